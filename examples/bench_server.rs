@@ -1,0 +1,117 @@
+//! The server that the peers' load generator measures: one loop thread, default settings.
+//!
+//! ```text
+//! cargo run --release --example bench_server -- 7000 echo-frames
+//! ```
+//!
+//! Modes: `echo-raw` sends back every byte; `echo-frames` splits the stream into frames (4 bytes of length, then
+//! the payload) and sends each back; `echo-frames-idle` does that and closes a connection that was silent for 60
+//! seconds; `broadcast` sends every frame to every connection. It prints where it listens and stops on Ctrl-C.
+
+use bytes::Bytes;
+use clap::{Parser, ValueEnum};
+use netwheel::{
+    codec::{LengthField, RawBytes},
+    prelude::*,
+};
+use std::{
+    cell::RefCell,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+/// Echo and broadcast for benchmarks.
+#[derive(Parser)]
+struct Options {
+    /// Port on 127.0.0.1; 0 takes a free one.
+    port: u16,
+    /// What the server does.
+    #[arg(value_enum)]
+    mode: Mode,
+}
+
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum Mode {
+    EchoRaw,
+    EchoFrames,
+    EchoFramesIdle,
+    Broadcast,
+}
+
+struct Echo;
+
+impl Handler for Echo {
+    type In = Bytes;
+    type Out = Bytes;
+
+    fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
+        ctx.write(message)
+    }
+
+    fn idle(&mut self, ctx: &mut Context<'_, Self>, _: IdleEvent) -> Result {
+        ctx.close();
+        Ok(())
+    }
+}
+
+thread_local! {
+    /// The members of the room; there is one loop, so they all live on this thread.
+    static MEMBERS: RefCell<Vec<Channel<Bytes>>> = const { RefCell::new(Vec::new()) };
+}
+
+struct Member;
+
+impl Handler for Member {
+    type In = Bytes;
+    type Out = Bytes;
+
+    fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        MEMBERS.with_borrow_mut(|members| members.push(ctx.channel()));
+        Ok(())
+    }
+
+    fn read(&mut self, _: &mut Context<'_, Self>, message: Bytes) -> Result {
+        MEMBERS.with_borrow(|members| {
+            for member in members {
+                let _ = member.write(message.clone());
+            }
+        });
+        Ok(())
+    }
+
+    fn inactive(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        MEMBERS.with_borrow_mut(|members| members.retain(|member| member.id() != ctx.id()));
+        Ok(())
+    }
+}
+
+fn main() -> Result {
+    env_logger::init();
+    let Options { port, mode } = Options::parse();
+    let group = EventLoopGroup::builder().threads(1).build()?;
+    let frames = || LengthField::u32().max_len(4 + (1 << 20));
+    let server = ServerBootstrap::new(&group).backlog(4096);
+    let address = ("127.0.0.1", port);
+    let idle = IdleTimeouts::new().reader(Duration::from_secs(60));
+    let server = match mode {
+        Mode::EchoRaw => server.pipeline(|_| Pipeline::new().codec(RawBytes).handler(Echo)).bind(address)?,
+        Mode::EchoFrames => {
+            server.pipeline(move |_| Pipeline::new().codec(frames()).handler(Echo)).bind(address)?
+        }
+        Mode::EchoFramesIdle => server
+            .pipeline(move |_| Pipeline::new().idle(idle).codec(frames()).handler(Echo))
+            .bind(address)?,
+        Mode::Broadcast => {
+            server.pipeline(move |_| Pipeline::new().codec(frames()).handler(Member)).bind(address)?
+        }
+    };
+    println!("listening on {}", server.local_address());
+    let group = Arc::new(Mutex::new(Some(group)));
+    let stop = move || {
+        if let Some(group) = group.lock().ok().and_then(|mut group| group.take()) {
+            group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(1)).detach();
+        }
+    };
+    ctrlc::set_handler(stop).map_err(Error::other)?;
+    server.closed().wait()
+}

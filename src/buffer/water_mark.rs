@@ -1,0 +1,64 @@
+//! The marks between which a writer pauses and resumes.
+//!
+//! Always holds: `low <= high`, both at least 1.
+
+use crate::{Error, Result};
+
+/// What each message that waits outside the buffer counts besides its bytes, so that very many tiny writes
+/// reach the mark as well.
+pub(crate) const ENTRY_OVERHEAD: usize = 96;
+
+/// High and low water mark of a channel's outbound bytes, with hysteresis.
+///
+/// Strictly above `high` the channel is no longer writable; strictly below `low` it is again; in between it
+/// stays what it was. Units are bytes. The default is Netty's: 32 KiB and 64 KiB.
+///
+/// ```
+/// use netwheel::buffer::WaterMark;
+///
+/// assert!(WaterMark::new(8 * 1024, 16 * 1024).is_ok());
+/// assert!(WaterMark::new(16 * 1024, 8 * 1024).is_err());
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WaterMark {
+    low: usize,
+    high: usize,
+}
+
+impl WaterMark {
+    /// Marks at `low` and `high` bytes.
+    ///
+    /// # Errors
+    /// If `low` is 0 or greater than `high`.
+    pub fn new(low: usize, high: usize) -> Result<Self> {
+        if low == 0 {
+            return Err(Error::setting("water_mark.low", low, "1 byte or more"));
+        }
+        if low > high {
+            return Err(Error::setting("water_mark.low", low, "at most water_mark.high"));
+        }
+        Ok(WaterMark { low, high })
+    }
+
+    /// Below this many bytes a channel that was not writable is so again.
+    pub fn low(&self) -> usize {
+        self.low
+    }
+
+    /// Above this many bytes a channel is not writable.
+    pub fn high(&self) -> usize {
+        self.high
+    }
+
+    /// Whether a channel with `pending` bytes is writable, given what it was.
+    #[inline]
+    pub(crate) fn writable(&self, was: bool, pending: usize) -> bool {
+        if was { pending <= self.high } else { pending < self.low }
+    }
+}
+
+impl Default for WaterMark {
+    fn default() -> Self {
+        WaterMark { low: 32 * 1024, high: 64 * 1024 }
+    }
+}

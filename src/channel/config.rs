@@ -1,0 +1,143 @@
+//! Settings of a channel, whatever carries its bytes.
+//!
+//! Always holds for a [`ChannelConfig`]: every value is within its range. One is shared by all channels that a
+//! bootstrap makes.
+
+use crate::{Error, Result, buffer::WaterMark, clock::nanos};
+use std::time::Duration;
+
+/// Settings of a channel; refused values are reported when the bootstrap binds or connects.
+///
+/// | setting | default | range | when it is reached |
+/// |---|---|---|---|
+/// | `water_mark` | 32 KiB / 64 KiB | 1 ≤ low ≤ high | `is_writable` turns false, `writability_changed` is called |
+/// | `max_outbound` | 16 MiB | 1 B or more | a write fails with [`Error::Full`] |
+/// | `max_inbound` | 16 MiB | 1 B or more | the channel is closed: its codec waits for more than it may keep |
+/// | `auto_read` | on | | off: nothing is read until `Context::read` |
+/// | `read_size` | 64 KiB | 1 B to 64 KiB | bytes that one read takes at most |
+/// | `reads_per_turn` | 16 | 1 or more | the rest is read in the next turn, after the other channels |
+/// | `writes_per_turn` | 16 | 1 or more | the rest is written in the next turn |
+/// | `close_timeout` | 10 s | 0 or more | a closing channel drops what its peer did not take |
+#[derive(Debug, Clone)]
+pub struct ChannelOptions {
+    water_mark: WaterMark,
+    max_outbound: usize,
+    max_inbound: usize,
+    auto_read: bool,
+    read_size: usize,
+    reads_per_turn: usize,
+    writes_per_turn: usize,
+    close_timeout: Duration,
+}
+
+impl Default for ChannelOptions {
+    fn default() -> Self {
+        ChannelOptions {
+            water_mark: WaterMark::default(),
+            max_outbound: 16 * 1024 * 1024,
+            max_inbound: 16 * 1024 * 1024,
+            auto_read: true,
+            read_size: crate::buffer::RECEIVE_SIZE,
+            reads_per_turn: 16,
+            writes_per_turn: 16,
+            close_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+impl ChannelOptions {
+    /// The defaults of the table above.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Where a writer pauses and resumes.
+    pub fn water_mark(mut self, mark: WaterMark) -> Self {
+        self.water_mark = mark;
+        self
+    }
+
+    /// Bytes that may wait to be sent; a write beyond them fails with [`Error::Full`].
+    pub fn max_outbound(mut self, bytes: usize) -> Self {
+        self.max_outbound = bytes;
+        self
+    }
+
+    /// Bytes that may be kept because they do not make a whole message yet; codecs have limits of their own, this
+    /// one holds for all of them.
+    pub fn max_inbound(mut self, bytes: usize) -> Self {
+        self.max_inbound = bytes;
+        self
+    }
+
+    /// Whether bytes are read as they come (the default) or only when `Context::read` asks for them.
+    pub fn auto_read(mut self, on: bool) -> Self {
+        self.auto_read = on;
+        self
+    }
+
+    /// Bytes that one read from the socket takes at most.
+    pub fn read_size(mut self, bytes: usize) -> Self {
+        self.read_size = bytes;
+        self
+    }
+
+    /// Reads from the socket in one turn of the loop; what is left is read in the next one.
+    pub fn reads_per_turn(mut self, reads: usize) -> Self {
+        self.reads_per_turn = reads;
+        self
+    }
+
+    /// Writes to the socket in one flush; what is left is written in the next turn.
+    pub fn writes_per_turn(mut self, writes: usize) -> Self {
+        self.writes_per_turn = writes;
+        self
+    }
+
+    /// How long a closing channel waits for its peer to take what was written before.
+    pub fn close_timeout(mut self, timeout: Duration) -> Self {
+        self.close_timeout = timeout;
+        self
+    }
+
+    pub(crate) fn build(&self) -> Result<ChannelConfig> {
+        if self.max_outbound == 0 {
+            return Err(Error::setting("max_outbound", 0, "1 byte or more"));
+        }
+        if self.max_inbound == 0 {
+            return Err(Error::setting("max_inbound", 0, "1 byte or more"));
+        }
+        if !(1..=crate::buffer::RECEIVE_SIZE).contains(&self.read_size) {
+            return Err(Error::setting("read_size", self.read_size, "1 to 65536 bytes"));
+        }
+        if self.reads_per_turn == 0 {
+            return Err(Error::setting("reads_per_turn", 0, "1 or more"));
+        }
+        if self.writes_per_turn == 0 {
+            return Err(Error::setting("writes_per_turn", 0, "1 or more"));
+        }
+        Ok(ChannelConfig {
+            water_mark: self.water_mark,
+            max_outbound: self.max_outbound,
+            max_inbound: self.max_inbound,
+            auto_read: self.auto_read,
+            read_size: self.read_size,
+            reads_per_turn: self.reads_per_turn,
+            writes_per_turn: self.writes_per_turn,
+            close_timeout: nanos(self.close_timeout),
+        })
+    }
+}
+
+/// [`ChannelOptions`], checked.
+#[derive(Debug)]
+pub(crate) struct ChannelConfig {
+    pub(crate) water_mark: WaterMark,
+    pub(crate) max_outbound: usize,
+    pub(crate) max_inbound: usize,
+    pub(crate) auto_read: bool,
+    pub(crate) read_size: usize,
+    pub(crate) reads_per_turn: usize,
+    pub(crate) writes_per_turn: usize,
+    pub(crate) close_timeout: u64,
+}

@@ -1,0 +1,343 @@
+//! The channel core: a state machine that does no I/O.
+//!
+//! Bytes, readiness, commands and time go in through `handle_*`; bytes to write, the wish to close and calls to
+//! the handler come out. The socket loop and the embedded test channel are two drivers of it.
+//!
+//! Always holds: a callback is never called from within another; an error or a panic in one reaches the
+//! handler's `error` at most once and closes this channel only; `inactive` is the last call and is made if and
+//! only if `active` was. Runs on the channel's loop; it owns its pipeline, not its socket.
+//!
+//! A driver calls `handle_*`, then does what [`ChannelCore::wish`] says.
+
+use super::{
+    config::ChannelConfig,
+    mail::Mail,
+    services::LoopServices,
+    state::{ChannelState, Flags},
+};
+use crate::{
+    Error, PeerError, Result,
+    error::panic_message,
+    id::ChannelId,
+    pipeline::{AnyPipeline, Event, Links},
+    timer::QueueKey,
+};
+use bytes::{Bytes, BytesMut};
+use std::{
+    any::Any,
+    net::SocketAddr,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
+
+pub(crate) struct ChannelCore {
+    pub(crate) state: ChannelState,
+    links: Box<dyn Links>,
+}
+
+/// What a channel wants of its driver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wish {
+    Nothing,
+    /// Send what waits.
+    Flush,
+    /// Send what waits, then close.
+    FlushAndClose,
+    /// Close at once.
+    CloseNow,
+}
+
+impl ChannelCore {
+    pub(crate) fn new(
+        id: ChannelId,
+        config: Arc<ChannelConfig>,
+        pipeline: AnyPipeline,
+        addresses: (Option<SocketAddr>, Option<SocketAddr>),
+        services: &mut LoopServices,
+    ) -> Self {
+        let mut state = ChannelState::new(id, config, services.now, addresses.0, addresses.1);
+        state.set_idle(services, pipeline.idle);
+        ChannelCore { state, links: pipeline.links }
+    }
+
+    pub(crate) fn handler_name(&self) -> &'static str {
+        self.links.handler_name()
+    }
+
+    // ---- input ---------------------------------------------------------------------------------------
+
+    /// The channel is connected.
+    pub(crate) fn handle_active(&mut self, services: &mut LoopServices) {
+        self.state.set(Flags::ACTIVE);
+        self.state.arm_idle(services);
+        self.event(services, Event::Active);
+    }
+
+    /// Bytes came (they stand behind those that were kept): decodes them and hands the messages on. What is left
+    /// of `input` is not decoded: the driver gives it back ([`ChannelCore::keep`]) or, after a flush, calls again.
+    pub(crate) fn handle_input(&mut self, services: &mut LoopServices, input: &mut Bytes) {
+        self.deliver(services, input, false);
+    }
+
+    fn deliver(&mut self, services: &mut LoopServices, input: &mut Bytes, last: bool) {
+        while self.state.may_deliver() {
+            let before = input.len();
+            let failed =
+                self.call(services, |links, state, services| links.read(state, services, input, last));
+            if !failed {
+                break;
+            }
+            // The handler may have chosen to go on. A codec that fails without taking a byte will fail again.
+            if input.is_empty() && !last {
+                break;
+            }
+            if input.len() == before && self.stuck() {
+                log::warn!("channel {}: the codec fails and takes no byte; closing", self.state.id());
+                self.state.request_close();
+                break;
+            }
+        }
+    }
+
+    /// Notes that decoding failed without taking a byte; whether it did so the last time as well.
+    fn stuck(&mut self) -> bool {
+        let was = self.state.has(Flags::STUCK);
+        self.state.set(Flags::STUCK);
+        was
+    }
+
+    /// Keeps what was not decoded for the next time: a copy, unless the memory is the channel's own already.
+    pub(crate) fn keep(&mut self, services: &mut LoopServices, rest: Bytes) {
+        debug_assert!(self.state.partial.is_empty());
+        if rest.is_empty() {
+            return;
+        }
+        if !self.state.may_deliver() {
+            self.state.set(Flags::UNDECODED);
+        }
+        let limit = self.state.config.max_inbound;
+        if rest.len() > limit && self.state.is_open() {
+            let length = rest.len() as u64;
+            self.fail(services, PeerError::TooLong { what: "undecoded input", length, limit }.into());
+            self.state.request_close();
+            return;
+        }
+        self.state.partial = rest.try_into_mut().unwrap_or_else(|shared| BytesMut::from(&shared[..]));
+    }
+
+    /// The bytes at hand are read.
+    pub(crate) fn handle_read_complete(&mut self, services: &mut LoopServices) {
+        self.event(services, Event::ReadComplete);
+    }
+
+    /// The peer has ended its stream: what was kept is decoded for the last time, then the channel closes.
+    pub(crate) fn handle_end(&mut self, services: &mut LoopServices) {
+        let mut rest = std::mem::take(&mut self.state.partial).freeze();
+        self.state.set(Flags::READ_GRANTED);
+        self.deliver(services, &mut rest, true);
+        self.state.unset(Flags::READ_GRANTED);
+        self.event(services, Event::ReadComplete);
+        self.state.request_close();
+        self.state.want_attention(services);
+    }
+
+    /// The connection broke. A channel that is closing anyway just closes.
+    pub(crate) fn handle_io_error(&mut self, services: &mut LoopServices, error: Error) {
+        if self.state.is_open() {
+            self.fail(services, error);
+        }
+        self.state.request_close_now();
+        self.state.want_attention(services);
+    }
+
+    /// The kernel took `n` bytes.
+    pub(crate) fn handle_written(&mut self, services: &mut LoopServices, n: usize) {
+        self.state.consume_outbound(n, services.now);
+        self.state.return_outbound(services);
+        self.tell_writability(services);
+    }
+
+    /// The channel's entry on the wheel is due.
+    pub(crate) fn handle_idle_entry(&mut self, services: &mut LoopServices) {
+        let (traffic, now) = (self.state.traffic, services.now);
+        let Some(idle) = &mut self.state.idle else { return };
+        idle.entry = None;
+        let events = idle.take_due(traffic, now);
+        // Armed before the handler is told: an error in it must not end the watch.
+        self.state.arm_idle(services);
+        for event in events.into_iter().flatten() {
+            if self.state.is_open() {
+                self.event(services, Event::Idle(event));
+            }
+        }
+    }
+
+    /// A scheduled task is due.
+    pub(crate) fn handle_task(&mut self, services: &mut LoopServices, key: QueueKey, task: Box<dyn Any>) {
+        self.state.forget_task(key);
+        self.call(services, |links, state, services| links.run(state, services, task));
+    }
+
+    /// Mail from a handle.
+    pub(crate) fn handle_mail(&mut self, services: &mut LoopServices, mail: Mail) {
+        match mail {
+            Mail::Message(message) => {
+                if let Some(shared) = &self.state.shared {
+                    shared.dequeued();
+                }
+                self.call(services, |links, state, _| links.write(state, message));
+            }
+            Mail::Run(task) => {
+                self.call(services, |links, state, services| links.run(state, services, task));
+            }
+            Mail::Schedule(deadline, task) => {
+                self.state.schedule(services, deadline, task);
+            }
+            Mail::Close => {
+                self.state.request_close();
+                self.state.want_attention(services);
+            }
+            Mail::CloseNow => {
+                self.state.request_close_now();
+                self.state.want_attention(services);
+            }
+        }
+    }
+
+    /// The loop is shutting down.
+    pub(crate) fn handle_shutdown(&mut self, services: &mut LoopServices) {
+        if self.state.is_open() {
+            self.event(services, Event::Shutdown);
+        }
+    }
+
+    /// The socket is closed: ends timers and tells who waits for it. `inactive` comes later.
+    pub(crate) fn handle_closed(&mut self, services: &mut LoopServices) {
+        self.state.end(services);
+        if let Some(shared) = &self.state.shared {
+            shared.set_closed();
+        }
+    }
+
+    /// The last call: tells the handler that it is over.
+    pub(crate) fn handle_inactive(&mut self, services: &mut LoopServices) {
+        if !self.state.take(Flags::ACTIVE) {
+            return;
+        }
+        let result = guarded(|| self.links.event(&mut self.state, services, Event::Inactive));
+        if let Err(error) = result {
+            log::warn!("channel {} ({}): in inactive: {error}", self.state.id(), self.links.handler_name());
+        }
+        // A task or a timer armed in `inactive` has nobody to run for.
+        self.state.end(services);
+    }
+
+    // ---- output --------------------------------------------------------------------------------------
+
+    /// What the driver should do now.
+    #[inline]
+    pub(crate) fn wish(&self) -> Wish {
+        if self.state.has(Flags::CLOSE_NOW) {
+            Wish::CloseNow
+        } else if self.state.has(Flags::CLOSING) {
+            Wish::FlushAndClose
+        } else if self.state.pending_bytes() > 0 {
+            Wish::Flush
+        } else {
+            Wish::Nothing
+        }
+    }
+
+    // ---- inside --------------------------------------------------------------------------------------
+
+    fn event(&mut self, services: &mut LoopServices, event: Event) {
+        self.call(services, |links, state, services| links.event(state, services, event));
+    }
+
+    /// Calls into the pipeline: with a buffer to write to, and with errors and panics caught. Whether it failed.
+    #[inline]
+    fn call(
+        &mut self,
+        services: &mut LoopServices,
+        call: impl FnOnce(&mut dyn Links, &mut ChannelState, &mut LoopServices) -> Result,
+    ) -> bool {
+        self.state.borrow_outbound(services);
+        let ChannelCore { state, links } = self;
+        let result = catch_unwind(AssertUnwindSafe(|| call(&mut **links, state, services)));
+        let failed = match result {
+            Ok(Ok(())) => false,
+            Ok(Err(error)) => {
+                self.fail(services, error);
+                true
+            }
+            Err(panic) => {
+                let message = panic_message(&*panic);
+                let (id, name) = (self.state.id(), self.links.handler_name());
+                log::error!("channel {id} ({name}): panicked: {message}; closing this channel");
+                // Half a message may have been encoded when it panicked: nothing more of this channel is sent.
+                self.fail(services, Error::Panicked(message));
+                self.state.request_close_now();
+                true
+            }
+        };
+        self.after(services);
+        failed
+    }
+
+    /// Tells the handler of an error; one that fails itself is logged, and closes the channel.
+    #[cold]
+    fn fail(&mut self, services: &mut LoopServices, error: Error) {
+        if self.state.has(Flags::CLOSED) {
+            return;
+        }
+        let result = guarded(|| self.links.event(&mut self.state, services, Event::Error(error)));
+        if let Err(error) = result {
+            log::warn!("channel {} ({}): in error: {error}", self.state.id(), self.links.handler_name());
+            self.state.request_close_now();
+        }
+    }
+
+    /// After every call: gives an unused buffer back, tells of writability, and gets the driver's attention.
+    #[inline]
+    fn after(&mut self, services: &mut LoopServices) {
+        self.state.return_outbound(services);
+        self.tell_writability(services);
+        if self.state.pending_bytes() > 0 || self.state.wants_driver() {
+            self.state.want_attention(services);
+        }
+    }
+
+    #[inline]
+    fn tell_writability(&mut self, services: &mut LoopServices) {
+        // What the handler writes now may flip it again; that is told after its next callback or flush.
+        if let Some(writable) = self.state.update_writable()
+            && self.state.has(Flags::ACTIVE)
+            && self.state.is_open()
+        {
+            self.tell_flip(services, writable);
+        }
+    }
+
+    #[cold]
+    fn tell_flip(&mut self, services: &mut LoopServices, writable: bool) {
+        self.state.borrow_outbound(services);
+        let result = guarded(|| self.links.event(&mut self.state, services, Event::Writability(writable)));
+        if let Err(error) = result {
+            let panicked = matches!(error, Error::Panicked(_));
+            self.fail(services, error);
+            if panicked {
+                self.state.request_close_now();
+            }
+        }
+        self.state.return_outbound(services);
+        self.state.want_attention(services);
+    }
+}
+
+/// Runs a callback; a panic becomes an error.
+fn guarded(call: impl FnOnce() -> Result) -> Result {
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(result) => result,
+        Err(panic) => Err(Error::Panicked(panic_message(&*panic))),
+    }
+}

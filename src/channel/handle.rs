@@ -1,0 +1,264 @@
+//! The handle of a channel: what other channels and other threads hold.
+//!
+//! Always holds: a handle never keeps a connection open, and never touches its state: it puts mail into the queue
+//! of the channel's loop. What it can be asked ([`is_open`](Channel::is_open), [`is_writable`](Channel::is_writable))
+//! is a copy that the loop keeps up to date.
+
+use super::mail::{Mail, Outlet};
+use super::scope::{Scope, ScopeTask};
+use crate::{
+    Error, Result,
+    buffer::ENTRY_OVERHEAD,
+    clock::nanos,
+    error::Refused,
+    id::ChannelId,
+    sync::{Completer, Completion, completion},
+};
+use std::{
+    fmt,
+    hash::{Hash, Hasher},
+    marker::PhantomData,
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+/// A handle to a channel whose pipeline writes messages of type `M`.
+///
+/// It can be cloned, sent and shared between threads; two handles are equal if they name the same channel. Every
+/// operation is put into the queue of the channel's event loop and runs there, in the order in which one thread
+/// asked; if the channel is gone by then, it is dropped.
+pub struct Channel<M> {
+    shared: Arc<ChannelShared>,
+    message: PhantomData<fn(M)>,
+}
+
+/// What the handles of a channel share with its loop.
+pub(crate) struct ChannelShared {
+    id: ChannelId,
+    outlet: Arc<dyn Outlet>,
+    local_address: Option<SocketAddr>,
+    peer_address: Option<SocketAddr>,
+    high: usize,
+    max_outbound: usize,
+    open: AtomicBool,
+    writable: AtomicBool,
+    /// Weight of what waits in the channel's buffer, as of the last callback or flush.
+    pending: AtomicUsize,
+    /// Weight of the messages that wait in the loop's queue.
+    queued: AtomicUsize,
+    closed: Mutex<Option<Vec<Completer>>>,
+}
+
+impl ChannelShared {
+    pub(crate) fn new(
+        id: ChannelId,
+        outlet: Arc<dyn Outlet>,
+        addresses: (Option<SocketAddr>, Option<SocketAddr>),
+        high: usize,
+        max_outbound: usize,
+    ) -> Self {
+        ChannelShared {
+            id,
+            outlet,
+            local_address: addresses.0,
+            peer_address: addresses.1,
+            high,
+            max_outbound,
+            open: AtomicBool::new(true),
+            writable: AtomicBool::new(true),
+            pending: AtomicUsize::new(0),
+            queued: AtomicUsize::new(0),
+            closed: Mutex::new(Some(Vec::new())),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn set_pending(&self, pending: usize, writable: bool) {
+        self.pending.store(pending, Ordering::Relaxed);
+        self.writable.store(writable, Ordering::Relaxed);
+    }
+
+    /// A message has left the loop's queue.
+    pub(crate) fn dequeued(&self) {
+        self.queued.fetch_sub(ENTRY_OVERHEAD, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_closing(&self) {
+        self.open.store(false, Ordering::Release);
+    }
+
+    /// The socket is closed: tells everybody who asked.
+    pub(crate) fn set_closed(&self) {
+        self.set_closing();
+        let waiting = self.closed.lock().unwrap_or_else(PoisonError::into_inner).take();
+        for completer in waiting.into_iter().flatten() {
+            completer.complete(Ok(()));
+        }
+    }
+}
+
+impl<M> Channel<M> {
+    pub(crate) fn new(shared: Arc<ChannelShared>) -> Self {
+        Channel { shared, message: PhantomData }
+    }
+
+    /// The identity of the channel.
+    pub fn id(&self) -> ChannelId {
+        self.shared.id
+    }
+
+    /// Whether the channel takes writes: it is connected and nobody has closed it.
+    pub fn is_open(&self) -> bool {
+        self.shared.open.load(Ordering::Acquire)
+    }
+
+    /// Whether a writer should go on: the channel is open, and what waits in its buffer and in the loop's queue
+    /// is within the [water marks](crate::buffer::WaterMark).
+    ///
+    /// Messages count from the moment they are submitted: 96 bytes each until they are encoded, then their size.
+    pub fn is_writable(&self) -> bool {
+        self.is_open() && self.shared.writable.load(Ordering::Relaxed) && self.waiting() <= self.shared.high
+    }
+
+    fn waiting(&self) -> usize {
+        let queued = self.shared.queued.load(Ordering::Relaxed);
+        self.shared.pending.load(Ordering::Relaxed).saturating_add(queued)
+    }
+
+    /// The address of this end, if the transport has one.
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        self.shared.local_address
+    }
+
+    /// The address of the other end, if the transport has one.
+    pub fn peer_address(&self) -> Option<SocketAddr> {
+        self.shared.peer_address
+    }
+
+    /// Whether the calling thread is the channel's loop.
+    pub fn in_event_loop(&self) -> bool {
+        self.shared.outlet.in_event_loop()
+    }
+
+    /// Closes the channel after what was written before is sent (at most the channel's `close_timeout` later).
+    ///
+    /// Closing twice, or a channel that is gone, does nothing.
+    pub fn close(&self) {
+        self.send_close(Mail::Close);
+    }
+
+    /// Closes the channel at once and drops what was not sent.
+    pub fn close_now(&self) {
+        self.send_close(Mail::CloseNow);
+    }
+
+    fn send_close(&self, mail: Mail) {
+        // If the loop has ended, so has the channel.
+        let _ = self.shared.outlet.deliver(self.shared.id.key, mail);
+    }
+
+    /// Completes when the channel's socket is closed; at once if it is.
+    pub fn closed(&self) -> Completion {
+        let mut closed = self.shared.closed.lock().unwrap_or_else(PoisonError::into_inner);
+        match &mut *closed {
+            None => Completion::ready(Ok(())),
+            Some(waiting) => {
+                let (completer, completion) = completion(Some(self.shared.id.event_loop));
+                waiting.push(completer);
+                completion
+            }
+        }
+    }
+}
+
+impl<M: 'static> Channel<M> {
+    /// Writes a message: it is encoded on the channel's loop and sent at the end of that turn.
+    ///
+    /// If the encoding fails, the error goes to the handler's [`error`](crate::Handler::error).
+    ///
+    /// # Errors
+    /// The message comes back if the channel is closed, if `max_outbound` bytes wait already, or if the loop's
+    /// queue is full.
+    pub fn write(&self, message: M) -> Result<(), Refused<M>>
+    where
+        M: Send,
+    {
+        if !self.is_open() {
+            return Err(Refused { value: message, reason: Error::Closed });
+        }
+        let limit = self.shared.max_outbound;
+        if self.waiting() >= limit {
+            return Err(Refused { value: message, reason: Error::Full { what: "outbound bytes", limit } });
+        }
+        self.shared.queued.fetch_add(ENTRY_OVERHEAD, Ordering::Relaxed);
+        let mail = Mail::Message(Box::new(message));
+        self.shared.outlet.deliver(self.shared.id.key, mail).map_err(|(mail, reason)| {
+            self.shared.dequeued();
+            let Mail::Message(message) = mail else { unreachable!("the same mail comes back") };
+            let value = *message.downcast::<M>().expect("the same message comes back");
+            Refused { value, reason }
+        })
+    }
+
+    /// Runs `task` on the channel's loop, with what may be done to the channel there.
+    ///
+    /// # Errors
+    /// If the channel is closed or the loop's queue is full; the task is dropped.
+    pub fn execute(&self, task: impl FnOnce(&mut Scope<'_, M>) -> Result + Send + 'static) -> Result {
+        self.deliver(Mail::Run(Box::new(ScopeTask::new(task))))
+    }
+
+    /// Runs `task` on the channel's loop after `delay`; dropped with the channel if that is closed first.
+    ///
+    /// # Errors
+    /// If the channel is closed or the loop's queue is full; the task is dropped.
+    pub fn schedule(
+        &self,
+        delay: Duration,
+        task: impl FnOnce(&mut Scope<'_, M>) -> Result + Send + 'static,
+    ) -> Result {
+        let deadline = self.shared.outlet.now().saturating_add(nanos(delay));
+        self.deliver(Mail::Schedule(deadline, Box::new(ScopeTask::new(task))))
+    }
+
+    fn deliver(&self, mail: Mail) -> Result {
+        if !self.is_open() {
+            return Err(Error::Closed);
+        }
+        self.shared.outlet.deliver(self.shared.id.key, mail).map_err(|(_, reason)| reason)
+    }
+}
+
+impl<M> Clone for Channel<M> {
+    fn clone(&self) -> Self {
+        Channel::new(self.shared.clone())
+    }
+}
+
+impl<M> PartialEq for Channel<M> {
+    fn eq(&self, other: &Self) -> bool {
+        self.id() == other.id()
+    }
+}
+
+impl<M> Eq for Channel<M> {}
+
+impl<M> Hash for Channel<M> {
+    fn hash<S: Hasher>(&self, state: &mut S) {
+        self.id().hash(state);
+    }
+}
+
+impl<M> fmt::Debug for Channel<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Channel")
+            .field("id", &self.id())
+            .field("peer", &self.peer_address())
+            .field("open", &self.is_open())
+            .finish()
+    }
+}

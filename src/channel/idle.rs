@@ -1,0 +1,226 @@
+//! Idle detection: when did bytes last come in, when did the kernel last take some.
+//!
+//! Always holds: an event is never early; while a kind is watched the channel has exactly one entry on the
+//! loop's wheel, whatever it watches. Reading and writing do not touch that entry: they store the turn's time in
+//! the channel ([`Traffic`]), and the entry is armed anew for the rest when it comes due. Runs on the channel's
+//! loop; owns neither the wheel nor the clock.
+
+use crate::clock::nanos;
+use crate::timer::WheelKey;
+use std::{fmt, time::Duration};
+
+/// What has been quiet for too long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum IdleState {
+    /// No byte came from the peer.
+    Reader,
+    /// The kernel took no byte of ours.
+    Writer,
+    /// Neither.
+    All,
+}
+
+/// Told to [`Handler::idle`](crate::Handler::idle) when a channel was quiet for the time set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct IdleEvent {
+    /// What was quiet.
+    pub state: IdleState,
+    /// Whether this is the first event of its kind since the last traffic of that kind.
+    pub first: bool,
+}
+
+impl fmt::Display for IdleEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} idle{}", self.state, if self.first { ", first" } else { "" })
+    }
+}
+
+/// After how much quiet a channel is told; each kind is off until it is set.
+///
+/// A time of zero turns the kind off; others below a millisecond become a millisecond. Events come again and
+/// again while the quiet lasts. They are never early, and late by at most one tick of the loop's wheel
+/// (100 ms unless set otherwise) plus the loop's lag.
+///
+/// ```
+/// use netwheel::IdleTimeouts;
+/// use std::time::Duration;
+///
+/// let timeouts = IdleTimeouts::new().reader(Duration::from_secs(60)).writer(Duration::from_secs(20));
+/// ```
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct IdleTimeouts {
+    pub(crate) reader: u64,
+    pub(crate) writer: u64,
+    pub(crate) all: u64,
+}
+
+impl IdleTimeouts {
+    /// Nothing is watched.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Tell when no byte came for `timeout`.
+    pub fn reader(mut self, timeout: Duration) -> Self {
+        self.reader = limit(timeout);
+        self
+    }
+
+    /// Tell when the kernel took no byte of ours for `timeout`: the time for a heartbeat.
+    ///
+    /// A large write that drains slowly is not idle: every part that the kernel takes counts.
+    pub fn writer(mut self, timeout: Duration) -> Self {
+        self.writer = limit(timeout);
+        self
+    }
+
+    /// Tell when neither happened for `timeout`.
+    pub fn all(mut self, timeout: Duration) -> Self {
+        self.all = limit(timeout);
+        self
+    }
+
+    /// Whether nothing is watched.
+    pub fn is_off(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+fn limit(timeout: Duration) -> u64 {
+    if timeout.is_zero() { 0 } else { nanos(timeout.max(Duration::from_millis(1))) }
+}
+
+/// When bytes last moved; the only part of idle detection that the hot path touches.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Traffic {
+    pub(crate) read: u64,
+    pub(crate) written: u64,
+}
+
+/// The idle detection of one channel.
+#[derive(Debug)]
+pub(crate) struct Idle {
+    timeouts: IdleTimeouts,
+    /// The channel's entry on the wheel; none only while it is being armed.
+    pub(crate) entry: Option<WheelKey>,
+    /// From when each kind counts, where that is later than the traffic: the start, a reset, or the last event.
+    since: [u64; 3],
+    /// When each kind was last reported, to tell the first event from the others. 0: never.
+    reported: [u64; 3],
+}
+
+const KINDS: [IdleState; 3] = [IdleState::Reader, IdleState::Writer, IdleState::All];
+
+impl Idle {
+    pub(crate) fn new(timeouts: IdleTimeouts, now: u64) -> Self {
+        Idle { timeouts, entry: None, since: [now; 3], reported: [0; 3] }
+    }
+
+    pub(crate) fn timeouts(&self) -> IdleTimeouts {
+        self.timeouts
+    }
+
+    /// Changes what is watched; the quiet so far counts on.
+    pub(crate) fn set(&mut self, timeouts: IdleTimeouts) {
+        self.timeouts = timeouts;
+    }
+
+    /// Counts as traffic of one kind from `now` on, without making the next event a first one.
+    pub(crate) fn reset(&mut self, kind: IdleState, now: u64) {
+        self.since[kind as usize] = now;
+        if kind != IdleState::All {
+            self.since[IdleState::All as usize] = now;
+        }
+    }
+
+    fn timeout(&self, kind: usize) -> Option<u64> {
+        let timeout = [self.timeouts.reader, self.timeouts.writer, self.timeouts.all][kind];
+        (timeout > 0).then_some(timeout)
+    }
+
+    fn last_traffic(kind: usize, traffic: Traffic) -> u64 {
+        [traffic.read, traffic.written, traffic.read.max(traffic.written)][kind]
+    }
+
+    /// When one kind is due, as things stand.
+    fn due(&self, kind: usize, traffic: Traffic) -> Option<u64> {
+        let from = Self::last_traffic(kind, traffic).max(self.since[kind]);
+        Some(from.saturating_add(self.timeout(kind)?))
+    }
+
+    /// When the next event is due if no more bytes move.
+    pub(crate) fn deadline(&self, traffic: Traffic) -> Option<u64> {
+        (0..3).filter_map(|kind| self.due(kind, traffic)).min()
+    }
+
+    /// The events that are due now: reader, writer, all.
+    pub(crate) fn take_due(&mut self, traffic: Traffic, now: u64) -> [Option<IdleEvent>; 3] {
+        std::array::from_fn(|kind| {
+            if self.due(kind, traffic)? > now {
+                return None;
+            }
+            let first = self.reported[kind] == 0 || Self::last_traffic(kind, traffic) > self.reported[kind];
+            self.reported[kind] = now.max(1);
+            self.since[kind] = now;
+            Some(IdleEvent { state: KINDS[kind], first })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+    const QUIET: Traffic = Traffic { read: 0, written: 0 };
+
+    fn reader() -> Idle {
+        Idle::new(IdleTimeouts::new().reader(Duration::from_secs(1)), 0)
+    }
+
+    fn first_of(events: [Option<IdleEvent>; 3]) -> Option<IdleEvent> {
+        events.into_iter().flatten().next()
+    }
+
+    #[test]
+    fn i_11_zero_is_off_and_tiny_times_are_raised() {
+        assert!(IdleTimeouts::new().reader(Duration::ZERO).is_off());
+        assert_eq!(IdleTimeouts::new().all(Duration::from_nanos(1)).all, 1_000_000);
+        assert_eq!(Idle::new(IdleTimeouts::new(), 0).deadline(QUIET), None);
+    }
+
+    #[test]
+    fn first_then_plain_and_first_again_after_traffic() {
+        let mut idle = reader();
+        let mut firsts = Vec::new();
+        for second in 1..=3 {
+            firsts.push(first_of(idle.take_due(QUIET, second * SECOND)).unwrap().first);
+        }
+        let traffic = Traffic { read: 3 * SECOND + 1, written: 0 };
+        assert_eq!(first_of(idle.take_due(traffic, 4 * SECOND)), None);
+        firsts.push(first_of(idle.take_due(traffic, 4 * SECOND + 1)).unwrap().first);
+        assert_eq!(firsts, [true, false, false, true]);
+    }
+
+    #[test]
+    fn a_reset_postpones_but_does_not_make_it_first() {
+        let mut idle = reader();
+        assert!(first_of(idle.take_due(QUIET, SECOND)).unwrap().first);
+        idle.reset(IdleState::Reader, SECOND + SECOND / 2);
+        assert_eq!(first_of(idle.take_due(QUIET, 2 * SECOND)), None);
+        assert!(!first_of(idle.take_due(QUIET, 3 * SECOND)).unwrap().first);
+    }
+
+    #[test]
+    fn all_is_reset_by_either_side() {
+        let idle = Idle::new(IdleTimeouts::new().all(Duration::from_secs(1)), 0);
+        assert_eq!(idle.deadline(Traffic { read: 5, written: 0 }), Some(SECOND + 5));
+        assert_eq!(idle.deadline(Traffic { read: 0, written: 7 }), Some(SECOND + 7));
+    }
+
+    #[test]
+    fn far_deadlines_saturate() {
+        let idle = Idle::new(IdleTimeouts::new().reader(Duration::MAX), 10);
+        assert_eq!(idle.deadline(QUIET), Some(u64::MAX));
+    }
+}

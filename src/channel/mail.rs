@@ -1,0 +1,36 @@
+//! What reaches a channel from outside its loop, and the way it takes.
+//!
+//! A [`Channel`](super::Channel) handle does not know its event loop: it knows an [`Outlet`], which the loop (or
+//! the embedded test channel) implements. So this layer names nothing above it.
+
+use crate::{Error, id::Key};
+use std::any::Any;
+
+/// One thing for one channel; runs on the channel's loop, dropped if the channel is gone.
+pub(crate) enum Mail {
+    /// A message to write: the pipeline's outermost outbound type, boxed.
+    Message(Box<dyn Any + Send>),
+    /// A `ScopeTask` of the pipeline's outbound type, to run now.
+    Run(Box<dyn Any + Send>),
+    /// A `ScopeTask` to run at a time of the loop.
+    Schedule(u64, Box<dyn Any + Send>),
+    /// Close after what was written is sent.
+    Close,
+    /// Close and drop what was not sent.
+    CloseNow,
+}
+
+/// The way to a loop, from any thread.
+pub(crate) trait Outlet: Send + Sync {
+    /// Puts mail into the loop's queue and wakes the loop if it sleeps.
+    ///
+    /// # Errors
+    /// The mail comes back if the queue is full or the loop has ended.
+    fn deliver(&self, to: Key, mail: Mail) -> Result<(), (Mail, Error)>;
+
+    /// The time of the loop's clock.
+    fn now(&self) -> u64;
+
+    /// Whether the calling thread is the loop's.
+    fn in_event_loop(&self) -> bool;
+}

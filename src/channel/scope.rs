@@ -1,0 +1,187 @@
+//! What may be done to a channel while one of its callbacks or tasks runs.
+//!
+//! Runs on the channel's loop, and borrows the channel for the length of one callback. [`Context`](crate::Context)
+//! is this plus the handler.
+
+use super::{
+    handle::{Channel, ChannelShared},
+    idle::{IdleState, IdleTimeouts},
+    services::LoopServices,
+    state::{ChannelState, Flags},
+};
+use crate::{Result, clock::nanos, id::ChannelId, pipeline::Push, timer::QueueKey};
+use std::{
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// A channel during one of its callbacks: write to it, flush, close, schedule.
+///
+/// Nothing that is asked for here calls back into the handler before the running callback has returned.
+pub struct Scope<'a, M> {
+    pub(crate) links: &'a mut dyn Push<M>,
+    pub(crate) state: &'a mut ChannelState,
+    pub(crate) services: &'a mut LoopServices,
+}
+
+/// Names a scheduled task of a channel, to cancel it by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TaskKey(pub(crate) QueueKey);
+
+/// A task that any thread may give to a channel.
+pub(crate) struct ScopeTask<M>(ScopeClosure<M>);
+
+type ScopeClosure<M> = Box<dyn FnOnce(&mut Scope<'_, M>) -> Result + Send>;
+
+impl<M> ScopeTask<M> {
+    pub(crate) fn new(task: impl FnOnce(&mut Scope<'_, M>) -> Result + Send + 'static) -> Self {
+        ScopeTask(Box::new(task))
+    }
+
+    pub(crate) fn run(self, scope: &mut Scope<'_, M>) -> Result {
+        (self.0)(scope)
+    }
+}
+
+impl<M> Scope<'_, M> {
+    /// Writes a message: encodes it now, sends it with everything else that is written in this turn.
+    ///
+    /// # Errors
+    /// What the stages or the codec object to; [`Closed`](crate::Error::Closed) if the channel is closing;
+    /// [`Full`](crate::Error::Full) if `max_outbound` bytes wait already. Nothing of the message is sent then.
+    #[inline]
+    pub fn write(&mut self, message: M) -> Result {
+        self.links.push(self.state, message)
+    }
+
+    /// Sends what was written as soon as this callback returns, instead of at the end of the turn.
+    pub fn flush(&mut self) {
+        self.state.set(Flags::FLUSH);
+    }
+
+    /// Closes the channel after what was written before is sent, at most `close_timeout` later.
+    ///
+    /// No message is read after this; `inactive` is called later in the turn, never from within this call.
+    pub fn close(&mut self) {
+        self.state.request_close();
+        if let Some(shared) = &self.state.shared {
+            shared.set_closing();
+        }
+    }
+
+    /// Closes the channel without sending what still waits.
+    pub fn close_now(&mut self) {
+        self.state.request_close_now();
+        if let Some(shared) = &self.state.shared {
+            shared.set_closing();
+        }
+    }
+
+    /// A handle to this channel, for other channels and threads.
+    pub fn channel(&mut self) -> Channel<M> {
+        Channel::new(self.state.share(self.services))
+    }
+
+    /// The identity of the channel.
+    pub fn id(&self) -> ChannelId {
+        self.state.id()
+    }
+
+    /// The address of this end, if the transport has one.
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        self.state.local_address
+    }
+
+    /// The address of the other end, if the transport has one.
+    pub fn peer_address(&self) -> Option<SocketAddr> {
+        self.state.peer_address
+    }
+
+    /// Whether the channel takes writes.
+    pub fn is_open(&self) -> bool {
+        self.state.is_open()
+    }
+
+    /// Whether a writer should go on, by the channel's [water marks](crate::buffer::WaterMark); when it should
+    /// again, `writability_changed` is called.
+    pub fn is_writable(&self) -> bool {
+        self.state.is_writable()
+    }
+
+    /// Bytes that are encoded and not yet taken by the kernel.
+    pub fn pending_bytes(&self) -> usize {
+        self.state.pending_bytes()
+    }
+
+    /// The time of this turn, by the loop's clock.
+    pub fn now(&self) -> Instant {
+        self.services.time.instant(self.services.now)
+    }
+
+    /// Whether bytes are read as they come.
+    pub fn auto_read(&self) -> bool {
+        self.state.has(Flags::AUTO_READ)
+    }
+
+    /// Reads bytes as they come, or only when [`read`](Scope::read) asks. Off takes effect before the next
+    /// message, also within one read; what is not yet decoded is kept.
+    pub fn set_auto_read(&mut self, on: bool) {
+        self.state.set_auto_read(on);
+    }
+
+    /// Asks for one read while auto-read is off: for the messages of the next bytes that come, or of those that
+    /// are there.
+    pub fn read(&mut self) {
+        self.state.set(Flags::READ_WANTED);
+    }
+
+    /// What the channel watches for quiet.
+    pub fn idle_timeouts(&self) -> IdleTimeouts {
+        self.state.idle.as_ref().map_or_else(IdleTimeouts::new, |idle| idle.timeouts())
+    }
+
+    /// Changes what the channel watches for quiet; the quiet so far counts.
+    pub fn set_idle(&mut self, timeouts: IdleTimeouts) {
+        self.state.set_idle(self.services, timeouts);
+    }
+
+    /// Counts as traffic of one kind, without making the next idle event a first one.
+    pub fn reset_idle(&mut self, kind: IdleState) {
+        let now = self.services.now;
+        self.state.reset_idle(kind, now);
+    }
+
+    /// Cancels a scheduled task; false if it has run, was cancelled, or is running.
+    pub fn cancel(&mut self, task: TaskKey) -> bool {
+        self.state.cancel(self.services, task.0)
+    }
+
+    pub(crate) fn schedule_any(&mut self, delay: Duration, task: Box<dyn std::any::Any>) -> TaskKey {
+        let deadline = self.services.now.saturating_add(nanos(delay));
+        TaskKey(self.state.schedule(self.services, deadline, task))
+    }
+}
+
+impl ChannelState {
+    /// What this channel's handles share; made at the first request.
+    pub(crate) fn share(&mut self, services: &LoopServices) -> Arc<ChannelShared> {
+        if let Some(shared) = &self.shared {
+            return shared.clone();
+        }
+        let shared = Arc::new(ChannelShared::new(
+            self.id(),
+            services.outlet.clone(),
+            (self.local_address, self.peer_address),
+            self.config.water_mark.high(),
+            self.config.max_outbound,
+        ));
+        if self.has(Flags::CLOSED) {
+            shared.set_closed();
+        } else if !self.is_open() {
+            shared.set_closing();
+        }
+        self.shared = Some(shared.clone());
+        shared
+    }
+}

@@ -1,0 +1,98 @@
+//! What a loop lends to the channel whose turn it is: time, timers, spare buffers, and a list for whoever needs
+//! attention.
+//!
+//! Owned by the loop (or by the embedded test channel), borrowed by one channel at a time; runs on the loop. It
+//! does not own channels or sockets.
+
+use super::mail::Outlet;
+use crate::{
+    buffer::Outbound,
+    clock::TimeSource,
+    id::Key,
+    timer::{QueueKey, ScheduledQueue, Wheel},
+};
+use std::{any::Any, sync::Arc};
+
+/// Spare outbound buffers kept for the next writers.
+const MAX_SPARES: usize = 256;
+
+pub(crate) struct LoopServices {
+    pub(crate) time: TimeSource,
+    /// The time of the phase that is running; every callback of a phase sees the same.
+    pub(crate) now: u64,
+    /// Exact deadlines.
+    pub(crate) queue: ScheduledQueue<Due>,
+    /// Coarse timeouts: one entry per channel that watches for quiet.
+    pub(crate) wheel: Wheel<Key>,
+    /// Where handles of this loop's channels send their mail.
+    pub(crate) outlet: Arc<dyn Outlet>,
+    /// Channels with something to flush, read or close before the turn ends; each at most once.
+    pub(crate) attention: Vec<Key>,
+    #[expect(
+        clippy::vec_box,
+        reason = "a channel owns its buffer boxed, so that an idle one pays a pointer only"
+    )]
+    spares: Vec<Box<Outbound>>,
+}
+
+/// What waits in the loop's heap.
+pub(crate) enum Due {
+    /// A task for the handler of a channel.
+    Channel(Key, Box<dyn Any>),
+    /// A time limit or a retry of the source itself: accepting again, connecting, closing.
+    Source(Key),
+    /// A task of the loop.
+    Task(Arc<dyn Scheduled>),
+}
+
+/// A task of the loop that waits for its time.
+pub(crate) trait Scheduled: Send + Sync {
+    /// Runs it; the next deadline if it is periodic and goes on.
+    fn run(&self, deadline: u64, time: &TimeSource) -> Option<u64>;
+
+    /// Tells it that it will never run (again).
+    fn abandon(&self);
+
+    /// Whether it is still to run.
+    fn is_waiting(&self) -> bool;
+
+    /// Where in the heap it waits, so that a cancel finds it; for the loop's own use.
+    fn set_place(&self, place: Option<QueueKey>);
+
+    /// Where in the heap it waits.
+    fn place(&self) -> Option<QueueKey>;
+}
+
+impl LoopServices {
+    pub(crate) fn new(time: TimeSource, wheel: Wheel<Key>, outlet: Arc<dyn Outlet>) -> Self {
+        let now = time.now();
+        LoopServices {
+            time,
+            now,
+            queue: ScheduledQueue::new(),
+            wheel,
+            outlet,
+            attention: Vec::new(),
+            spares: Vec::new(),
+        }
+    }
+
+    /// The next time at which something is due.
+    pub(crate) fn next_deadline(&self) -> Option<u64> {
+        match (self.queue.next_deadline(), self.wheel.next_expiry()) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    pub(crate) fn lend_outbound(&mut self) -> Box<Outbound> {
+        self.spares.pop().unwrap_or_default()
+    }
+
+    pub(crate) fn return_outbound(&mut self, mut buffer: Box<Outbound>) {
+        if self.spares.len() < MAX_SPARES {
+            buffer.clear();
+            self.spares.push(buffer);
+        }
+    }
+}

@@ -1,0 +1,370 @@
+//! The state of a channel that every callback may touch.
+//!
+//! Always holds: an idle channel owns no buffer (`outbound` and `partial` are empty); once `CLOSED` is set
+//! nothing is written or read any more. Runs on the channel's loop. It owns neither socket nor pipeline.
+
+use super::{
+    config::ChannelConfig,
+    handle::ChannelShared,
+    idle::{Idle, IdleState, IdleTimeouts, Traffic},
+    services::{Due, LoopServices},
+};
+use crate::{
+    Error, Result,
+    buffer::Outbound,
+    id::{ChannelId, Key},
+    timer::QueueKey,
+};
+use bytes::BytesMut;
+use std::{any::Any, net::SocketAddr, sync::Arc};
+
+/// Facts and wishes, one bit each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Flags(u32);
+
+impl Flags {
+    /// `active` was called.
+    pub(crate) const ACTIVE: Flags = Flags(1);
+    /// Bytes are read as they come.
+    pub(crate) const AUTO_READ: Flags = Flags(1 << 1);
+    /// One read was asked for and has not happened yet.
+    pub(crate) const READ_WANTED: Flags = Flags(1 << 2);
+    /// The read that was asked for is going on.
+    pub(crate) const READ_GRANTED: Flags = Flags(1 << 3);
+    /// Close after what was written is sent.
+    pub(crate) const CLOSING: Flags = Flags(1 << 4);
+    /// Close without sending more.
+    pub(crate) const CLOSE_NOW: Flags = Flags(1 << 5);
+    /// The socket is closed.
+    pub(crate) const CLOSED: Flags = Flags(1 << 6);
+    /// Flush before anything else.
+    pub(crate) const FLUSH: Flags = Flags(1 << 7);
+    /// Between the marks: see `WaterMark`.
+    pub(crate) const WRITABLE: Flags = Flags(1 << 8);
+    /// In the loop's attention list.
+    pub(crate) const LISTED: Flags = Flags(1 << 9);
+    /// The socket may hold bytes that no further event will announce.
+    pub(crate) const MAYBE_READABLE: Flags = Flags(1 << 10);
+    /// The kernel took less than was offered; wait for the event that says it takes more.
+    pub(crate) const WRITE_BLOCKED: Flags = Flags(1 << 11);
+    /// The peer has ended its stream, or an event said that it has.
+    pub(crate) const HANG_UP: Flags = Flags(1 << 12);
+    /// The last decoding failed without taking a byte.
+    pub(crate) const STUCK: Flags = Flags(1 << 13);
+    /// The close timeout is armed.
+    pub(crate) const CLOSE_ARMED: Flags = Flags(1 << 14);
+    /// `partial` may hold whole messages: decoding was stopped, not starved.
+    pub(crate) const UNDECODED: Flags = Flags(1 << 15);
+
+    /// In the loop's list of channels to be read without an event.
+    pub(crate) const LISTED_TO_READ: Flags = Flags(1 << 16);
+
+    /// What ends the delivery of messages at once.
+    const STOP: Flags = Flags(Self::CLOSING.0 | Self::CLOSE_NOW.0 | Self::CLOSED.0 | Self::FLUSH.0);
+
+    pub(crate) const fn with(self, other: Flags) -> Flags {
+        Flags(self.0 | other.0)
+    }
+}
+
+/// Public only in the signatures of the pipeline's links, which nobody outside can name.
+pub struct ChannelState {
+    id: ChannelId,
+    flags: Flags,
+    pub(crate) traffic: Traffic,
+    outbound: Option<Box<Outbound>>,
+    /// Bytes that came and were not decoded.
+    pub(crate) partial: BytesMut,
+    pub(crate) config: Arc<ChannelConfig>,
+    /// Made when somebody asks for a handle.
+    pub(crate) shared: Option<Arc<ChannelShared>>,
+    pub(crate) idle: Option<Box<Idle>>,
+    /// Scheduled tasks of the handler, to be dropped with the channel.
+    tasks: Vec<QueueKey>,
+    pub(crate) peer_address: Option<SocketAddr>,
+    pub(crate) local_address: Option<SocketAddr>,
+}
+
+impl ChannelState {
+    pub(crate) fn new(
+        id: ChannelId,
+        config: Arc<ChannelConfig>,
+        now: u64,
+        local: Option<SocketAddr>,
+        peer: Option<SocketAddr>,
+    ) -> Self {
+        let mut flags = Flags::WRITABLE;
+        if config.auto_read {
+            flags = flags.with(Flags::AUTO_READ);
+        }
+        ChannelState {
+            id,
+            flags,
+            traffic: Traffic { read: now, written: now },
+            outbound: None,
+            partial: BytesMut::new(),
+            config,
+            shared: None,
+            idle: None,
+            tasks: Vec::new(),
+            peer_address: peer,
+            local_address: local,
+        }
+    }
+
+    pub(crate) fn id(&self) -> ChannelId {
+        self.id
+    }
+
+    pub(crate) fn key(&self) -> Key {
+        self.id.key
+    }
+
+    // ---- flags ---------------------------------------------------------------------------------------
+
+    #[inline]
+    pub(crate) fn has(&self, any: Flags) -> bool {
+        self.flags.0 & any.0 != 0
+    }
+
+    #[inline]
+    pub(crate) fn set(&mut self, flags: Flags) {
+        self.flags.0 |= flags.0;
+    }
+
+    #[inline]
+    pub(crate) fn unset(&mut self, flags: Flags) {
+        self.flags.0 &= !flags.0;
+    }
+
+    /// Unsets `flag`; whether it was set.
+    #[inline]
+    pub(crate) fn take(&mut self, flag: Flags) -> bool {
+        let was = self.has(flag);
+        self.unset(flag);
+        was
+    }
+
+    /// Whether the channel takes writes.
+    #[inline]
+    pub(crate) fn is_open(&self) -> bool {
+        !self.has(Flags::CLOSING.with(Flags::CLOSE_NOW).with(Flags::CLOSED))
+    }
+
+    /// Whether messages may be handed to the handler.
+    #[inline]
+    pub(crate) fn may_deliver(&self) -> bool {
+        !self.has(Flags::STOP) && self.has(Flags::AUTO_READ.with(Flags::READ_GRANTED))
+    }
+
+    /// Whether there is something to do for the driver besides sending what waits.
+    #[inline]
+    pub(crate) fn wants_driver(&self) -> bool {
+        const ALWAYS: Flags =
+            Flags(Flags::CLOSING.0 | Flags::CLOSE_NOW.0 | Flags::FLUSH.0 | Flags::READ_WANTED.0);
+        self.has(ALWAYS) || self.wants_read()
+    }
+
+    /// Whether there are bytes, here or in the socket, that may be read now and that no event will announce.
+    #[inline]
+    pub(crate) fn wants_read(&self) -> bool {
+        self.has(Flags::UNDECODED.with(Flags::MAYBE_READABLE))
+            && self.has(Flags::AUTO_READ.with(Flags::READ_WANTED))
+            && self.is_open()
+    }
+
+    pub(crate) fn request_close(&mut self) {
+        self.set(Flags::CLOSING);
+    }
+
+    pub(crate) fn request_close_now(&mut self) {
+        self.set(Flags::CLOSE_NOW);
+    }
+
+    pub(crate) fn set_auto_read(&mut self, on: bool) {
+        if on {
+            self.set(Flags::AUTO_READ);
+        } else {
+            self.unset(Flags::AUTO_READ.with(Flags::READ_WANTED).with(Flags::READ_GRANTED));
+        }
+    }
+
+    // ---- outbound ------------------------------------------------------------------------------------
+
+    /// The buffer to encode into.
+    ///
+    /// # Errors
+    /// If the channel is closed or closing.
+    #[inline]
+    pub(crate) fn outbound_for_write(&mut self) -> Result<&mut Outbound> {
+        if !self.is_open() {
+            return Err(Error::Closed);
+        }
+        Ok(self.outbound.get_or_insert_default())
+    }
+
+    #[inline]
+    pub(crate) fn pending_bytes(&self) -> usize {
+        self.outbound.as_ref().map_or(0, |out| out.len())
+    }
+
+    pub(crate) fn outbound(&self) -> Option<&Outbound> {
+        self.outbound.as_deref()
+    }
+
+    /// Makes sure that a callback which writes finds a buffer, borrowed from the loop.
+    #[inline]
+    pub(crate) fn borrow_outbound(&mut self, services: &mut LoopServices) {
+        if self.outbound.is_none() {
+            self.outbound = Some(services.lend_outbound());
+        }
+    }
+
+    /// Gives the buffer back to the loop if nothing waits in it.
+    #[inline]
+    pub(crate) fn return_outbound(&mut self, services: &mut LoopServices) {
+        if self.outbound.as_ref().is_some_and(|out| out.is_empty())
+            && let Some(out) = self.outbound.take()
+        {
+            services.return_outbound(out);
+        }
+    }
+
+    /// The kernel took `n` bytes.
+    pub(crate) fn consume_outbound(&mut self, n: usize, now: u64) {
+        if let Some(out) = &mut self.outbound {
+            out.consume(n);
+        }
+        if n > 0 {
+            self.traffic.written = now;
+        }
+    }
+
+    /// Drops what was not sent; how many bytes that were.
+    pub(crate) fn drop_outbound(&mut self, services: &mut LoopServices) -> usize {
+        let Some(mut out) = self.outbound.take() else { return 0 };
+        let dropped = out.len();
+        out.clear();
+        services.return_outbound(out);
+        dropped
+    }
+
+    /// What counts against the marks: bytes, and an overhead for every chunk kept by reference.
+    #[inline]
+    pub(crate) fn weight(&self) -> usize {
+        self.outbound.as_ref().map_or(0, |out| out.weight())
+    }
+
+    pub(crate) fn is_writable(&self) -> bool {
+        self.is_open() && self.config.water_mark.writable(self.has(Flags::WRITABLE), self.weight())
+    }
+
+    /// Brings the writable flag up to date; the new value if it flipped.
+    #[inline]
+    pub(crate) fn update_writable(&mut self) -> Option<bool> {
+        let was = self.has(Flags::WRITABLE);
+        let weight = self.weight();
+        let is = self.config.water_mark.writable(was, weight);
+        if let Some(shared) = &self.shared {
+            shared.set_pending(weight, is);
+        }
+        if is == was {
+            return None;
+        }
+        if is {
+            self.set(Flags::WRITABLE)
+        } else {
+            self.unset(Flags::WRITABLE)
+        }
+        Some(is)
+    }
+
+    // ---- attention -----------------------------------------------------------------------------------
+
+    /// Puts the channel into the loop's attention list, once.
+    pub(crate) fn want_attention(&mut self, services: &mut LoopServices) {
+        if !self.has(Flags::LISTED) {
+            self.set(Flags::LISTED);
+            services.attention.push(self.key());
+        }
+    }
+
+    // ---- tasks ---------------------------------------------------------------------------------------
+
+    pub(crate) fn schedule(
+        &mut self,
+        services: &mut LoopServices,
+        deadline: u64,
+        task: Box<dyn Any>,
+    ) -> QueueKey {
+        let key = services.queue.insert(deadline, Due::Channel(self.key(), task));
+        self.tasks.push(key);
+        key
+    }
+
+    pub(crate) fn cancel(&mut self, services: &mut LoopServices, key: QueueKey) -> bool {
+        self.forget_task(key) && services.queue.cancel(key).is_some()
+    }
+
+    /// Takes a task off the list of those to be dropped with the channel; whether it was there.
+    pub(crate) fn forget_task(&mut self, key: QueueKey) -> bool {
+        let found = self.tasks.iter().position(|k| *k == key);
+        if let Some(at) = found {
+            self.tasks.swap_remove(at);
+        }
+        found.is_some()
+    }
+
+    // ---- idle ----------------------------------------------------------------------------------------
+
+    pub(crate) fn set_idle(&mut self, services: &mut LoopServices, timeouts: IdleTimeouts) {
+        if let Some(idle) = &mut self.idle {
+            idle.set(timeouts);
+        } else if !timeouts.is_off() {
+            self.idle = Some(Box::new(Idle::new(timeouts, services.now)));
+        }
+        self.arm_idle(services);
+    }
+
+    pub(crate) fn reset_idle(&mut self, kind: IdleState, now: u64) {
+        if let Some(idle) = &mut self.idle {
+            idle.reset(kind, now);
+        }
+    }
+
+    /// Puts the channel's entry where its next event is due; takes it off where none is.
+    pub(crate) fn arm_idle(&mut self, services: &mut LoopServices) {
+        if !self.has(Flags::ACTIVE) || self.has(Flags::CLOSED) {
+            return;
+        }
+        let key = self.key();
+        let Some(idle) = &mut self.idle else { return };
+        match (idle.deadline(self.traffic), idle.entry) {
+            (Some(deadline), Some(entry)) if services.wheel.rearm(entry, deadline) => {}
+            (Some(deadline), _) => idle.entry = Some(services.wheel.insert(deadline, key)),
+            (None, _) => self.disarm_idle(services),
+        }
+    }
+
+    pub(crate) fn disarm_idle(&mut self, services: &mut LoopServices) {
+        if let Some(idle) = self.idle.take()
+            && let Some(entry) = idle.entry
+        {
+            services.wheel.cancel(entry);
+        }
+    }
+
+    /// Ends everything that would come later: timers, tasks, unsent bytes.
+    pub(crate) fn end(&mut self, services: &mut LoopServices) {
+        self.set(Flags::CLOSED);
+        self.disarm_idle(services);
+        for key in std::mem::take(&mut self.tasks) {
+            services.queue.cancel(key);
+        }
+        let dropped = self.drop_outbound(services);
+        if dropped > 0 {
+            log::debug!("channel {}: closed with {dropped} bytes unsent", self.id);
+        }
+        self.partial = BytesMut::new();
+    }
+}

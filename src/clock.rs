@@ -1,0 +1,143 @@
+//! Where time comes from.
+//!
+//! One [`Clock`] per event loop group, real or manual; nothing else in the crate reads time. Inside a loop an
+//! instant is a `u64` of nanoseconds since the loop's origin ([`TimeSource`]), taken once per phase of a turn and
+//! passed down. It never goes back, whatever the clock does.
+
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+/// A source of monotonic time; callable from any thread.
+pub trait Clock: Send + Sync + fmt::Debug {
+    /// The time now.
+    fn now(&self) -> Instant;
+
+    /// Whether this time passes by itself, so that a loop may sleep until a deadline. Where it does not, loops
+    /// sleep until they are woken ([`Clock::on_advance`]).
+    fn is_real_time(&self) -> bool {
+        true
+    }
+
+    /// Has `wake` called whenever the time was moved by hand; a clock of real time never calls it.
+    fn on_advance(&self, wake: Box<dyn Fn() + Send + Sync>) {
+        drop(wake);
+    }
+}
+
+/// The operating system's monotonic clock (`CLOCK_MONOTONIC` on Linux: it stands still while the machine is
+/// suspended).
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    #[inline]
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+}
+
+/// A clock that moves only when it is told to; clones share one time. Event loops that run on it wake up when it
+/// moves.
+///
+/// ```
+/// use netwheel::testing::ManualClock;
+/// use netwheel::Clock;
+/// use std::time::Duration;
+///
+/// let clock = ManualClock::new();
+/// let before = clock.now();
+/// clock.advance(Duration::from_secs(60));
+/// assert_eq!(clock.now() - before, Duration::from_secs(60));
+/// ```
+#[derive(Clone)]
+pub struct ManualClock {
+    origin: Instant,
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    offset: AtomicU64,
+    wakes: Mutex<Vec<Box<dyn Fn() + Send + Sync>>>,
+}
+
+impl ManualClock {
+    /// A clock that stands still.
+    #[expect(clippy::new_without_default, reason = "two clocks made by default would silently not agree")]
+    pub fn new() -> Self {
+        ManualClock { origin: Instant::now(), shared: Arc::default() }
+    }
+
+    /// Moves the time on; saturates at 584 years.
+    pub fn advance(&self, by: Duration) {
+        let by = nanos(by);
+        let add = |offset: u64| Some(offset.saturating_add(by));
+        let _ = self.shared.offset.fetch_update(Ordering::SeqCst, Ordering::SeqCst, add);
+        for wake in self.shared.wakes.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            wake();
+        }
+    }
+
+    /// How far the clock was moved since it was made.
+    pub fn elapsed(&self) -> Duration {
+        Duration::from_nanos(self.shared.offset.load(Ordering::SeqCst))
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Instant {
+        let offset = self.elapsed();
+        self.origin.checked_add(offset).unwrap_or(self.origin)
+    }
+
+    fn is_real_time(&self) -> bool {
+        false
+    }
+
+    fn on_advance(&self, wake: Box<dyn Fn() + Send + Sync>) {
+        self.shared.wakes.lock().unwrap_or_else(PoisonError::into_inner).push(wake);
+    }
+}
+
+impl fmt::Debug for ManualClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ManualClock").field("elapsed", &self.elapsed()).finish()
+    }
+}
+
+/// A clock with an origin: turns instants into nanoseconds since then.
+#[derive(Debug, Clone)]
+pub(crate) struct TimeSource {
+    clock: Arc<dyn Clock>,
+    origin: Instant,
+}
+
+impl TimeSource {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
+        let origin = clock.now();
+        TimeSource { clock, origin }
+    }
+
+    /// Reads the clock: nanoseconds since the origin.
+    #[inline]
+    pub(crate) fn now(&self) -> u64 {
+        nanos(self.clock.now().saturating_duration_since(self.origin))
+    }
+
+    /// A time of this source as an instant; the far future saturates.
+    pub(crate) fn instant(&self, at: u64) -> Instant {
+        self.origin.checked_add(Duration::from_nanos(at)).unwrap_or(self.origin)
+    }
+}
+
+/// A duration in nanoseconds; 584 years and more become the maximum.
+#[inline]
+pub(crate) fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

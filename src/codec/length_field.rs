@@ -1,0 +1,475 @@
+//! Frames that begin with a header that says how long they are.
+//!
+//! Always holds: an incomplete frame costs one look at its header, however often it is asked for; a frame
+//! longer than the limit is never collected; `left` bytes of such a frame are still to be dropped, and
+//! nothing is decoded before they are. Whatever 64-bit length a peer sends, the arithmetic neither wraps nor
+//! panics.
+
+use crate::{EncodeError, Error, PeerError, Result, buffer::Outbound, pipeline::Codec};
+use bytes::{Buf, Bytes};
+
+/// The longest frame unless `max_len` says otherwise: what one peer can make its channel keep.
+const DEFAULT_MAX_LEN: usize = 1024 * 1024;
+
+/// One frame is one message; a length field in the frame's header says where it ends.
+///
+/// The usual protocol is one line: [`u8`](LengthField::u8), [`u16`](LengthField::u16),
+/// [`u24`](LengthField::u24), [`u32`](LengthField::u32) or [`u64`](LengthField::u64), a length in network
+/// byte order and then as many bytes; reading strips the length, writing prepends it. Their settings cannot
+/// be wrong. For any other header there is [`builder`](LengthField::builder), which checks that its settings
+/// agree.
+///
+/// # A frame
+///
+/// ```text
+///   ┌───────────┬───────────┬──────────────────────────┐
+///   │  offset   │   width   │   length + adjustment    │   the whole is at most max_len
+///   └───────────┴───────────┴──────────────────────────┘
+///   ◄──────── strip ────────┤◄─────── message ─────────►
+/// ```
+///
+/// # What comes out of which bytes
+///
+/// `"hi"` is the payload, `CA` and `FE` are other bytes of the header.
+///
+/// | configuration | bytes on the wire | message |
+/// |---|---|---|
+/// | `u16()` | `00 02 "hi"` | `"hi"` |
+/// | `u16().little_endian()` | `02 00 "hi"` | `"hi"` |
+/// | `builder().width(2).strip(0)` | `00 02 "hi"` | `00 02 "hi"` |
+/// | `builder().width(2).adjustment(-2)`: the length counts itself | `00 04 "hi"` | `"hi"` |
+/// | `builder().width(2).adjustment(2)`: the length leaves out `CA FE` | `00 02 CA FE "hi"` | `CA FE "hi"` |
+/// | `builder().width(2).offset(1)` | `CA 00 02 "hi"` | `CA 00 02 "hi"` |
+/// | `builder().width(2).offset(1).strip(3)` | `CA 00 02 "hi"` | `"hi"` |
+/// | `builder().width(2).offset(1).adjustment(-3).strip(3)`: it counts all | `CA 00 06 FE "hi"` | `FE "hi"` |
+///
+/// # Writing
+///
+/// A message to write looks like one that was read: the part of the length field that reading strips is put
+/// in, every other byte of the frame is the message's own, in its place. So
+///
+/// - where the frame begins with the length field and just that is stripped (the shortcuts, and the builder
+///   unless told otherwise), the length is prepended;
+/// - where nothing is stripped, a message is a whole frame, and its length field must be right;
+/// - where an offset is stripped, or bytes behind the length field, those bytes have to be in the message
+///   that is written, because nobody else knows them: with the row before the last `CA "hi"` is written,
+///   `"hi"` is read.
+///
+/// In the first two cases a message written by one peer is read by the other exactly as it was.
+///
+/// # Errors
+///
+/// | the peer sent | error | dropped |
+/// |---|---|---|
+/// | a frame over `max_len` | [`PeerError::TooLong`], once, when its length is known | the frame, as it comes |
+/// | a length that is negative, or ends the frame inside its own header | [`PeerError::Corrupted`] | the header |
+/// | a complete frame shorter than what is stripped | [`PeerError::Corrupted`] | the frame |
+///
+/// With [`fail_slow`](LengthField::fail_slow) the first of them comes when the whole frame has. After each
+/// the next frame is read, if the handler leaves the channel open. A frame that is not complete when the peer
+/// ends its stream is dropped. Eight-byte lengths are read as signed, so that 2⁶³ and more are negative.
+///
+/// # Thread and memory
+///
+/// Runs on the channel's loop. The bytes of an incomplete frame are kept by the channel, at most `max_len`. A
+/// message shares the memory of the read buffer; a large one is written without being copied.
+///
+/// ```
+/// use bytes::Bytes;
+/// use netwheel::{buffer::Outbound, codec::LengthField, pipeline::Codec};
+///
+/// # fn main() -> netwheel::Result {
+/// let mut frames = LengthField::u32().max_len(64 * 1024);
+///
+/// let mut output = Outbound::new();
+/// frames.encode(Bytes::from_static(b"hello"), &mut output)?;
+/// assert_eq!(output.to_bytes(), &b"\0\0\0\x05hello"[..]);
+///
+/// let mut input = Bytes::from_static(b"\0\0\0\x05hello\0\0\0\x07wor");
+/// assert_eq!(frames.decode(&mut input)?.unwrap(), "hello");
+/// assert!(frames.decode(&mut input)?.is_none());
+/// assert_eq!(input, &b"\0\0\0\x07wor"[..]);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct LengthField {
+    max_len: usize,
+    offset: usize,
+    width: usize,
+    adjustment: i64,
+    strip: usize,
+    little_endian: bool,
+    fail_slow: bool,
+    /// Four bytes in network byte order and the payload, nothing else: the short way.
+    plain: bool,
+    /// Bytes of a frame that is too long which have not come yet.
+    left: u64,
+    /// The length of that frame.
+    overlong: u64,
+}
+
+impl LengthField {
+    /// A length of one byte, then the payload of at most 255.
+    pub fn u8() -> Self {
+        Self::with_width(1)
+    }
+
+    /// A length of two bytes, then the payload.
+    pub fn u16() -> Self {
+        Self::with_width(2)
+    }
+
+    /// A length of three bytes, then the payload.
+    pub fn u24() -> Self {
+        Self::with_width(3)
+    }
+
+    /// A length of four bytes, then the payload.
+    pub fn u32() -> Self {
+        Self::with_width(4)
+    }
+
+    /// A length of eight bytes, then the payload.
+    pub fn u64() -> Self {
+        Self::with_width(8)
+    }
+
+    /// All settings; starts as [`LengthField::u32`].
+    pub fn builder() -> LengthFieldBuilder {
+        LengthFieldBuilder { frames: Self::u32(), strip: None }
+    }
+
+    fn with_width(width: usize) -> Self {
+        let frames = LengthField {
+            max_len: DEFAULT_MAX_LEN,
+            offset: 0,
+            width,
+            adjustment: 0,
+            strip: width,
+            little_endian: false,
+            fail_slow: false,
+            plain: false,
+            left: 0,
+            overlong: 0,
+        };
+        frames.prepared()
+    }
+
+    /// The longest frame in bytes, header and all, read or written; 1 MiB (1 048 576) by default.
+    ///
+    /// It counts what is on the wire, as Netty's `maxFrameLength` does, because that is what one peer can
+    /// make its channel keep. Nothing passes a limit that is smaller than the header.
+    pub fn max_len(mut self, bytes: usize) -> Self {
+        self.max_len = bytes;
+        self.prepared()
+    }
+
+    /// The length's least significant byte comes first; by default the most significant does.
+    pub fn little_endian(mut self) -> Self {
+        self.little_endian = true;
+        self.prepared()
+    }
+
+    /// Reports a frame that is too long when all of it has come and was dropped, not when its length is
+    /// known.
+    ///
+    /// Take it where the peer is answered and should have finished sending by then.
+    pub fn fail_slow(mut self) -> Self {
+        self.fail_slow = true;
+        self
+    }
+
+    fn prepared(mut self) -> Self {
+        self.plain = (self.offset, self.width, self.adjustment, self.strip) == (0, 4, 0, 4)
+            && !self.little_endian
+            && self.max_len >= 4;
+        self
+    }
+
+    /// Where the length field ends.
+    fn header(&self) -> usize {
+        self.offset + self.width
+    }
+
+    /// The largest value that the length field can have.
+    fn max_value(&self) -> u64 {
+        if self.width == 8 { i64::MAX as u64 } else { (1 << (8 * self.width)) - 1 }
+    }
+
+    /// The longest frame that is allowed and can be said; `None` where no value of the length field makes a
+    /// frame.
+    fn longest(&self) -> Option<u64> {
+        let sayable =
+            self.max_value().checked_add_signed(self.adjustment)?.saturating_add(self.header() as u64);
+        Some(sayable.min(self.max_len as u64))
+    }
+
+    /// Any configuration, any state.
+    fn decode_any(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
+        if self.left > 0 {
+            self.discard(input);
+            if self.left > 0 {
+                return Ok(None);
+            }
+            if self.fail_slow {
+                return Err(self.too_long());
+            }
+        }
+        let header = self.header();
+        let Some(field) = input.get(self.offset..header) else { return Ok(None) };
+        let value = self.read_length(field);
+        let Some(rest) = value.checked_add_signed(self.adjustment).filter(|_| value <= self.max_value())
+        else {
+            input.advance(header);
+            return Err(self.corrupted(value));
+        };
+        let frame = rest.saturating_add(header as u64);
+        if frame > self.max_len as u64 {
+            self.overlong = frame;
+            self.left = frame;
+            self.discard(input);
+            let report = !self.fail_slow || self.left == 0;
+            return if report { Err(self.too_long()) } else { Ok(None) };
+        }
+        // At most `max_len`, so it fits.
+        let frame = frame as usize;
+        if input.len() < frame {
+            return Ok(None);
+        }
+        if self.strip > frame {
+            input.advance(frame);
+            return Err(PeerError::Corrupted("a frame is shorter than what is stripped from it").into());
+        }
+        input.advance(self.strip);
+        Ok(Some(input.split_to(frame - self.strip)))
+    }
+
+    fn read_length(&self, field: &[u8]) -> u64 {
+        let append = |value: u64, byte: &u8| value << 8 | u64::from(*byte);
+        if self.little_endian { field.iter().rev().fold(0, append) } else { field.iter().fold(0, append) }
+    }
+
+    /// Drops what has come of a frame that is too long.
+    fn discard(&mut self, input: &mut Bytes) {
+        let here = self.left.min(input.len() as u64);
+        // At most `input.len()`, so it fits.
+        input.advance(here as usize);
+        self.left -= here;
+    }
+
+    #[cold]
+    fn too_long(&self) -> Error {
+        PeerError::TooLong { what: "frame", length: self.overlong, limit: self.max_len }.into()
+    }
+
+    #[cold]
+    fn corrupted(&self, value: u64) -> Error {
+        let why = if value > self.max_value() {
+            "the length is negative"
+        } else {
+            "the length ends the frame inside its own header"
+        };
+        PeerError::Corrupted(why).into()
+    }
+
+    /// Any configuration.
+    fn encode_any(&self, mut message: Bytes, output: &mut Outbound) -> Result {
+        let header = self.header();
+        // The part of the length field that reading leaves in the message.
+        let left_in = header.saturating_sub(self.strip.max(self.offset));
+        let own = self.offset + left_in;
+        let Some(rest) = message.len().checked_sub(own) else {
+            return unencodable(format!("{} bytes, the header alone has {own}", message.len()));
+        };
+        let frame = (rest + header) as u64;
+        let limit = self.longest().unwrap_or(0);
+        if frame > limit {
+            return Err(EncodeError::TooLong { what: "frame", length: frame, limit }.into());
+        }
+        if frame < self.strip as u64 {
+            return unencodable(format!("a frame of {frame} bytes, {} are stripped", self.strip));
+        }
+        // Not beyond `max_value`, or the frame would be longer than `longest`.
+        let value = rest as i128 - i128::from(self.adjustment);
+        let Ok(value) = u64::try_from(value) else {
+            return unencodable(format!("a length of {value}"));
+        };
+        let bytes = if self.little_endian { value.to_le_bytes() } else { value.to_be_bytes() };
+        let field = if self.little_endian { &bytes[..self.width] } else { &bytes[8 - self.width..] };
+        if message[self.offset..own] != field[self.width - left_in..] {
+            return unencodable(format!("the message's own length field does not say {value}"));
+        }
+        output.put_slice(&message[..self.offset]);
+        output.put_slice(field);
+        message.advance(own);
+        output.put(message);
+        Ok(())
+    }
+}
+
+#[cold]
+fn unencodable(why: String) -> Result {
+    Err(EncodeError::Unencodable(why).into())
+}
+
+impl Codec for LengthField {
+    type In = Bytes;
+    type Out = Bytes;
+
+    #[inline]
+    fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
+        if self.plain && self.left == 0 {
+            let Some(field) = input.first_chunk::<4>() else { return Ok(None) };
+            let payload = u32::from_be_bytes(*field) as usize;
+            if payload <= self.max_len - 4 {
+                if input.len() - 4 < payload {
+                    return Ok(None);
+                }
+                input.advance(4);
+                return Ok(Some(input.split_to(payload)));
+            }
+        }
+        self.decode_any(input)
+    }
+
+    /// Takes what is left when the peer has ended its stream: a frame that is not complete is dropped.
+    ///
+    /// # Errors
+    /// As for `decode`; and once for a frame that is too long, is not complete, and was not reported yet.
+    fn decode_last(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
+        if let Some(frame) = self.decode(input)? {
+            return Ok(Some(frame));
+        }
+        let unreported = self.fail_slow && self.left > 0;
+        self.left = 0;
+        if unreported { Err(self.too_long()) } else { Ok(None) }
+    }
+
+    /// Appends one frame.
+    ///
+    /// # Errors
+    /// [`EncodeError::TooLong`] for a frame longer than `max_len` or than the length field can say;
+    /// [`EncodeError::Unencodable`] for a length that would be negative, and for a message that lacks the
+    /// bytes of the header that it has to bring, or brings a wrong length.
+    #[inline]
+    fn encode(&mut self, message: Bytes, output: &mut Outbound) -> Result {
+        if self.plain
+            && message.len() <= self.max_len - 4
+            && let Ok(length) = u32::try_from(message.len())
+        {
+            output.put_u32(length);
+            output.put(message);
+            return Ok(());
+        }
+        self.encode_any(message, output)
+    }
+}
+
+/// All settings of a [`LengthField`]; [`build`](LengthFieldBuilder::build) refuses those that contradict each
+/// other.
+///
+/// A codec is built once and cloned for every channel, so a wrong setting shows before anything listens:
+///
+/// ```
+/// use bytes::Bytes;
+/// use netwheel::{codec::LengthField, pipeline::Codec};
+///
+/// # fn main() -> netwheel::Result {
+/// // A version byte, a two-byte length that counts the whole frame, a type byte, the payload.
+/// let frames = LengthField::builder().offset(1).width(2).adjustment(-3).max_len(4096).build()?;
+///
+/// let mut input = Bytes::from_static(b"\x01\x00\x06\x07hi");
+/// assert_eq!(frames.clone().decode(&mut input)?.unwrap(), &b"\x01\x00\x06\x07hi"[..]);
+///
+/// let refused = LengthField::builder().width(5).build().unwrap_err();
+/// assert_eq!(refused.to_string(), "width = 5 is refused: allowed is 1, 2, 3, 4 or 8 bytes");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "a builder does nothing until `build` is called"]
+pub struct LengthFieldBuilder {
+    frames: LengthField,
+    strip: Option<usize>,
+}
+
+impl LengthFieldBuilder {
+    /// Bytes of the length field: 1, 2, 3, 4 or 8; 4 by default.
+    pub fn width(mut self, bytes: usize) -> Self {
+        self.frames.width = bytes;
+        self
+    }
+
+    /// Bytes of the header before the length field, at most `max_len` − `width`; 0 by default.
+    pub fn offset(mut self, bytes: usize) -> Self {
+        self.frames.offset = bytes;
+        self
+    }
+
+    /// What to add to the length to get the number of bytes behind the length field; 0 by default.
+    ///
+    /// Negative where the length counts (parts of) the header too: −`width` if it counts itself. Positive
+    /// where there are bytes behind the length field that it does not count.
+    pub fn adjustment(mut self, bytes: i64) -> Self {
+        self.frames.adjustment = bytes;
+        self
+    }
+
+    /// Bytes to take off the front of each frame that is read; by default the length field where the frame
+    /// begins with it, and otherwise nothing.
+    pub fn strip(mut self, bytes: usize) -> Self {
+        self.strip = Some(bytes);
+        self
+    }
+
+    /// As [`LengthField::max_len`], but here it must leave room for the header.
+    pub fn max_len(mut self, bytes: usize) -> Self {
+        self.frames.max_len = bytes;
+        self
+    }
+
+    /// As [`LengthField::little_endian`].
+    pub fn little_endian(mut self) -> Self {
+        self.frames.little_endian = true;
+        self
+    }
+
+    /// As [`LengthField::fail_slow`].
+    pub fn fail_slow(mut self) -> Self {
+        self.frames.fail_slow = true;
+        self
+    }
+
+    /// The codec.
+    ///
+    /// # Errors
+    /// [`Error::Setting`] for a width that is none of the five, a limit or offset that leaves no room for the
+    /// length field, and an adjustment or strip with which no frame at all could be read.
+    pub fn build(self) -> Result<LengthField> {
+        let mut frames = self.frames;
+        let LengthField { max_len, offset, width, adjustment, .. } = frames;
+        if !matches!(width, 1 | 2 | 3 | 4 | 8) {
+            return Err(Error::setting("width", width, "1, 2, 3, 4 or 8 bytes"));
+        }
+        let Some(room) = max_len.checked_sub(width) else {
+            return Err(Error::setting("max_len", max_len, "at least the header's length"));
+        };
+        let Some(room) = room.checked_sub(offset) else {
+            return Err(Error::setting("offset", offset, "at most max_len - width"));
+        };
+        let longest = frames.longest().filter(|_| i128::from(adjustment) <= room as i128);
+        let Some(longest) = longest else {
+            return Err(Error::setting(
+                "adjustment",
+                adjustment,
+                "one that leaves a length between the header's and max_len",
+            ));
+        };
+        frames.strip = self.strip.unwrap_or(if offset == 0 { width } else { 0 });
+        if frames.strip as u64 > longest {
+            return Err(Error::setting("strip", frames.strip, "at most the longest possible frame"));
+        }
+        Ok(frames.prepared())
+    }
+}

@@ -1,0 +1,51 @@
+//! No framing: bytes as they come.
+
+use crate::{Result, buffer::Outbound, pipeline::Codec};
+use bytes::Bytes;
+
+/// Every read is one message: whatever has come, as it has come.
+///
+/// Where one message ends and the next begins is up to the network. For echo servers, proxies, and handlers
+/// that do their own framing.
+///
+/// ```text
+///   bytes in                     messages
+///   68 65 6C ┊ 6C 6F 21    ►     "hel"  "lo!"            ┊ = what one read brought
+/// ```
+///
+/// Runs on the channel's loop and keeps nothing. A message shares the memory of the loop's read buffer.
+///
+/// ```
+/// use bytes::Bytes;
+/// use netwheel::{buffer::Outbound, codec::RawBytes, pipeline::Codec};
+///
+/// # fn main() -> netwheel::Result {
+/// let mut input = Bytes::from_static(b"whatever");
+/// let message = RawBytes.decode(&mut input)?.unwrap();
+/// assert_eq!(message, "whatever");
+/// assert!(RawBytes.decode(&mut input)?.is_none());
+///
+/// let mut output = Outbound::new();
+/// RawBytes.encode(message, &mut output)?;
+/// assert_eq!(output.to_bytes(), "whatever");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Default, Clone, Copy)]
+pub struct RawBytes;
+
+impl Codec for RawBytes {
+    type In = Bytes;
+    type Out = Bytes;
+
+    #[inline]
+    fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
+        Ok((!input.is_empty()).then(|| std::mem::take(input)))
+    }
+
+    #[inline]
+    fn encode(&mut self, message: Bytes, output: &mut Outbound) -> Result {
+        output.put(message);
+        Ok(())
+    }
+}

@@ -1,0 +1,314 @@
+//! Accepting and making connections: from a socket to an active channel.
+//!
+//! Always holds: a turn accepts a bounded number of connections per listener; a listener that fails for want of
+//! descriptors or memory pauses and tries again by a timer, since an edge-triggered poll will not tell again;
+//! the pipeline of a connection is made on its own loop, and a factory that fails costs that connection only.
+//! Runs on the loop's thread.
+
+use super::{
+    io::Io,
+    metrics::Metrics,
+    shared::{LifeState, LoopMail},
+    sources::{Accepted, ChannelSlot, ChildSetup, Connecting, Listening, Peer, Slot},
+    turn::Turn,
+};
+use crate::{
+    Error, Result,
+    channel::{ChannelCore, Due, Flags},
+    error::panic_message,
+    id::{ChannelId, Key},
+    pipeline::AnyPipeline,
+    transport::Stream,
+};
+use std::{
+    io::{self, ErrorKind},
+    panic::{AssertUnwindSafe, catch_unwind},
+    time::Duration,
+};
+
+/// Connections that one listener accepts in one turn.
+const ACCEPTS_PER_TURN: usize = 64;
+
+/// After this long a listener that ran out of descriptors tries again.
+const ACCEPT_RETRY: u64 = 500_000_000;
+
+impl Turn {
+    // ---- listeners -----------------------------------------------------------------------------------
+
+    pub(super) fn listen(&mut self, mut listening: Listening) {
+        if self.shared.state() >= LifeState::ShuttingDown {
+            listening.shared.set_closed(|| Err(Error::ShutDown));
+            return;
+        }
+        let key = match self.sources.next_key() {
+            Ok(key) => key,
+            Err(e) => {
+                log::error!("{}: cannot listen on {}: {e}", self.shared.name, listening.address);
+                listening.shared.set_closed(|| Err(Error::other(e.to_string())));
+                return;
+            }
+        };
+        if let Err(e) = self.io.selector.register(listening.listener.source(), key.token(), false) {
+            log::error!("{}: cannot watch the listener on {}: {e}", self.shared.name, listening.address);
+            listening.shared.set_closed(|| Err(Error::io("watching a listener", io::Error::from(e.kind()))));
+            return;
+        }
+        let _ = listening.shared.key.set(key);
+        self.sources.insert(Slot::Listener(listening));
+    }
+
+    pub(super) fn close_listener(&mut self, key: Key) {
+        if !matches!(self.sources.get(key), Some(Slot::Listener(_))) {
+            return;
+        }
+        let Some(Slot::Listener(mut listening)) = self.sources.remove(key) else { return };
+        if let Err(e) = self.io.selector.deregister(listening.listener.source()) {
+            log::debug!("{}: a listener leaving the poll: {e}", self.shared.name);
+        }
+        let Listening { listener, shared, .. } = listening;
+        drop(listener);
+        shared.set_closed(|| Ok(()));
+    }
+
+    pub(super) fn accept(&mut self, key: Key) {
+        for _ in 0..ACCEPTS_PER_TURN {
+            let Some(Slot::Listener(listening)) = self.sources.get(key) else { return };
+            if listening.paused {
+                return;
+            }
+            match listening.listener.accept() {
+                Ok((stream, peer)) => {
+                    self.shared.metrics.accepted.add(1);
+                    let local = Some(listening.address).filter(|address| !address.ip().is_unspecified());
+                    let local = local.or_else(|| stream.local_address());
+                    let accepted = Accepted { stream, peer, local, setup: listening.setup.clone() };
+                    let child = listening.children.next();
+                    if child.shared.id == self.shared.id {
+                        self.adopt(accepted);
+                    } else if let Err(refused) = child.shared.submit(LoopMail::Adopt(Box::new(accepted)), 0) {
+                        log::warn!("{}: a connection is dropped: {}", self.shared.name, refused.reason);
+                    }
+                }
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return,
+                Err(e) => {
+                    self.shared.metrics.accept_errors.add(1);
+                    if !is_exhaustion(&e) {
+                        // This connection is gone already, or a signal came: the next one is not to wait for it.
+                        log::debug!("{}: accepting: {e}", self.shared.name);
+                        continue;
+                    }
+                    log::warn!(
+                        "{}: accepting on {}: {e}; trying again in {:?}",
+                        self.shared.name,
+                        listening.address,
+                        Duration::from_nanos(ACCEPT_RETRY)
+                    );
+                    listening.paused = true;
+                    let deadline = self.io.services.now.saturating_add(ACCEPT_RETRY);
+                    self.io.services.queue.insert(deadline, Due::Source(key));
+                    return;
+                }
+            }
+        }
+        // More may wait, and no event will say so.
+        let now = self.io.services.now;
+        self.io.services.queue.insert(now, Due::Source(key));
+    }
+
+    /// Something that a source itself has scheduled.
+    pub(super) fn source_is_due(&mut self, key: Key) {
+        match self.sources.get(key) {
+            Some(Slot::Listener(listening)) => {
+                listening.paused = false;
+                self.accept(key);
+            }
+            Some(Slot::Connecting(connecting)) => {
+                let after = Duration::from_nanos(connecting.timeout);
+                connecting.deadline = None;
+                self.fail_connect(key, Error::TimedOut { what: "connecting", after });
+            }
+            Some(Slot::Channel(slot)) => {
+                let state = &mut slot.core.state;
+                if state.has(Flags::CLOSE_ARMED) {
+                    log::debug!("channel {}: closed before its peer took everything", state.id());
+                    state.request_close_now();
+                    slot.settle(&mut self.io, &self.shared.metrics);
+                }
+            }
+            None => {}
+        }
+    }
+
+    // ---- accepted connections ------------------------------------------------------------------------
+
+    pub(super) fn adopt(&mut self, accepted: Accepted) {
+        let Accepted { mut stream, peer, local, setup } = accepted;
+        if self.shared.state() >= LifeState::ShuttingDown {
+            return;
+        }
+        let opened = (|| -> Result<_> {
+            setup.options.apply(&stream.socket()).map_err(|e| Error::io("setting a socket's options", e))?;
+            let pipeline = make_pipeline(&setup, &Peer { address: peer, local_address: local })?;
+            let key = self.sources.next_key()?;
+            self.io
+                .selector
+                .register(stream.source(), key.token(), true)
+                .map_err(|e| Error::io("watching a connection", e))?;
+            Ok((key, pipeline))
+        })();
+        match opened {
+            Ok((key, pipeline)) => {
+                let core = self.core(key, &setup, pipeline, (local, peer));
+                self.sources.insert(Slot::Channel(ChannelSlot { core, stream: Some(stream) }));
+                self.activate(key);
+            }
+            Err(e) => log::warn!("{}: a connection from {peer:?} is closed: {e}", self.shared.name),
+        }
+    }
+
+    fn core(
+        &mut self,
+        key: Key,
+        setup: &ChildSetup,
+        pipeline: AnyPipeline,
+        addresses: (Option<std::net::SocketAddr>, Option<std::net::SocketAddr>),
+    ) -> ChannelCore {
+        self.shared.metrics.channels.set(self.shared.metrics.channels.read() + 1);
+        let id = ChannelId { event_loop: self.shared.id, key };
+        ChannelCore::new(id, setup.config.clone(), pipeline, addresses, &mut self.io.services)
+    }
+
+    fn activate(&mut self, key: Key) {
+        let shutting_down = self.shared.state() >= LifeState::ShuttingDown;
+        let Turn { sources, io, shared, .. } = self;
+        let Some(slot) = sources.channel(key) else { return };
+        activate(slot, io, &shared.metrics);
+        if shutting_down {
+            slot.core.handle_shutdown(&mut io.services);
+            slot.settle(io, &shared.metrics);
+        }
+    }
+
+    // ---- connections of our own ----------------------------------------------------------------------
+
+    pub(super) fn connect(&mut self, mut connecting: Connecting) {
+        if self.shared.state() >= LifeState::ShuttingDown {
+            connecting.done.failed(Error::ShutDown);
+            return;
+        }
+        let key = match self.sources.next_key() {
+            Ok(key) => key,
+            Err(e) => {
+                connecting.done.failed(e);
+                return;
+            }
+        };
+        if let Err(e) = self.io.selector.register(connecting.stream.source(), key.token(), true) {
+            connecting.done.failed(Error::io("watching a connection", e));
+            return;
+        }
+        if connecting.timeout > 0 {
+            let deadline = self.io.services.now.saturating_add(connecting.timeout);
+            connecting.deadline = Some(self.io.services.queue.insert(deadline, Due::Source(key)));
+        }
+        self.sources.insert(Slot::Connecting(connecting));
+    }
+
+    pub(super) fn finish_connect(&mut self, key: Key, event: &mio::event::Event) {
+        let Some(Slot::Connecting(connecting)) = self.sources.get(key) else { return };
+        // Being writable is not success: the socket's error says, and the peer's address is there only then.
+        let error = match connecting.stream.take_error() {
+            Ok(Some(e)) | Err(e) => Some(e),
+            Ok(None) => match connecting.stream.peer_address() {
+                Ok(_) => None,
+                Err(e) if e.kind() == ErrorKind::NotConnected && !event.is_error() => return,
+                Err(e) => Some(e),
+            },
+        };
+        if let Some(e) = error {
+            self.fail_connect(key, Error::io("connecting", e));
+            return;
+        }
+        if let Some(deadline) = connecting.deadline.take() {
+            self.io.services.queue.cancel(deadline);
+        }
+        let (setup, peer) = (connecting.setup.clone(), connecting.peer);
+        let options = setup.options.apply(&connecting.stream.socket());
+        let local = connecting.stream.local_address();
+        let pipeline = options
+            .map_err(|e| Error::io("setting a socket's options", e))
+            .and_then(|()| make_pipeline(&setup, &Peer { address: Some(peer), local_address: local }));
+        let pipeline = match pipeline {
+            Ok(pipeline) => pipeline,
+            Err(e) => {
+                self.fail_connect(key, e);
+                return;
+            }
+        };
+        let mut core = self.core(key, &setup, pipeline, (local, Some(peer)));
+        let shared = core.state.share(&self.io.services);
+        let slot = Slot::Channel(ChannelSlot { core, stream: None });
+        let Some(Slot::Connecting(connecting)) = self.sources.replace(key, slot) else { return };
+        if let Some(slot) = self.sources.channel(key) {
+            slot.stream = Some(connecting.stream);
+        }
+        guard(|| connecting.done.connected(shared));
+        self.activate(key);
+        let Turn { sources, io, shared, .. } = self;
+        if let Some(slot) = sources.channel(key) {
+            slot.handle_ready(io, &shared.metrics, event);
+        }
+    }
+
+    pub(super) fn fail_connect(&mut self, key: Key, error: Error) {
+        if !matches!(self.sources.get(key), Some(Slot::Connecting(_))) {
+            return;
+        }
+        let Some(Slot::Connecting(connecting)) = self.sources.remove(key) else { return };
+        let Connecting { mut stream, done, deadline, .. } = connecting;
+        if let Some(deadline) = deadline {
+            self.io.services.queue.cancel(deadline);
+        }
+        if let Err(e) = self.io.selector.deregister(stream.source()) {
+            log::debug!("{}: a connection leaving the poll: {e}", self.shared.name);
+        }
+        drop::<Stream>(stream);
+        guard(|| done.failed(error));
+    }
+}
+
+fn activate(slot: &mut ChannelSlot, io: &mut Io, metrics: &Metrics) {
+    slot.core.handle_active(&mut io.services);
+    slot.settle(io, metrics);
+}
+
+/// Calls a pipeline factory; a panic in it is an error.
+fn make_pipeline(setup: &ChildSetup, peer: &Peer) -> Result<AnyPipeline> {
+    match catch_unwind(AssertUnwindSafe(|| (setup.factory)(peer))) {
+        Ok(result) => result,
+        Err(panic) => Err(Error::Panicked(panic_message(&*panic))),
+    }
+}
+
+/// Runs a completion's callback; a panic in it must not end the loop.
+fn guard(call: impl FnOnce()) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(call)) {
+        log::error!("a completion's callback panicked: {}", panic_message(&*panic));
+    }
+}
+
+/// Whether accepting failed for want of something that may be free again later.
+fn is_exhaustion(e: &io::Error) -> bool {
+    if e.kind() == ErrorKind::OutOfMemory {
+        return true;
+    }
+    // accept(2): EMFILE, ENFILE, ENOBUFS, ENOMEM; Windows: WSAEMFILE, WSAENOBUFS.
+    let codes: &[i32] = if cfg!(windows) {
+        &[10024, 10055]
+    } else if cfg!(any(target_os = "linux", target_os = "android")) {
+        &[24, 23, 105, 12]
+    } else {
+        &[24, 23, 55, 12]
+    };
+    e.raw_os_error().is_some_and(|code| codes.contains(&code))
+}

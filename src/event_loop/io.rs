@@ -1,0 +1,331 @@
+//! Reading, writing and closing the socket of one channel.
+//!
+//! Always holds: a channel is read in bounded bursts, and what is left is remembered, since an edge-triggered
+//! poll will not tell again; it is flushed at most once per turn unless it asks for more; its socket leaves the
+//! poll before it is closed. Runs on the loop's thread.
+
+use super::{metrics::Metrics, selector::Selector, sources::ChannelSlot};
+use crate::{
+    Error,
+    buffer::{RECEIVE_SIZE, ReceiveBuffers},
+    channel::{Due, Flags, LoopServices, Wish},
+    id::Key,
+};
+use std::io::{self, ErrorKind, IoSlice};
+
+/// Slices that one `writev` takes; 64 of at least 4 KiB are more than a socket buffer usually holds.
+const SLICES: usize = 64;
+
+/// Reads that are thrown away before a close, so that bytes which the peer had sent already do not make the
+/// kernel answer with a reset that would overtake our last words.
+const DISCARDED_READS: usize = 4;
+
+/// Everything of a loop that handling one channel's I/O needs, besides the channel.
+pub(crate) struct Io {
+    pub(crate) selector: Selector,
+    pub(crate) services: LoopServices,
+    pub(crate) receive: ReceiveBuffers,
+    /// Channels to read in the next turn without an event.
+    pub(crate) to_read: Vec<Key>,
+    /// Channels whose socket is closed and whose handler has still to hear of it.
+    pub(crate) inactive: Vec<Key>,
+}
+
+impl ChannelSlot {
+    /// An event from the poll: first what may be written, then what may be read.
+    pub(crate) fn handle_ready(&mut self, io: &mut Io, metrics: &Metrics, event: &mio::event::Event) {
+        if event.is_writable() && self.core.state.take(Flags::WRITE_BLOCKED) {
+            self.flush(io, metrics);
+        }
+        let hang_up = event.is_read_closed() || event.is_error();
+        if hang_up {
+            self.core.state.set(Flags::HANG_UP);
+        }
+        if event.is_readable() || hang_up {
+            self.read(io, metrics);
+        }
+    }
+
+    /// Reads until nothing is left, the budget of this turn is spent, or the channel wants no more.
+    pub(crate) fn read(&mut self, io: &mut Io, metrics: &Metrics) {
+        self.core.state.unset(Flags::LISTED_TO_READ.with(Flags::MAYBE_READABLE));
+        let mut complete = false;
+        let mut reads = 0;
+        loop {
+            let state = &mut self.core.state;
+            let wanted = state.has(Flags::AUTO_READ.with(Flags::READ_WANTED));
+            if !state.is_open() || !wanted || reads == state.config.reads_per_turn {
+                state.set(Flags::MAYBE_READABLE);
+                break;
+            }
+            if state.has(Flags::UNDECODED) && !state.partial.is_empty() {
+                self.decode_kept(io, metrics);
+                complete = true;
+                continue;
+            }
+            match self.read_once(io, metrics) {
+                Read::Bytes { full } => {
+                    reads += 1;
+                    complete = true;
+                    // A short read has emptied the socket; what comes later makes a new event. Once the peer has
+                    // hung up there may be no later event.
+                    if !full && !self.core.state.has(Flags::HANG_UP) {
+                        break;
+                    }
+                }
+                Read::Nothing => {
+                    metrics.reads_blocked.add(1);
+                    complete |= reads == 0;
+                    break;
+                }
+                Read::End => {
+                    if complete {
+                        self.core.handle_read_complete(&mut io.services);
+                    }
+                    self.core.handle_end(&mut io.services);
+                    complete = false;
+                    break;
+                }
+                Read::Failed(e) => {
+                    if complete {
+                        self.core.handle_read_complete(&mut io.services);
+                    }
+                    self.core.handle_io_error(&mut io.services, Error::io("reading", e));
+                    complete = false;
+                    break;
+                }
+                Read::Closed => return,
+            }
+        }
+        if complete && self.core.state.is_open() {
+            self.core.handle_read_complete(&mut io.services);
+        }
+        self.settle(io, metrics);
+        self.list_to_read(io);
+    }
+
+    /// Remembers that the channel is to be read without an event.
+    fn list_to_read(&mut self, io: &mut Io) {
+        let state = &mut self.core.state;
+        if state.wants_read() && !state.has(Flags::LISTED_TO_READ) {
+            state.set(Flags::LISTED_TO_READ);
+            io.to_read.push(state.key());
+        }
+    }
+
+    /// Decodes what was kept when decoding was stopped.
+    fn decode_kept(&mut self, io: &mut Io, metrics: &Metrics) {
+        self.core.state.unset(Flags::UNDECODED);
+        self.grant();
+        let mut input = std::mem::take(&mut self.core.state.partial).freeze();
+        self.decode(io, metrics, &mut input);
+        self.core.keep(&mut io.services, input);
+        self.core.state.unset(Flags::READ_GRANTED);
+    }
+
+    /// A read that was asked for one by one is used up by the bytes that it brings.
+    fn grant(&mut self) {
+        if self.core.state.take(Flags::READ_WANTED) {
+            self.core.state.set(Flags::READ_GRANTED);
+        }
+    }
+
+    fn read_once(&mut self, io: &mut Io, metrics: &Metrics) -> Read {
+        let Some(stream) = &mut self.stream else { return Read::Closed };
+        let size = self.core.state.config.read_size;
+        let kept = std::mem::take(&mut self.core.state.partial);
+        // A little that was kept goes in front of what is read now. A lot grows in a buffer of the channel's own,
+        // so that a long message is not copied again with every read.
+        let (prefix, own) =
+            if kept.len() <= RECEIVE_SIZE / 2 { (&kept[..], None) } else { (&[][..], Some(())) };
+        let result = loop {
+            let result = io.receive.read(prefix, |room| {
+                let limit = room.len().min(size);
+                stream.read(&mut room[..limit])
+            });
+            metrics.reads.add(1);
+            match result {
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                other => break other,
+            }
+        };
+        let mut received = match result {
+            Ok(received) if received.read > 0 => received,
+            ended => {
+                self.core.state.partial = kept;
+                return match ended {
+                    Ok(received) => {
+                        io.receive.give_back(received);
+                        Read::End
+                    }
+                    Err(e) if e.kind() == ErrorKind::WouldBlock => Read::Nothing,
+                    Err(e) => Read::Failed(e),
+                };
+            }
+        };
+        let n = received.read;
+        let full = received.full || n == size;
+        metrics.bytes_read.add(n as u64);
+        self.core.state.traffic.read = io.services.now;
+        self.grant();
+        if own.is_some() {
+            let mut grown = kept;
+            grown.extend_from_slice(&received.data);
+            io.receive.give_back(received);
+            let mut input = grown.freeze();
+            self.decode(io, metrics, &mut input);
+            self.core.keep(&mut io.services, input);
+        } else {
+            self.decode(io, metrics, &mut received.data);
+            let rest = std::mem::take(&mut received.data);
+            self.core.keep(&mut io.services, rest);
+            io.receive.give_back(received);
+        }
+        self.core.state.unset(Flags::READ_GRANTED);
+        Read::Bytes { full }
+    }
+
+    fn decode(&mut self, io: &mut Io, metrics: &Metrics, input: &mut bytes::Bytes) {
+        loop {
+            self.core.handle_input(&mut io.services, input);
+            if !self.core.state.take(Flags::FLUSH) {
+                break;
+            }
+            self.flush(io, metrics);
+            if input.is_empty() {
+                break;
+            }
+        }
+        if !self.core.state.is_open() {
+            *input = bytes::Bytes::new();
+        }
+    }
+
+    /// Sends what waits, until it is gone, the kernel takes no more, or the budget of this turn is spent.
+    pub(crate) fn flush(&mut self, io: &mut Io, metrics: &Metrics) {
+        let mut writes = 0;
+        loop {
+            let Some(stream) = &mut self.stream else { return };
+            let state = &mut self.core.state;
+            if state.has(Flags::WRITE_BLOCKED.with(Flags::CLOSE_NOW)) {
+                return;
+            }
+            let Some(out) = state.outbound().filter(|out| !out.is_empty()) else { break };
+            if writes == state.config.writes_per_turn {
+                break;
+            }
+            let result = if out.is_contiguous() {
+                stream.write(out.front())
+            } else {
+                let mut slices = [IoSlice::new(&[]); SLICES];
+                let n = out.slices(&mut slices);
+                stream.write_vectored(&slices[..n])
+            };
+            writes += 1;
+            metrics.writes.add(1);
+            match result {
+                Ok(n) if n > 0 => {
+                    metrics.bytes_written.add(n as u64);
+                    self.core.handle_written(&mut io.services, n);
+                }
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                    metrics.writes_blocked.add(1);
+                    state.set(Flags::WRITE_BLOCKED);
+                    break;
+                }
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                failed => {
+                    let e = failed.err().unwrap_or_else(|| ErrorKind::WriteZero.into());
+                    self.core.handle_io_error(&mut io.services, Error::io("writing", e));
+                    return;
+                }
+            }
+        }
+        let state = &mut self.core.state;
+        let spent = state.pending_bytes() > 0 && !state.has(Flags::WRITE_BLOCKED);
+        if spent || state.has(Flags::CLOSING) {
+            state.want_attention(&mut io.services);
+        }
+    }
+
+    /// After a callback: what cannot wait until the end of the turn.
+    pub(crate) fn settle(&mut self, io: &mut Io, metrics: &Metrics) {
+        if self.core.state.take(Flags::FLUSH) {
+            self.flush(io, metrics);
+        }
+        if self.core.state.has(Flags::CLOSE_NOW) {
+            self.close(io, metrics);
+        }
+    }
+
+    /// At the end of a turn: sends what was written in it, and closes what is to be closed.
+    pub(crate) fn attend(&mut self, io: &mut Io, metrics: &Metrics) {
+        self.core.state.unset(Flags::LISTED.with(Flags::FLUSH));
+        match self.core.wish() {
+            Wish::Nothing => {}
+            Wish::Flush => self.flush(io, metrics),
+            Wish::FlushAndClose => {
+                self.flush(io, metrics);
+                if self.core.state.pending_bytes() == 0 {
+                    self.close(io, metrics);
+                } else {
+                    self.arm_close(io);
+                }
+            }
+            Wish::CloseNow => self.close(io, metrics),
+        }
+        self.list_to_read(io);
+    }
+
+    /// Limits how long a closing channel waits for its peer.
+    pub(crate) fn arm_close(&mut self, io: &mut Io) {
+        let state = &mut self.core.state;
+        if !state.has(Flags::CLOSE_ARMED) {
+            state.set(Flags::CLOSE_ARMED);
+            let deadline = io.services.now.saturating_add(state.config.close_timeout);
+            io.services.queue.insert(deadline, Due::Source(state.key()));
+        }
+    }
+
+    /// Closes the socket. The handler hears of it later in the turn, never from here.
+    pub(crate) fn close(&mut self, io: &mut Io, metrics: &Metrics) {
+        let Some(mut stream) = self.stream.take() else { return };
+        if let Err(e) = io.selector.deregister(stream.source()) {
+            log::debug!("channel {}: leaving the poll: {e}", self.core.state.id());
+        }
+        if !self.core.state.has(Flags::CLOSE_NOW) {
+            // Nothing more comes from us: the peer sees the end of the stream after our last byte.
+            let _ = stream.shutdown_write();
+            if !self.core.state.has(Flags::HANG_UP) {
+                discard(&mut stream, io);
+            }
+        }
+        drop(stream);
+        metrics.channels.set(metrics.channels.read().saturating_sub(1));
+        self.core.handle_closed(&mut io.services);
+        io.inactive.push(self.core.state.key());
+    }
+}
+
+enum Read {
+    Bytes { full: bool },
+    Nothing,
+    End,
+    Failed(io::Error),
+    Closed,
+}
+
+fn discard(stream: &mut crate::transport::Stream, io: &mut Io) {
+    for _ in 0..DISCARDED_READS {
+        match io.receive.read(&[], |room| stream.read(room)) {
+            Ok(received) => {
+                let full = received.full;
+                io.receive.give_back(received);
+                if !full {
+                    break;
+                }
+            }
+            Err(_) => break,
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! Event loops: one thread each, which polls its sockets, runs its tasks and timers, and serves its channels.
+//!
+//! [`EventLoop`] is the handle, which any thread may hold. The loop itself is in `turn` (the order of things),
+//! `selector` (the poll, wake causes), `io` (one channel's socket), `accept` (new connections), `tasks`
+//! (scheduled tasks), `shutdown` and `metrics`.
+
+mod accept;
+mod io;
+mod metrics;
+mod selector;
+mod shared;
+mod shutdown;
+mod sources;
+mod tasks;
+mod turn;
+
+pub use metrics::LoopMetrics;
+pub(crate) use selector::DEFAULT_REBUILD_THRESHOLD;
+pub(crate) use shared::{LifeState, LoopMail, ShutdownRequest};
+pub use sources::Peer;
+pub(crate) use sources::{ChildSetup, Connected, Connecting, Listening, ServerClosed, ServerShared};
+pub use tasks::{MissedRuns, ScheduledTask};
+
+use crate::{
+    Clock, Error, Result,
+    buffer::ReceiveBuffers,
+    channel::{LoopServices, Outlet, Scheduled},
+    clock::{TimeSource, nanos},
+    error::{Refused, panic_message},
+    sync::{Completion, completion, loop_id, mailbox},
+    timer::Wheel,
+};
+use io::Io;
+use selector::Selector;
+use shared::{LoopShared, Task};
+use sources::Sources;
+use std::{
+    fmt,
+    panic::{AssertUnwindSafe, Location, catch_unwind},
+    sync::Arc,
+    time::Duration,
+};
+use tasks::{Body, Entry, Repeat};
+use turn::Turn;
+
+/// A handle to one event loop; can be cloned, sent and shared.
+///
+/// Its thread starts with the first thing that it is given to do. Everything here may be called from any thread,
+/// the loop's own included; tasks run on the loop's thread, one after the other, in the order in which one
+/// thread gave them.
+#[derive(Clone)]
+pub struct EventLoop {
+    pub(crate) shared: Arc<LoopShared>,
+}
+
+/// What a loop is built with; see [`EventLoopGroupBuilder`](crate::EventLoopGroupBuilder).
+#[derive(Debug, Clone)]
+pub(crate) struct LoopConfig {
+    pub(crate) name: String,
+    pub(crate) io_ratio: u8,
+    pub(crate) max_pending_tasks: usize,
+    pub(crate) wheel_tick: Duration,
+    pub(crate) wheel_slots: usize,
+    pub(crate) rebuild_threshold: u32,
+    pub(crate) clock: Arc<dyn Clock>,
+}
+
+impl EventLoop {
+    pub(crate) fn new(config: LoopConfig) -> Result<Self> {
+        let wheel =
+            Wheel::<crate::id::Key>::builder().tick(config.wheel_tick).slots(config.wheel_slots).build()?;
+        let (selector, waker) =
+            Selector::new(config.rebuild_threshold).map_err(|e| Error::io("opening a poll", e))?;
+        let (mailbox, inbox) = mailbox(config.max_pending_tasks);
+        let time = TimeSource::new(config.clock.clone());
+        let shared = Arc::new(LoopShared::new(loop_id::next(), config.name, time.clone(), mailbox, waker));
+        if !config.clock.is_real_time() {
+            let weak = Arc::downgrade(&shared);
+            config.clock.on_advance(Box::new(move || {
+                if let Some(shared) = weak.upgrade() {
+                    shared.wake_if_asleep(0);
+                }
+            }));
+        }
+        let (io_ratio, real_time) = (config.io_ratio, config.clock.is_real_time());
+        let seed_shared = shared.clone();
+        shared.set_seed(Box::new(move || {
+            let shared = seed_shared;
+            let outlet: Arc<dyn Outlet> = shared.clone();
+            let io = Io {
+                selector,
+                services: LoopServices::new(time, wheel, outlet),
+                receive: ReceiveBuffers::new(),
+                to_read: Vec::new(),
+                inactive: Vec::new(),
+            };
+            let sources = Sources::new();
+            let turn =
+                Turn { shared, inbox, sources, io, io_ratio, shutdown: None, real_time, timers_left: false };
+            live(turn);
+        }));
+        Ok(EventLoop { shared })
+    }
+
+    /// The name of its thread.
+    pub fn name(&self) -> &str {
+        &self.shared.name
+    }
+
+    /// Whether the calling thread is this loop's.
+    pub fn in_event_loop(&self) -> bool {
+        self.shared.is_in_event_loop()
+    }
+
+    /// The loop's counters, as they are now; never blocks the loop.
+    pub fn metrics(&self) -> LoopMetrics {
+        let mut metrics = self.shared.metrics.snapshot();
+        metrics.tasks_pending = self.shared.mailbox.len() as u64;
+        metrics.tasks_refused = self.shared.mailbox.refused() as u64;
+        metrics
+    }
+
+    /// Runs `task` on the loop.
+    ///
+    /// A panic in it is logged with the place of this call; the loop goes on.
+    ///
+    /// # Errors
+    /// If the loop's queue is full, or the loop is shut down. The task is dropped; [`try_execute`] hands it back.
+    ///
+    /// [`try_execute`]: EventLoop::try_execute
+    #[track_caller]
+    pub fn execute(&self, task: impl FnOnce() + Send + 'static) -> Result {
+        self.submit_task(Box::new(task), Location::caller()).map_err(|refused| refused.reason)
+    }
+
+    /// As [`execute`](EventLoop::execute), but hands the task back if it is refused.
+    ///
+    /// # Errors
+    /// If the loop's queue is full, or the loop is shut down.
+    #[track_caller]
+    pub fn try_execute(
+        &self,
+        task: Box<dyn FnOnce() + Send>,
+    ) -> Result<(), Refused<Box<dyn FnOnce() + Send>>> {
+        self.submit_task(task, Location::caller())
+    }
+
+    fn submit_task(
+        &self,
+        body: Box<dyn FnOnce() + Send>,
+        origin: &'static Location<'static>,
+    ) -> Result<(), Refused<Box<dyn FnOnce() + Send>>> {
+        self.shared.submit(LoopMail::Task(Task { body, origin }), 0).map_err(|refused| match refused.value {
+            LoopMail::Task(task) => Refused { value: task.body, reason: refused.reason },
+            _ => unreachable!("the same mail comes back"),
+        })
+    }
+
+    /// Runs `task` on the loop after `delay`; its value is what the task's completion gets.
+    ///
+    /// Never early; late by the loop's lag (at most a millisecond of sleep granularity when it is idle). A delay
+    /// beyond 584 years waits for ever.
+    ///
+    /// # Errors
+    /// If the loop's queue is full, or the loop is shutting down.
+    #[track_caller]
+    pub fn schedule<T: Send + 'static>(
+        &self,
+        delay: Duration,
+        task: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<ScheduledTask<T>> {
+        self.schedule_body(delay, Body::Once(Box::new(task)))
+    }
+
+    /// Runs `task` after `initial_delay` and then every `period`, measured from start to start; runs that are
+    /// missed are skipped.
+    ///
+    /// It ends when it is cancelled, when it returns an error or panics (its completion then fails with that),
+    /// or with the loop.
+    ///
+    /// # Errors
+    /// If `period` is zero, if the loop's queue is full, or if the loop is shutting down.
+    #[track_caller]
+    pub fn schedule_at_fixed_rate(
+        &self,
+        initial_delay: Duration,
+        period: Duration,
+        task: impl FnMut() -> Result + Send + 'static,
+    ) -> Result<ScheduledTask> {
+        self.schedule_at_fixed_rate_with(MissedRuns::Skip, initial_delay, period, task)
+    }
+
+    /// As [`schedule_at_fixed_rate`](EventLoop::schedule_at_fixed_rate), with a choice about missed runs.
+    ///
+    /// # Errors
+    /// If `period` is zero, if the loop's queue is full, or if the loop is shutting down.
+    #[track_caller]
+    pub fn schedule_at_fixed_rate_with(
+        &self,
+        missed: MissedRuns,
+        initial_delay: Duration,
+        period: Duration,
+        task: impl FnMut() -> Result + Send + 'static,
+    ) -> Result<ScheduledTask> {
+        if period.is_zero() {
+            return Err(Error::setting("period", "0", "more than zero"));
+        }
+        let repeat = Repeat::Rate(nanos(period), missed);
+        self.schedule_body(initial_delay, Body::Again { body: Box::new(task), repeat })
+    }
+
+    /// Runs `task` after `initial_delay` and then again and again, `delay` after each run has ended.
+    ///
+    /// # Errors
+    /// If `delay` is zero, if the loop's queue is full, or if the loop is shutting down.
+    #[track_caller]
+    pub fn schedule_with_fixed_delay(
+        &self,
+        initial_delay: Duration,
+        delay: Duration,
+        task: impl FnMut() -> Result + Send + 'static,
+    ) -> Result<ScheduledTask> {
+        if delay.is_zero() {
+            return Err(Error::setting("delay", "0", "more than zero"));
+        }
+        let repeat = Repeat::Delay(nanos(delay));
+        self.schedule_body(initial_delay, Body::Again { body: Box::new(task), repeat })
+    }
+
+    #[track_caller]
+    fn schedule_body<T: Send + 'static>(&self, delay: Duration, body: Body<T>) -> Result<ScheduledTask<T>> {
+        if self.shared.state() >= LifeState::ShuttingDown {
+            return Err(Error::ShutDown);
+        }
+        let deadline = self.shared.time.now().saturating_add(nanos(delay));
+        let (completer, completion) = completion(Some(self.shared.id));
+        let entry = Arc::new(Entry::new(body, completer));
+        let scheduled: Arc<dyn Scheduled> = entry.clone();
+        self.shared
+            .submit(LoopMail::Schedule(deadline, scheduled), deadline)
+            .map_err(|refused| refused.reason)?;
+        Ok(ScheduledTask::new(entry, self.shared.clone(), completion))
+    }
+
+    /// Opens a new poll on the loop and moves every source to it, as the loop does by itself when its poll
+    /// returns for no reason again and again. Completes when that is done.
+    ///
+    /// # Errors
+    /// If the loop's queue is full, or the loop is shut down.
+    pub fn rebuild_poll(&self) -> Result<Completion> {
+        let (completer, completion) = completion(Some(self.shared.id));
+        self.shared.submit(LoopMail::Rebuild(completer), 0).map_err(|refused| refused.reason)?;
+        Ok(completion)
+    }
+
+    /// Ends the loop, after its channels have said goodbye and no task came for the `quiet` period, at the latest
+    /// after `timeout`. The first request counts; the completion is done when the loop has ended.
+    ///
+    /// An error ([`Error::Setting`]) if `timeout` is shorter than `quiet`; the loop goes on then.
+    pub fn shutdown_gracefully(&self, quiet: Duration, timeout: Duration) -> Completion {
+        match shutdown_request(quiet, timeout) {
+            Ok(request) => {
+                self.shared.shut_down(request);
+                self.terminated()
+            }
+            Err(e) => Completion::ready(Err(e)),
+        }
+    }
+
+    /// Completes when the loop has ended; with its panic, should the loop itself have failed.
+    pub fn terminated(&self) -> Completion {
+        self.shared.terminated()
+    }
+
+    /// Whether shutdown was asked for, or is over.
+    pub fn is_shutting_down(&self) -> bool {
+        self.shared.state() >= LifeState::ShuttingDown
+    }
+
+    /// Whether the loop takes no more tasks.
+    pub fn is_shut_down(&self) -> bool {
+        self.shared.state() >= LifeState::ShutDown
+    }
+
+    /// Whether the loop's thread has ended.
+    pub fn is_terminated(&self) -> bool {
+        self.shared.state() >= LifeState::Terminated
+    }
+}
+
+impl fmt::Debug for EventLoop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EventLoop").field("name", &self.name()).field("state", &self.shared.state()).finish()
+    }
+}
+
+pub(crate) fn shutdown_request(quiet: Duration, timeout: Duration) -> Result<ShutdownRequest> {
+    if timeout < quiet {
+        return Err(Error::setting("timeout", format!("{timeout:?}"), "at least the quiet period"));
+    }
+    Ok(ShutdownRequest { quiet: nanos(quiet), timeout: nanos(timeout) })
+}
+
+/// The life of a loop's thread.
+fn live(mut turn: Turn) {
+    let shared = turn.shared.clone();
+    let _entered = loop_id::enter(shared.id);
+    let result = catch_unwind(AssertUnwindSafe(|| turn.run()));
+    let cause = result.err().map(|panic| panic_message(&*panic));
+    if let Some(cause) = &cause {
+        log::error!("{}: the loop itself panicked and ends: {cause}", shared.name);
+    }
+    shared.advance(LifeState::ShutDown);
+    // Channels, handlers and what is left in the queue are dropped here, on their own thread.
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(move || drop(turn))) {
+        log::error!("{}: ending: {}", shared.name, panic_message(&*panic));
+    }
+    shared.advance(LifeState::Terminated);
+    shared.set_terminated(cause);
+}

@@ -1,0 +1,291 @@
+//! What the handles of a loop share with its thread.
+//!
+//! Always holds: the state only moves forward; what was accepted by [`LoopShared::submit`] is taken out by the
+//! loop's thread in the submitter's order; the waker is written at most once per sleep. Any thread may call
+//! everything here.
+
+use super::{
+    metrics::Metrics,
+    sources::{Accepted, Connecting, Listening},
+};
+use crate::{
+    Error, Result,
+    channel::{Mail, Outlet, Scheduled},
+    clock::TimeSource,
+    error::Refused,
+    id::Key,
+    sync::{Completer, Completion, Mailbox, WakeUp, completion, loop_id},
+};
+use mio::Waker;
+use std::{
+    panic::Location,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU8, Ordering},
+    },
+};
+
+/// What comes through a loop's queue.
+pub(crate) enum LoopMail {
+    /// Something to run.
+    Task(Task),
+    /// Something for a channel.
+    Channel(Key, Mail),
+    /// A task for the heap.
+    Schedule(u64, Arc<dyn Scheduled>),
+    /// A cancelled task, to be taken out of the heap.
+    Unschedule(Arc<dyn Scheduled>),
+    /// A listener to watch.
+    Listen(Box<Listening>),
+    /// A connection that another loop accepted.
+    Adopt(Box<Accepted>),
+    /// A connection that is being made.
+    Connect(Box<Connecting>),
+    /// A listener to close.
+    CloseListener(Key),
+    /// Build the poll anew.
+    Rebuild(Completer),
+    /// Look at the state: shutdown was asked for.
+    Shutdown,
+}
+
+/// A task and where it came from, for reports.
+pub(crate) struct Task {
+    pub(crate) body: Box<dyn FnOnce() + Send>,
+    pub(crate) origin: &'static Location<'static>,
+}
+
+/// How far a loop's life has come; it never goes back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(crate) enum LifeState {
+    NotStarted,
+    Started,
+    ShuttingDown,
+    ShutDown,
+    Terminated,
+}
+
+pub(crate) struct LoopShared {
+    pub(crate) id: u32,
+    pub(crate) name: String,
+    pub(crate) time: TimeSource,
+    pub(crate) metrics: Metrics,
+    pub(crate) wake_up: WakeUp,
+    pub(crate) mailbox: Mailbox<LoopMail>,
+    state: AtomicU8,
+    waker: Mutex<Arc<Waker>>,
+    /// What the thread is made of, until it is started.
+    seed: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    shutdown: Mutex<Option<ShutdownRequest>>,
+    terminated: Mutex<Termination>,
+}
+
+/// A graceful shutdown, in nanoseconds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ShutdownRequest {
+    pub(crate) quiet: u64,
+    pub(crate) timeout: u64,
+}
+
+enum Termination {
+    Awaited(Vec<Completer>),
+    Done(Option<String>),
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl LoopShared {
+    pub(crate) fn new(
+        id: u32,
+        name: String,
+        time: TimeSource,
+        mailbox: Mailbox<LoopMail>,
+        waker: Arc<Waker>,
+    ) -> Self {
+        LoopShared {
+            id,
+            name,
+            time,
+            metrics: Metrics::default(),
+            wake_up: WakeUp::new(),
+            mailbox,
+            state: AtomicU8::new(LifeState::NotStarted as u8),
+            waker: Mutex::new(waker),
+            seed: Mutex::new(None),
+            shutdown: Mutex::new(None),
+            terminated: Mutex::new(Termination::Awaited(Vec::new())),
+        }
+    }
+
+    /// Sets what the first submission starts.
+    pub(crate) fn set_seed(&self, seed: Box<dyn FnOnce() + Send>) {
+        *lock(&self.seed) = Some(seed);
+    }
+
+    // ---- life ----------------------------------------------------------------------------------------
+
+    pub(crate) fn state(&self) -> LifeState {
+        match self.state.load(Ordering::SeqCst) {
+            0 => LifeState::NotStarted,
+            1 => LifeState::Started,
+            2 => LifeState::ShuttingDown,
+            3 => LifeState::ShutDown,
+            _ => LifeState::Terminated,
+        }
+    }
+
+    /// Moves forward to `state`; does nothing if it is there or further.
+    pub(crate) fn advance(&self, state: LifeState) {
+        self.state.fetch_max(state as u8, Ordering::SeqCst);
+    }
+
+    fn start(&self) -> Result {
+        let swap = self.state.compare_exchange(
+            LifeState::NotStarted as u8,
+            LifeState::Started as u8,
+            Ordering::SeqCst,
+            Ordering::SeqCst,
+        );
+        if swap.is_ok()
+            && let Some(seed) = lock(&self.seed).take()
+        {
+            let thread = std::thread::Builder::new().name(self.name.clone()).spawn(seed);
+            if let Err(e) = thread {
+                let error = Error::io("starting the event loop's thread", e);
+                self.advance(LifeState::Terminated);
+                self.set_terminated(Some(error.to_string()));
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks for a graceful shutdown; the first request counts.
+    pub(crate) fn shut_down(&self, request: ShutdownRequest) {
+        {
+            let mut asked = lock(&self.shutdown);
+            if asked.is_some() {
+                return;
+            }
+            *asked = Some(request);
+        }
+        let unstarted = self.state.compare_exchange(
+            LifeState::NotStarted as u8,
+            LifeState::Terminated as u8,
+            Ordering::SeqCst,
+            Ordering::SeqCst,
+        );
+        if unstarted.is_ok() {
+            drop(lock(&self.seed).take());
+            self.set_terminated(None);
+            return;
+        }
+        self.advance(LifeState::ShuttingDown);
+        if self.mailbox.put_always(LoopMail::Shutdown).is_ok() {
+            self.wake_if_asleep(0);
+        }
+    }
+
+    pub(crate) fn shutdown_request(&self) -> Option<ShutdownRequest> {
+        *lock(&self.shutdown)
+    }
+
+    /// Completes when the loop has ended.
+    pub(crate) fn terminated(&self) -> Completion {
+        match &mut *lock(&self.terminated) {
+            Termination::Done(None) => Completion::ready(Ok(())),
+            Termination::Done(Some(cause)) => Completion::ready(Err(Error::Panicked(cause.clone()))),
+            Termination::Awaited(waiting) => {
+                let (completer, completion) = completion(Some(self.id));
+                waiting.push(completer);
+                completion
+            }
+        }
+    }
+
+    /// The loop has ended, well or with the text of what it failed with.
+    pub(crate) fn set_terminated(&self, cause: Option<String>) {
+        let before = std::mem::replace(&mut *lock(&self.terminated), Termination::Done(cause.clone()));
+        if let Termination::Awaited(waiting) = before {
+            for completer in waiting {
+                completer.complete(match &cause {
+                    None => Ok(()),
+                    Some(cause) => Err(Error::Panicked(cause.clone())),
+                });
+            }
+        }
+    }
+
+    // ---- submission ----------------------------------------------------------------------------------
+
+    /// Puts mail into the queue, starts the loop's thread if this is the first, and wakes it if it sleeps beyond
+    /// `when` (0: now).
+    ///
+    /// # Errors
+    /// The mail comes back if the queue is full or the loop takes no more.
+    pub(crate) fn submit(&self, mail: LoopMail, when: u64) -> Result<(), Refused<LoopMail>> {
+        let state = self.state();
+        if state >= LifeState::ShutDown {
+            return Err(Refused { value: mail, reason: Error::ShutDown });
+        }
+        if state == LifeState::NotStarted
+            && let Err(reason) = self.start()
+        {
+            return Err(Refused { value: mail, reason });
+        }
+        self.mailbox.put(mail)?;
+        self.wake_if_asleep(when);
+        Ok(())
+    }
+
+    /// Puts mail into the queue whatever its length, and wakes nobody.
+    pub(crate) fn submit_quietly(&self, mail: LoopMail) {
+        // A loop that has ended has nothing left to tidy up.
+        let _ = self.mailbox.put_always(mail);
+    }
+
+    #[inline]
+    pub(crate) fn wake_if_asleep(&self, when: u64) {
+        if !self.in_event_loop() && self.wake_up.must_wake(when) {
+            self.wake();
+        }
+    }
+
+    fn wake(&self) {
+        self.metrics.wakes_written.add_shared(1);
+        // The lock keeps the waker from being swapped in mid-write: a wake on a dropped poll would be lost.
+        if let Err(e) = lock(&self.waker).wake() {
+            log::error!("{}: cannot wake the loop: {e}", self.name);
+        }
+    }
+
+    /// Makes later wakes go to another poll.
+    pub(crate) fn swap_waker(&self, waker: Arc<Waker>) {
+        *lock(&self.waker) = waker;
+    }
+
+    #[inline]
+    pub(crate) fn is_in_event_loop(&self) -> bool {
+        loop_id::current() == Some(self.id)
+    }
+}
+
+impl Outlet for LoopShared {
+    fn deliver(&self, to: Key, mail: Mail) -> Result<(), (Mail, Error)> {
+        self.submit(LoopMail::Channel(to, mail), 0).map_err(|refused| match refused.value {
+            LoopMail::Channel(_, mail) => (mail, refused.reason),
+            _ => unreachable!("the same mail comes back"),
+        })
+    }
+
+    fn now(&self) -> u64 {
+        self.time.now()
+    }
+
+    fn in_event_loop(&self) -> bool {
+        self.is_in_event_loop()
+    }
+}

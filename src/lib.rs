@@ -1,0 +1,92 @@
+//! An event-loop networking framework: event loops, channels, typed pipelines, idle detection, timers.
+//!
+//! A program registers listeners and connections with an [`EventLoopGroup`]. Each [`EventLoop`] is one thread that
+//! turns for ever: poll, ready I/O, tasks within the budget that ioRatio gives, due timers, flush. A connection is
+//! a [`Channel`] with a [`Pipeline`] of links whose types have to meet, and a [`Handler`] at its end that lives and
+//! dies on one loop, so it needs no lock.
+//!
+//! ```no_run
+//! use netwheel::{codec::LengthField, prelude::*};
+//! use std::time::Duration;
+//!
+//! struct Echo;
+//!
+//! impl Handler for Echo {
+//!     type In = bytes::Bytes;
+//!     type Out = bytes::Bytes;
+//!
+//!     fn read(&mut self, ctx: &mut Context<'_, Self>, frame: bytes::Bytes) -> Result {
+//!         ctx.write(frame)
+//!     }
+//!
+//!     fn idle(&mut self, ctx: &mut Context<'_, Self>, _: IdleEvent) -> Result {
+//!         ctx.close();
+//!         Ok(())
+//!     }
+//! }
+//!
+//! fn main() -> Result {
+//!     let group = EventLoopGroup::builder().threads(2).build()?;
+//!     let server = ServerBootstrap::new(&group)
+//!         .pipeline(|_peer| {
+//!             Pipeline::new()
+//!                 .idle(IdleTimeouts::new().reader(Duration::from_secs(60)))
+//!                 .codec(LengthField::u32().max_len(64 * 1024))
+//!                 .handler(Echo)
+//!         })
+//!         .bind("127.0.0.1:7000")?;
+//!     server.closed().wait()
+//! }
+//! ```
+//!
+//! # Features
+//!
+//! - `json`: the [`stage::Json`](crate::stage) stage. Features only add.
+//!
+//! # The house
+//!
+//! Modules stand in layers; each imports only from those below it. From the top: `bootstrap`; `group`,
+//! `event_loop`; `transport`; `codec`, `stage`, `testing`; `channel`, `pipeline`; `timer`, `buffer`, `sync`;
+//! `error`, `id`, `clock`.
+
+#![forbid(unsafe_code)]
+
+mod bootstrap;
+mod event_loop;
+mod group;
+
+mod transport;
+
+pub mod codec;
+pub mod stage;
+pub mod testing;
+
+mod channel;
+pub mod pipeline;
+
+pub mod buffer;
+mod sync;
+pub mod timer;
+
+mod clock;
+mod error;
+mod id;
+
+pub use bootstrap::{ClientBootstrap, Server, ServerBootstrap};
+pub use channel::{Channel, ChannelOptions, IdleEvent, IdleState, IdleTimeouts, Scope, TaskKey};
+pub use clock::{Clock, SystemClock};
+pub use error::{BoxError, EncodeError, Error, PeerError, Refused, Result, SettingError};
+pub use event_loop::{EventLoop, LoopMetrics, MissedRuns, Peer, ScheduledTask};
+pub use group::{EventLoopGroup, EventLoopGroupBuilder};
+pub use id::ChannelId;
+pub use pipeline::{ChannelPipeline, Context, Handler, Pipeline};
+pub use sync::Completion;
+pub use transport::{ListenerOptions, TcpOptions};
+
+/// What most programs use, for `use netwheel::prelude::*`.
+pub mod prelude {
+    pub use crate::{
+        Channel, ClientBootstrap, Completion, Context, Error, EventLoop, EventLoopGroup, Handler, IdleEvent,
+        IdleState, IdleTimeouts, Pipeline, Result, Server, ServerBootstrap, TcpOptions,
+    };
+}

@@ -1,0 +1,202 @@
+//! How a typed pipeline nests.
+//!
+//! Inward the driver *pulls* one message through the nested links, which let go of everything before the handler
+//! is called; so `ctx.write` may *push* through the very same links. Between two messages the driver looks again
+//! whether to go on. One virtual call enters per event ([`Links`]), one leaves per write ([`Push`] behind a
+//! [`Scope`]); everything between is monomorphised.
+//!
+//! The links are `pub` because they are parts of the type of every [`Pipeline`](super::Pipeline) in the making,
+//! but this module is private: nobody outside can name or implement them.
+
+use super::{Codec, Context, Handler, Stage, context::HandlerTask, stage::StageContext};
+use crate::{
+    Error, Result,
+    channel::{ChannelState, Flags, IdleEvent, LoopServices, Scope, ScopeTask},
+};
+use bytes::Bytes;
+use std::any::Any;
+
+/// Inward: the next message, if the bytes at hand make one.
+pub trait Pull: 'static {
+    /// The message.
+    type Item: 'static;
+
+    /// Takes one message; `last` when no more bytes will come.
+    fn pull(&mut self, state: &mut ChannelState, input: &mut Bytes, last: bool)
+    -> Result<Option<Self::Item>>;
+}
+
+/// Outward: one message towards the socket.
+pub trait Push<M> {
+    /// Encodes it into the channel's outbound buffer.
+    fn push(&mut self, state: &mut ChannelState, message: M) -> Result;
+}
+
+/// The codec as the first link.
+pub struct CodecLink<C>(pub(super) C);
+
+impl<C: Codec> Pull for CodecLink<C> {
+    type Item = C::In;
+
+    #[inline]
+    fn pull(&mut self, _: &mut ChannelState, input: &mut Bytes, last: bool) -> Result<Option<C::In>> {
+        let before = input.len();
+        let message = if last { self.0.decode_last(input)? } else { self.0.decode(input)? };
+        if message.is_some() && input.len() == before && !last {
+            return Err(Error::other("the codec made a message of no bytes, and would do so for ever"));
+        }
+        Ok(message)
+    }
+}
+
+impl<C: Codec> Push<C::Out> for CodecLink<C> {
+    #[inline]
+    fn push(&mut self, state: &mut ChannelState, message: C::Out) -> Result {
+        let limit = state.config.max_outbound;
+        let output = state.outbound_for_write()?;
+        let mark = output.mark();
+        let mut result = self.0.encode(message, output);
+        if result.is_ok() && output.len() > limit {
+            result = Err(Error::Full { what: "outbound bytes", limit });
+        }
+        if result.is_err() {
+            output.rollback(mark);
+        }
+        result
+    }
+}
+
+/// A stage behind the links before it.
+pub struct StageLink<P, S> {
+    pub(super) before: P,
+    pub(super) stage: S,
+}
+
+impl<S: Stage, P: Pull<Item = S::In> + Push<S::WriteOut>> Pull for StageLink<P, S> {
+    type Item = S::Out;
+
+    #[inline]
+    fn pull(&mut self, state: &mut ChannelState, input: &mut Bytes, last: bool) -> Result<Option<S::Out>> {
+        while let Some(message) = self.before.pull(state, input, last)? {
+            let mut ctx = StageContext { before: &mut self.before, state };
+            if let Some(out) = self.stage.read(&mut ctx, message)? {
+                return Ok(Some(out));
+            }
+            if !state.may_deliver() {
+                break;
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl<S: Stage, P: Push<S::WriteOut>> Push<S::WriteIn> for StageLink<P, S> {
+    #[inline]
+    fn push(&mut self, state: &mut ChannelState, message: S::WriteIn) -> Result {
+        self.stage.write(&mut StageContext { before: &mut self.before, state }, message)
+    }
+}
+
+/// An event for the handler that carries no bytes.
+pub(crate) enum Event {
+    Active,
+    ReadComplete,
+    Writability(bool),
+    Idle(IdleEvent),
+    Shutdown,
+    Error(Error),
+    Inactive,
+}
+
+/// The channel boundary: the only trait object that an event passes through.
+pub(crate) trait Links {
+    /// Decodes `input` and hands each message to the handler, as long as the channel may deliver.
+    fn read(
+        &mut self,
+        state: &mut ChannelState,
+        services: &mut LoopServices,
+        input: &mut Bytes,
+        last: bool,
+    ) -> Result;
+
+    fn event(&mut self, state: &mut ChannelState, services: &mut LoopServices, event: Event) -> Result;
+
+    /// Writes a message that was boxed by a `Channel` handle.
+    fn write(&mut self, state: &mut ChannelState, message: Box<dyn Any + Send>) -> Result;
+
+    /// Runs a task that came due, or that a `Channel` handle brought.
+    fn run(&mut self, state: &mut ChannelState, services: &mut LoopServices, task: Box<dyn Any>) -> Result;
+
+    /// The handler's type, for reports.
+    fn handler_name(&self) -> &'static str;
+}
+
+/// All links of a pipeline and its handler.
+pub(super) struct Assembled<P, H> {
+    pub(super) links: P,
+    pub(super) handler: H,
+}
+
+impl<H: Handler, P: Push<H::Out>> Assembled<P, H> {
+    #[inline]
+    fn split<'a>(
+        &'a mut self,
+        state: &'a mut ChannelState,
+        services: &'a mut LoopServices,
+    ) -> (&'a mut H, Context<'a, H>) {
+        let scope = Scope { links: &mut self.links, state, services };
+        (&mut self.handler, Context::new(scope))
+    }
+}
+
+impl<H: Handler, P: Pull<Item = H::In> + Push<H::Out>> Links for Assembled<P, H> {
+    fn read(
+        &mut self,
+        state: &mut ChannelState,
+        services: &mut LoopServices,
+        input: &mut Bytes,
+        last: bool,
+    ) -> Result {
+        while state.may_deliver() {
+            let Some(message) = self.links.pull(state, input, last)? else { break };
+            state.unset(Flags::STUCK);
+            let (handler, mut ctx) = self.split(state, services);
+            handler.read(&mut ctx, message)?;
+        }
+        Ok(())
+    }
+
+    fn event(&mut self, state: &mut ChannelState, services: &mut LoopServices, event: Event) -> Result {
+        let (handler, mut ctx) = self.split(state, services);
+        match event {
+            Event::Active => handler.active(&mut ctx),
+            Event::ReadComplete => handler.read_complete(&mut ctx),
+            Event::Writability(writable) => handler.writability_changed(&mut ctx, writable),
+            Event::Idle(event) => handler.idle(&mut ctx, event),
+            Event::Shutdown => handler.shutdown(&mut ctx),
+            Event::Error(error) => handler.error(&mut ctx, error),
+            Event::Inactive => handler.inactive(&mut ctx),
+        }
+    }
+
+    fn write(&mut self, state: &mut ChannelState, message: Box<dyn Any + Send>) -> Result {
+        // A handle is typed by the pipeline that made it, so this is its message type.
+        let message = message.downcast::<H::Out>().expect("a message of this pipeline's own type");
+        self.links.push(state, *message)
+    }
+
+    fn run(&mut self, state: &mut ChannelState, services: &mut LoopServices, task: Box<dyn Any>) -> Result {
+        let (handler, mut ctx) = self.split(state, services);
+        match task.downcast::<HandlerTask<H>>() {
+            Ok(task) => task.run(handler, &mut ctx),
+            Err(task) => {
+                let task = task.downcast::<ScopeTask<H::Out>>().expect("a task of this channel's own types");
+                task.run(&mut ctx)
+            }
+        }
+    }
+
+    fn handler_name(&self) -> &'static str {
+        std::any::type_name::<H>()
+    }
+}

@@ -1,0 +1,64 @@
+//! The codec trait: bytes on one side, messages on the other.
+
+use crate::{Result, buffer::Outbound};
+use bytes::Bytes;
+
+/// Turns bytes into messages and messages into bytes; the first link of every [`Pipeline`](crate::Pipeline).
+///
+/// One instance serves one channel and runs on that channel's loop.
+///
+/// `decode` is called again and again with all bytes that are not yet decoded, until it answers `None` or the
+/// channel stops reading; what it leaves in `input` is kept and comes back in front of the next bytes.
+///
+/// ```
+/// use bytes::{Buf, Bytes};
+/// use netwheel::{Result, buffer::Outbound, pipeline::Codec};
+///
+/// /// Two bytes in, one message out.
+/// struct Pairs;
+///
+/// impl Codec for Pairs {
+///     type In = Bytes;
+///     type Out = [u8; 2];
+///
+///     fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
+///         Ok((input.len() >= 2).then(|| input.split_to(2)))
+///     }
+///
+///     fn encode(&mut self, message: [u8; 2], output: &mut Outbound) -> Result {
+///         output.put_slice(&message);
+///         Ok(())
+///     }
+/// }
+/// ```
+pub trait Codec: 'static {
+    /// What it decodes.
+    type In: 'static;
+    /// What it encodes.
+    type Out: 'static;
+
+    /// Takes one message off the front of `input`; `None` if the bytes at hand do not make one.
+    ///
+    /// A message must take at least one byte. Bytes cut from `input` share its memory: a handler that keeps a
+    /// small frame for long does well to copy it ([`Bytes::copy_from_slice`]).
+    ///
+    /// # Errors
+    /// What the peer did wrong. The error goes to the handler's [`error`](crate::Handler::error); if that
+    /// leaves the channel open, decoding goes on with what is left of `input`. An error that takes no byte and
+    /// changes nothing would come again for ever, so the channel is closed on the second one.
+    fn decode(&mut self, input: &mut Bytes) -> Result<Option<Self::In>>;
+
+    /// Takes what is left when the peer has ended its stream; called until it answers `None`.
+    ///
+    /// # Errors
+    /// As for [`decode`](Codec::decode). The default decodes once more and drops the rest.
+    fn decode_last(&mut self, input: &mut Bytes) -> Result<Option<Self::In>> {
+        if input.is_empty() { Ok(None) } else { self.decode(input) }
+    }
+
+    /// Appends one message to `output`.
+    ///
+    /// # Errors
+    /// Why the message cannot be encoded; it is returned to the writer, and whatever was appended is taken back.
+    fn encode(&mut self, message: Self::Out, output: &mut Outbound) -> Result;
+}

@@ -1,0 +1,115 @@
+//! The handler trait: where a program's own logic lives.
+
+use super::Context;
+use crate::{Error, Result, channel::IdleEvent};
+
+/// What a program does with the messages of one channel; the last link of every [`Pipeline`](crate::Pipeline).
+///
+/// One instance serves one channel. It is made, called and dropped on the channel's loop, so it needs neither
+/// `Send` nor locks; for the same reason no callback may block.
+///
+/// The order of calls is: `active`, then any of `read`, `read_complete`, `writability_changed`, `idle`, `error`
+/// and scheduled tasks, then `inactive`, once, as the last one. No callback is ever called from within another.
+/// An `Err` that a callback returns goes to [`error`](Handler::error). A panic is caught at the channel's
+/// boundary and goes there as well, and the channel is closed whatever `error` does; other channels do not
+/// notice.
+///
+/// ```
+/// use netwheel::prelude::*;
+///
+/// struct Echo;
+///
+/// impl Handler for Echo {
+///     type In = bytes::Bytes;
+///     type Out = bytes::Bytes;
+///
+///     fn read(&mut self, ctx: &mut Context<'_, Self>, message: bytes::Bytes) -> Result {
+///         ctx.write(message)
+///     }
+/// }
+/// ```
+pub trait Handler: Sized + 'static {
+    /// What the link before it decodes.
+    type In: 'static;
+    /// What it writes.
+    type Out: 'static;
+
+    /// The channel is connected.
+    ///
+    /// # Errors
+    /// Go to [`error`](Handler::error).
+    fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        let _ = ctx;
+        Ok(())
+    }
+
+    /// A message has come.
+    ///
+    /// # Errors
+    /// Go to [`error`](Handler::error); if that leaves the channel open, the next message is read.
+    fn read(&mut self, ctx: &mut Context<'_, Self>, message: Self::In) -> Result;
+
+    /// The bytes at hand are read and decoded; also called when a read brought no whole message, or nothing.
+    ///
+    /// # Errors
+    /// Go to [`error`](Handler::error).
+    fn read_complete(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        let _ = ctx;
+        Ok(())
+    }
+
+    /// The pending bytes went above the high water mark (`false`) or came below the low one (`true`).
+    ///
+    /// # Errors
+    /// Go to [`error`](Handler::error).
+    fn writability_changed(&mut self, ctx: &mut Context<'_, Self>, writable: bool) -> Result {
+        let _ = (ctx, writable);
+        Ok(())
+    }
+
+    /// The channel was quiet for as long as its [`IdleTimeouts`](crate::IdleTimeouts) say.
+    ///
+    /// # Errors
+    /// Go to [`error`](Handler::error); the next event is armed already.
+    fn idle(&mut self, ctx: &mut Context<'_, Self>, event: IdleEvent) -> Result {
+        let _ = (ctx, event);
+        Ok(())
+    }
+
+    /// The event loop is shutting down: the time to say goodbye. The default closes the channel after what is
+    /// pending is sent. A channel left open here is closed when the shutdown's timeout ends.
+    ///
+    /// # Errors
+    /// Go to [`error`](Handler::error).
+    fn shutdown(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        ctx.close();
+        Ok(())
+    }
+
+    /// Something failed: a callback of this handler, a decoder, or the connection itself.
+    ///
+    /// The default logs it and closes the channel. One that returns `Ok` without closing keeps the channel open,
+    /// unless the connection is broken or a callback panicked.
+    ///
+    /// # Errors
+    /// An error returned from here is logged, and the channel is closed.
+    fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> Result {
+        let (id, name) = (ctx.id(), std::any::type_name::<Self>());
+        match &error {
+            Error::Io { .. } | Error::Closed => log::debug!("channel {id} ({name}): {error}"),
+            Error::Peer(_) => log::info!("channel {id} ({name}): {error}"),
+            _ => log::warn!("channel {id} ({name}): {error}"),
+        }
+        ctx.close();
+        Ok(())
+    }
+
+    /// The channel is closed; writes fail from now on. Called if and only if `active` was.
+    ///
+    /// # Errors
+    /// Are logged.
+    fn inactive(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        let _ = ctx;
+        Ok(())
+    }
+}

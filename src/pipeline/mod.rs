@@ -1,0 +1,178 @@
+//! Pipelines: what stands between a channel's bytes and a program's logic.
+//!
+//! A pipeline is a type. Its links are put together once per channel, on the channel's loop:
+//!
+//! ```text
+//!            inbound: pulled, one message at a time
+//!   ───────────────────────────────────────────────────────►
+//!   socket ── bytes ── Codec ── Stage* ── Handler
+//!   ◄───────────────────────────────────────────────────────
+//!            outbound: pushed by ctx.write, into one buffer
+//! ```
+//!
+//! The seams are associated types, so links in a wrong order, or of types that do not meet, do not compile:
+//!
+//! ```compile_fail,E0599
+//! # use netwheel::prelude::*;
+//! # use netwheel::codec::LengthField;
+//! # struct Echo;
+//! # impl Handler for Echo {
+//! #   type In = bytes::Bytes; type Out = bytes::Bytes;
+//! #   fn read(&mut self, ctx: &mut Context<'_, Self>, m: bytes::Bytes) -> Result { ctx.write(m) }
+//! # }
+//! // A handler before the codec: there is no such method yet.
+//! let _ = Pipeline::new().handler(Echo).codec(LengthField::u32());
+//! ```
+//!
+//! ```compile_fail,E0271
+//! # use netwheel::prelude::*;
+//! # use netwheel::codec::LengthField;
+//! # struct Texts;
+//! # impl Handler for Texts {
+//! #   type In = String; type Out = bytes::Bytes;
+//! #   fn read(&mut self, ctx: &mut Context<'_, Self>, m: String) -> Result { ctx.write(m.into()) }
+//! # }
+//! // The codec makes `Bytes`, the handler wants `String`: a stage is missing between them.
+//! let _ = Pipeline::new().codec(LengthField::u32()).handler(Texts);
+//! ```
+//!
+//! Filters (bytes to bytes, before the codec: TLS, a PROXY header) have their place between `new` and `codec`;
+//! there are none yet.
+
+mod chain;
+mod codec;
+mod context;
+mod handler;
+mod stage;
+
+pub(crate) use chain::{Event, Links, Push};
+pub use codec::Codec;
+pub use context::Context;
+pub use handler::Handler;
+pub use stage::{Stage, StageContext};
+
+use crate::{Result, channel::IdleTimeouts};
+use chain::{Assembled, CodecLink, Pull, StageLink};
+use std::{fmt, marker::PhantomData};
+
+/// A pipeline in the making: `new`, `codec`, any number of `stage`s, `handler`.
+///
+/// ```
+/// # use netwheel::prelude::*;
+/// # use netwheel::codec::LengthField;
+/// # use std::time::Duration;
+/// # struct Echo;
+/// # impl Handler for Echo {
+/// #   type In = bytes::Bytes; type Out = bytes::Bytes;
+/// #   fn read(&mut self, ctx: &mut Context<'_, Self>, m: bytes::Bytes) -> Result { ctx.write(m) }
+/// # }
+/// let pipeline = Pipeline::new()
+///     .idle(IdleTimeouts::new().reader(Duration::from_secs(60)))
+///     .codec(LengthField::u32())
+///     .handler(Echo);
+/// ```
+pub struct Pipeline<P> {
+    links: P,
+    idle: IdleTimeouts,
+}
+
+/// The beginning of a pipeline: nothing but the socket.
+pub struct Start(());
+
+impl Pipeline<Start> {
+    /// An empty pipeline.
+    #[expect(clippy::new_without_default, reason = "an empty pipeline is of use only as a beginning")]
+    pub fn new() -> Self {
+        Pipeline { links: Start(()), idle: IdleTimeouts::new() }
+    }
+
+    /// What turns bytes into messages.
+    pub fn codec<C: Codec>(self, codec: C) -> Pipeline<CodecLink<C>> {
+        Pipeline { links: CodecLink(codec), idle: self.idle }
+    }
+}
+
+impl<P> Pipeline<P> {
+    /// What the channel watches for quiet from its first moment on; see [`IdleTimeouts`].
+    pub fn idle(mut self, timeouts: IdleTimeouts) -> Self {
+        self.idle = timeouts;
+        self
+    }
+}
+
+impl<P: Pull> Pipeline<P> {
+    /// What turns messages into other messages.
+    pub fn stage<S: Stage<In = P::Item>>(self, stage: S) -> Pipeline<StageLink<P, S>>
+    where
+        P: Push<S::WriteOut>,
+    {
+        Pipeline { links: StageLink { before: self.links, stage }, idle: self.idle }
+    }
+
+    /// What does the program's work; ends the pipeline.
+    pub fn handler<H: Handler<In = P::Item>>(self, handler: H) -> ChannelPipeline<H::Out>
+    where
+        P: Push<H::Out>,
+    {
+        let links = Box::new(Assembled { links: self.links, handler });
+        ChannelPipeline { links, idle: self.idle, message: PhantomData }
+    }
+}
+
+/// A whole pipeline for one channel, to which messages of type `M` are written.
+///
+/// It is not `Send`: bootstraps take a factory, which is, and call it on the channel's loop.
+pub struct ChannelPipeline<M> {
+    links: Box<dyn Links>,
+    idle: IdleTimeouts,
+    message: PhantomData<fn(M)>,
+}
+
+/// A pipeline whose message type is forgotten.
+pub(crate) struct AnyPipeline {
+    pub(crate) links: Box<dyn Links>,
+    pub(crate) idle: IdleTimeouts,
+}
+
+impl<M> From<ChannelPipeline<M>> for AnyPipeline {
+    fn from(pipeline: ChannelPipeline<M>) -> Self {
+        AnyPipeline { links: pipeline.links, idle: pipeline.idle }
+    }
+}
+
+impl<M> fmt::Debug for ChannelPipeline<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ChannelPipeline")
+            .field("handler", &self.links.handler_name())
+            .field("idle", &self.idle)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a pipeline factory may answer: a pipeline, or the reason why this connection gets none.
+pub trait IntoPipeline {
+    /// What is written to the channel.
+    type Message: 'static;
+
+    /// The pipeline.
+    ///
+    /// # Errors
+    /// The connection is closed, and the error logged.
+    fn into_pipeline(self) -> Result<ChannelPipeline<Self::Message>>;
+}
+
+impl<M: 'static> IntoPipeline for ChannelPipeline<M> {
+    type Message = M;
+
+    fn into_pipeline(self) -> Result<ChannelPipeline<M>> {
+        Ok(self)
+    }
+}
+
+impl<M: 'static> IntoPipeline for Result<ChannelPipeline<M>> {
+    type Message = M;
+
+    fn into_pipeline(self) -> Result<ChannelPipeline<M>> {
+        self
+    }
+}

@@ -1,0 +1,195 @@
+//! Frames to and from any serde type, as JSON.
+//!
+//! Always holds: one frame is one JSON value, and one value is one frame; a frame that does not parse is one
+//! error, and the frames after it are read as ever. How frames are told apart is the codec's business.
+
+use crate::{
+    EncodeError, PeerError, Result,
+    pipeline::{Stage, StageContext},
+};
+use bytes::Bytes;
+use serde::{Serialize, de::DeserializeOwned};
+use std::{fmt, marker::PhantomData};
+
+/// Characters of serde's explanation that are kept: it quotes the input, which is the peer's to choose.
+const MAX_EXPLANATION: usize = 160;
+
+/// Reads frames as JSON values of type `In`, writes values of type `Out` as frames.
+///
+/// ```text
+///   frames in                        messages           messages out          frames out
+///   {"Login":{"user":"ann"}}    ►    Request::Login     Reply::Welcome   ►    "Welcome"
+///   {"Login":                   ►    PeerError::Malformed("EOF while parsing a value at line 1 column 9")
+/// ```
+///
+/// White space around the value is allowed, a second value is not. What is written is on one line (JSON
+/// escapes newlines), so it goes with [`Line`](crate::codec::Line) as well as with
+/// [`LengthField`](crate::codec::LengthField).
+///
+/// Runs on the channel's loop and keeps nothing. The size of a value is bounded by the codec's limit on
+/// frames, its nesting by `serde_json` (128 levels).
+///
+/// # Errors
+///
+/// A frame that is not such a value is [`PeerError::Malformed`]: what serde says about it, without control
+/// characters, cut short, and where: line and column, counted from 1. A message that serde refuses to
+/// serialise (a map whose keys are not strings, a `Serialize` that fails) is [`EncodeError::Unencodable`],
+/// returned to the writer.
+///
+/// ```
+/// use netwheel::{Pipeline, codec::LengthField, stage::Json};
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(Deserialize)]
+/// enum Request {
+///     Login { user: String },
+/// }
+///
+/// #[derive(Serialize)]
+/// enum Reply {
+///     Welcome,
+/// }
+///
+/// let pipeline = Pipeline::new()
+///     .codec(LengthField::u32().max_len(64 * 1024)) // bytes  <-> frames
+///     .stage(Json::<Request, Reply>::new());        // frames <-> messages
+/// # let _ = pipeline;
+/// # let _ = |user| (Request::Login { user }, Reply::Welcome);
+/// ```
+pub struct Json<In, Out> {
+    types: PhantomData<fn(In) -> Out>,
+}
+
+impl<In, Out> Json<In, Out> {
+    /// The stage; it has no settings.
+    pub const fn new() -> Self {
+        Json { types: PhantomData }
+    }
+}
+
+impl<In, Out> Default for Json<In, Out> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<In, Out> Clone for Json<In, Out> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<In, Out> Copy for Json<In, Out> {}
+
+impl<In, Out> fmt::Debug for Json<In, Out> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Json")
+    }
+}
+
+impl<In, Out> Stage for Json<In, Out>
+where
+    In: DeserializeOwned + 'static,
+    Out: Serialize + 'static,
+{
+    type In = Bytes;
+    type Out = In;
+    type WriteIn = Out;
+    type WriteOut = Bytes;
+
+    fn read(&mut self, _ctx: &mut StageContext<'_, Bytes>, frame: Bytes) -> Result<Option<In>> {
+        parse(&frame).map(Some)
+    }
+
+    fn write(&mut self, ctx: &mut StageContext<'_, Bytes>, message: Out) -> Result {
+        ctx.write(serialise(&message)?)
+    }
+}
+
+fn parse<T: DeserializeOwned>(frame: &[u8]) -> Result<T> {
+    serde_json::from_slice(frame).map_err(|e| PeerError::Malformed(explain(&e)).into())
+}
+
+fn serialise<T: Serialize>(message: &T) -> Result<Bytes> {
+    match serde_json::to_vec(message) {
+        Ok(text) => Ok(text.into()),
+        Err(e) => Err(EncodeError::Unencodable(format!("not possible as JSON: {e}")).into()),
+    }
+}
+
+/// What serde says, fit for a log line.
+#[cold]
+fn explain(error: &serde_json::Error) -> String {
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    let text = error.to_string();
+    let text = text.strip_suffix(&place).unwrap_or(&text);
+    let mut chars = text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c });
+    let mut short: String = chars.by_ref().take(MAX_EXPLANATION).collect();
+    if chars.next().is_some() {
+        short.push('…');
+    }
+    short + &place
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Error;
+    use serde::Deserialize;
+    use std::collections::BTreeMap;
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    enum Message {
+        Say { text: String },
+        Ping,
+    }
+
+    fn malformed(frame: &[u8]) -> String {
+        match parse::<Message>(frame) {
+            Err(Error::Peer(PeerError::Malformed(text))) => text,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_message_comes_back_as_it_was() {
+        for message in [Message::Ping, Message::Say { text: "two\nlines \u{1F980}".into() }] {
+            let frame = serialise(&message).unwrap();
+            assert!(!frame.contains(&b'\n'), "{frame:?}");
+            assert_eq!(parse::<Message>(&frame).unwrap(), message);
+        }
+        assert_eq!(parse::<Message>(b" \"Ping\"\r\n").unwrap(), Message::Ping);
+    }
+
+    #[test]
+    fn a_malformed_frame_says_where() {
+        assert_eq!(malformed(b""), "EOF while parsing a value at line 1 column 0");
+        assert_eq!(malformed(b"\"Ping\"\n x"), "trailing characters at line 2 column 2");
+        assert!(malformed(b"\xFF").ends_with(" at line 1 column 1"));
+        assert!(malformed(&[b'['; 1 << 20]).ends_with(" at line 1 column 1"), "no deep recursion");
+    }
+
+    #[test]
+    fn a_malformed_frame_is_not_echoed_at_length() {
+        let frame = format!("\"{}\"", "ü".repeat(100_000));
+        let text = malformed(frame.as_bytes());
+        assert!(text.len() < 500, "{} bytes", text.len());
+        assert!(text.contains('…') && text.contains(" at line 1 column "), "{text}");
+        assert!(!malformed(br#""two\nlines\u001b[31m""#).contains(char::is_control));
+    }
+
+    #[test]
+    fn what_json_cannot_say_is_an_encode_error() {
+        let keys_are_no_strings = BTreeMap::from([((1, 2), 3)]);
+        match serialise(&keys_are_no_strings) {
+            Err(Error::Encode(EncodeError::Unencodable(text))) => assert!(text.contains("key"), "{text}"),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_stage_is_send_whatever_its_messages_are() {
+        fn is_send<T: Send>(_: T) {}
+        is_send(Json::<std::rc::Rc<u8>, *const u8>::new());
+    }
+}

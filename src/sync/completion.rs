@@ -1,0 +1,198 @@
+//! What completes later: one value, made on one side, awaited on the other.
+//!
+//! Always holds: exactly one result is delivered, to exactly one of the three ways of asking (wait, callback,
+//! `Future`); a producer that is dropped without a word completes with [`Error::Cancelled`]. A callback runs on
+//! the thread that completes, or at once on the calling thread if the result is there already; no lock is held
+//! meanwhile. Waiting on the loop that has to complete it is an error.
+
+use super::loop_id;
+use crate::{Error, Result};
+use std::{
+    fmt,
+    pin::Pin,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll, Waker},
+    time::{Duration, Instant},
+};
+
+/// The consumer's side of something that completes later.
+///
+/// ```no_run
+/// # use netwheel::prelude::*;
+/// # fn f(group: &EventLoopGroup) -> Result {
+/// let completion = group.shutdown_gracefully(Default::default(), std::time::Duration::from_secs(5));
+/// completion.wait()?; // or .on_complete(|result| ..), or .await
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "it says whether the operation succeeded; call `detach` not to know"]
+pub struct Completion<T = ()> {
+    inner: Arc<Inner<T>>,
+}
+
+/// The producer's side.
+pub(crate) struct Completer<T = ()> {
+    inner: Arc<Inner<T>>,
+}
+
+struct Inner<T> {
+    /// The loop that completes it; none if no loop does.
+    event_loop: Option<u32>,
+    state: Mutex<State<T>>,
+    done: Condvar,
+}
+
+enum State<T> {
+    Pending { waker: Option<Waker>, callback: Option<Callback<T>> },
+    Done(Result<T>),
+    Taken,
+}
+
+type Callback<T> = Box<dyn FnOnce(Result<T>) + Send>;
+
+/// A pair of both sides; `event_loop` is the loop on which it will be completed.
+pub(crate) fn completion<T>(event_loop: Option<u32>) -> (Completer<T>, Completion<T>) {
+    let state = Mutex::new(State::Pending { waker: None, callback: None });
+    let inner = Arc::new(Inner { event_loop, state, done: Condvar::new() });
+    (Completer { inner: inner.clone() }, Completion { inner })
+}
+
+impl<T> Inner<T> {
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        // The state is whole at every moment, so a panic elsewhere does not spoil it.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn complete(&self, result: Result<T>) {
+        let mut state = self.lock();
+        match std::mem::replace(&mut *state, State::Taken) {
+            State::Pending { callback: Some(callback), .. } => {
+                drop(state);
+                callback(result);
+            }
+            State::Pending { waker, callback: None } => {
+                *state = State::Done(result);
+                drop(state);
+                self.done.notify_all();
+                if let Some(waker) = waker {
+                    waker.wake();
+                }
+            }
+            first => *state = first,
+        }
+    }
+}
+
+impl<T> Completion<T> {
+    /// A completion that is done already.
+    pub(crate) fn ready(result: Result<T>) -> Self {
+        let (completer, completion) = completion(None);
+        completer.complete(result);
+        completion
+    }
+
+    /// Whether the result is there.
+    pub fn is_done(&self) -> bool {
+        !matches!(*self.inner.lock(), State::Pending { .. })
+    }
+
+    /// Blocks the calling thread until it is done.
+    ///
+    /// # Errors
+    /// What the operation failed with; [`Error::WouldDeadlock`] at once on the event loop that has to complete it.
+    pub fn wait(self) -> Result<T> {
+        self.wait_until(None).unwrap_or(Err(Error::Cancelled))
+    }
+
+    /// Blocks the calling thread until it is done, or `timeout` has passed; then the completion is handed back.
+    ///
+    /// # Errors
+    /// `Err` is the completion itself, not done yet. What the operation answered, good or bad, is in `Ok`.
+    pub fn wait_timeout(self, timeout: Duration) -> std::result::Result<Result<T>, Self> {
+        match self.wait_until(Instant::now().checked_add(timeout)) {
+            Some(result) => Ok(result),
+            None => Err(self),
+        }
+    }
+
+    fn wait_until(&self, deadline: Option<Instant>) -> Option<Result<T>> {
+        let mut state = self.inner.lock();
+        loop {
+            match std::mem::replace(&mut *state, State::Taken) {
+                State::Done(result) => return Some(result),
+                State::Taken => return Some(Err(Error::Cancelled)),
+                pending => *state = pending,
+            }
+            if self.inner.event_loop.is_some() && self.inner.event_loop == loop_id::current() {
+                return Some(Err(Error::WouldDeadlock));
+            }
+            let wait = self.inner.done.wait_timeout_while(
+                state,
+                deadline.map_or(Duration::MAX, |d| d.saturating_duration_since(Instant::now())),
+                |state| matches!(state, State::Pending { .. }),
+            );
+            let (guard, timed_out) = wait.unwrap_or_else(PoisonError::into_inner);
+            state = guard;
+            if timed_out.timed_out() && matches!(*state, State::Pending { .. }) {
+                return None;
+            }
+        }
+    }
+
+    /// Calls `callback` with the result: on the completing thread (usually the event loop, so it must not block),
+    /// or here and now if it is done. A panic in it is the completing thread's to catch; event loops do.
+    pub fn on_complete(self, callback: impl FnOnce(Result<T>) + Send + 'static) {
+        let mut state = self.inner.lock();
+        match std::mem::replace(&mut *state, State::Taken) {
+            State::Pending { .. } => {
+                *state = State::Pending { waker: None, callback: Some(Box::new(callback)) };
+            }
+            State::Done(result) => {
+                drop(state);
+                callback(result);
+            }
+            State::Taken => {}
+        }
+    }
+
+    /// Does not want to know the result.
+    pub fn detach(self) {}
+}
+
+impl<T> Future for Completion<T> {
+    type Output = Result<T>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T>> {
+        let mut state = self.inner.lock();
+        match std::mem::replace(&mut *state, State::Taken) {
+            State::Done(result) => Poll::Ready(result),
+            State::Taken => Poll::Ready(Err(Error::Cancelled)),
+            State::Pending { callback, .. } => {
+                *state = State::Pending { waker: Some(cx.waker().clone()), callback };
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl<T> fmt::Debug for Completion<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Completion").field("done", &self.is_done()).finish()
+    }
+}
+
+impl<T> Completer<T> {
+    /// Delivers the result; the first one counts.
+    pub(crate) fn complete(self, result: Result<T>) {
+        self.inner.complete(result);
+    }
+}
+
+impl<T> Drop for Completer<T> {
+    fn drop(&mut self) {
+        // After `complete` this finds the result there and leaves it.
+        if matches!(*self.inner.lock(), State::Pending { .. }) {
+            self.inner.complete(Err(Error::Cancelled));
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! Everything that crosses threads, in small files: the task queue, the wake-up, completions, and which loop the
+//! calling thread is.
+
+mod completion;
+pub(crate) mod loop_id;
+mod mailbox;
+mod wake_up;
+
+pub use completion::Completion;
+pub(crate) use completion::{Completer, completion};
+pub(crate) use mailbox::{Inbox, Mailbox, mailbox};
+pub(crate) use wake_up::WakeUp;

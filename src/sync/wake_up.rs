@@ -1,0 +1,73 @@
+//! Waking a loop at most once per sleep.
+//!
+//! The loop publishes until when it means to sleep, then looks at its queue once more, then sleeps; a submitter
+//! puts its task into the queue, then looks at what is published. Whichever order the two run in, one of them
+//! sees the other (Dekker; both sides have a sequentially consistent fence between their store and their load),
+//! so no task is slept on. Of many submitters only the one that turns "asleep" into "awake" writes to the waker.
+//!
+//! Any thread submits; only the loop's thread calls [`WakeUp::about_to_sleep`] and [`WakeUp::awake`].
+
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+/// The loop is running: it will look at its queue by itself.
+const AWAKE: u64 = 0;
+
+pub(crate) struct WakeUp {
+    /// [`AWAKE`], or the loop's time plus one at which it means to wake by itself.
+    asleep_until: AtomicU64,
+}
+
+impl WakeUp {
+    pub(crate) fn new() -> Self {
+        WakeUp { asleep_until: AtomicU64::new(AWAKE) }
+    }
+
+    /// Publishes that the loop sleeps until `deadline`; afterwards it must look at its queue once more.
+    pub(crate) fn about_to_sleep(&self, deadline: Option<u64>) {
+        let until = deadline.unwrap_or(u64::MAX).saturating_add(1).max(1);
+        self.asleep_until.store(until, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Publishes that the loop runs again.
+    pub(crate) fn awake(&self) {
+        self.asleep_until.store(AWAKE, Ordering::Relaxed);
+    }
+
+    /// After something was put into the queue that is wanted at `when` (0: now): whether the caller has to write
+    /// to the waker.
+    pub(crate) fn must_wake(&self, when: u64) -> bool {
+        fence(Ordering::SeqCst);
+        let until = self.asleep_until.load(Ordering::Relaxed);
+        until != AWAKE
+            && when < until - 1
+            && self.asleep_until.compare_exchange(until, AWAKE, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn e_23_one_wake_per_sleep() {
+        let wake = WakeUp::new();
+        assert!(!wake.must_wake(0), "a running loop needs no wake");
+        wake.about_to_sleep(None);
+        assert!(wake.must_wake(0));
+        assert!(!wake.must_wake(0), "the first has woken it");
+        wake.awake();
+        assert!(!wake.must_wake(0));
+    }
+
+    #[test]
+    fn e_15_a_timer_later_than_the_sleep_does_not_wake() {
+        let wake = WakeUp::new();
+        wake.about_to_sleep(Some(100));
+        assert!(!wake.must_wake(100));
+        assert!(!wake.must_wake(200));
+        assert!(wake.must_wake(99));
+        wake.about_to_sleep(Some(u64::MAX));
+        assert!(wake.must_wake(0));
+    }
+}

@@ -1,0 +1,361 @@
+//! A scheduled queue: exact deadlines in an indexed binary heap.
+//!
+//! What always holds:
+//!
+//! - The order is by deadline and, among equals, by sequence id. An entry is given its id once,
+//!   when it is first inserted; a periodic task that is put back keeps it.
+//! - Every entry knows its place in the heap, so a cancelled one leaves at once and its value is
+//!   returned; no garbage waits in the heap for its deadline.
+//! - The slab and the heap grow to the largest number held at once; after that nothing is
+//!   allocated. An entry takes 32 bytes plus an `Option<T>`.
+//!
+//! One owner runs it, commonly the thread of an event loop. It does not own a clock, and it does
+//! not run anything: [`ScheduledQueue::pop_due`] hands an entry out, and whoever runs a periodic
+//! task gives it back with [`ScheduledQueue::reinsert`].
+//!
+//! The heap is Williams' (*Algorithm 232: Heapsort*, CACM 1964), with the place kept in the entry.
+//! Deadlines and ids lie in the heap itself, so that sifting compares without following an index.
+
+use std::fmt;
+
+/// The place of an entry that is not in the heap: it is free.
+const NOWHERE: u32 = u32::MAX;
+
+/// A queue of values, each due at an exact deadline in nanoseconds.
+///
+/// ```
+/// use netwheel::timer::ScheduledQueue;
+///
+/// let mut queue = ScheduledQueue::new();
+/// let late = queue.insert(300, "late");
+/// queue.insert(100, "periodic");
+/// assert_eq!(queue.next_deadline(), Some(100));
+///
+/// let due = queue.pop_due(150).unwrap();
+/// assert_eq!((due.deadline, due.value), (100, "periodic"));
+/// queue.reinsert(due, 200);
+///
+/// assert!(queue.pop_due(150).is_none());
+/// assert_eq!(queue.cancel(late), Some("late"));
+/// assert_eq!(queue.len(), 1);
+/// ```
+pub struct ScheduledQueue<T> {
+    heap: Vec<Item>,
+    nodes: Vec<Node<T>>,
+    free: Option<u32>,
+    next_sequence: u64,
+}
+
+/// Names one entry of a [`ScheduledQueue`]; a key whose entry has gone names nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct QueueKey {
+    index: u32,
+    generation: u32,
+}
+
+/// An entry that has come due and left the queue.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Due<T> {
+    /// The key it had; it names nothing any more.
+    pub key: QueueKey,
+    /// The deadline it had, in nanoseconds.
+    pub deadline: u64,
+    /// What was scheduled.
+    pub value: T,
+    sequence: u64,
+}
+
+/// The order of fields is the order of the heap.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Item {
+    deadline: u64,
+    sequence: u64,
+    index: u32,
+}
+
+struct Node<T> {
+    generation: u32,
+    /// The place in the heap; of a free node, the next free one.
+    place: u32,
+    value: Option<T>,
+}
+
+impl<T> ScheduledQueue<T> {
+    /// Makes an empty queue, which has allocated nothing.
+    pub const fn new() -> Self {
+        Self { heap: Vec::new(), nodes: Vec::new(), free: None, next_sequence: 0 }
+    }
+
+    /// Schedules `value` for `deadline`, in O(log n), and gives it the next sequence id.
+    ///
+    /// A deadline that has passed is due at once.
+    ///
+    /// # Panics
+    ///
+    /// If 2³² − 1 entries are held already.
+    pub fn insert(&mut self, deadline: u64, value: T) -> QueueKey {
+        let sequence = self.next_sequence;
+        self.next_sequence += 1;
+        self.push(deadline, sequence, value)
+    }
+
+    /// Puts an entry back for another deadline, in O(log n), with the sequence id it had.
+    ///
+    /// So a periodic task keeps its place among tasks of equal deadline. The key is a new one.
+    pub fn reinsert(&mut self, due: Due<T>, deadline: u64) -> QueueKey {
+        self.push(deadline, due.sequence, due.value)
+    }
+
+    /// Takes an entry out, in O(log n), and returns its value; `None` if it has gone.
+    pub fn cancel(&mut self, key: QueueKey) -> Option<T> {
+        let place = self.place(key)?;
+        self.remove(place).map(|due| due.value)
+    }
+
+    /// Moves an entry to another deadline, in O(log n); false if it has gone.
+    ///
+    /// It keeps its sequence id.
+    pub fn reschedule(&mut self, key: QueueKey, deadline: u64) -> bool {
+        let Some(place) = self.place(key) else {
+            return false;
+        };
+        self.heap[place].deadline = deadline;
+        self.restore(place);
+        true
+    }
+
+    /// Returns the earliest deadline in nanoseconds, or `None` if the queue is empty. O(1).
+    pub fn next_deadline(&self) -> Option<u64> {
+        self.heap.first().map(|item| item.deadline)
+    }
+
+    /// Takes out the first entry whose deadline is not after `now`, in O(log n).
+    pub fn pop_due(&mut self, now: u64) -> Option<Due<T>> {
+        if self.next_deadline()? > now {
+            return None;
+        }
+        self.remove(0)
+    }
+
+    /// Takes out everything, in the order in which it would have come due. O(n log n).
+    ///
+    /// All keys given out so far name nothing afterwards.
+    pub fn clear(&mut self) -> Vec<T> {
+        let mut values = Vec::with_capacity(self.len());
+        while let Some(due) = self.pop_due(u64::MAX) {
+            values.push(due.value);
+        }
+        values
+    }
+
+    /// Says whether the entry is still scheduled.
+    pub fn contains(&self, key: QueueKey) -> bool {
+        self.place(key).is_some()
+    }
+
+    /// Returns the value of an entry, or `None` if it has gone.
+    pub fn get(&self, key: QueueKey) -> Option<&T> {
+        self.place(key)?;
+        self.nodes[key.index as usize].value.as_ref()
+    }
+
+    /// Returns how many entries are scheduled.
+    pub fn len(&self) -> usize {
+        self.heap.len()
+    }
+
+    /// Says whether nothing is scheduled.
+    pub fn is_empty(&self) -> bool {
+        self.heap.is_empty()
+    }
+
+    fn place(&self, key: QueueKey) -> Option<usize> {
+        // Freeing a node moves its generation on, so a match means that it is in the heap.
+        let node = self.nodes.get(key.index as usize)?;
+        (node.generation == key.generation).then_some(node.place as usize)
+    }
+
+    fn push(&mut self, deadline: u64, sequence: u64, value: T) -> QueueKey {
+        let index = self.allocate(value);
+        self.heap.push(Item { deadline, sequence, index });
+        self.sift_up(self.heap.len() - 1);
+        let generation = self.nodes[index as usize].generation;
+        QueueKey { index, generation }
+    }
+
+    fn allocate(&mut self, value: T) -> u32 {
+        if let Some(index) = self.free {
+            let node = &mut self.nodes[index as usize];
+            self.free = (node.place != NOWHERE).then_some(node.place);
+            node.value = Some(value);
+            return index;
+        }
+        let count = self.nodes.len();
+        assert!(count < NOWHERE as usize, "2^32 - 1 tasks scheduled");
+        self.nodes.push(Node { generation: 0, place: NOWHERE, value: Some(value) });
+        count as u32
+    }
+
+    fn remove(&mut self, place: usize) -> Option<Due<T>> {
+        let item = self.heap.swap_remove(place);
+        if place < self.heap.len() {
+            self.restore(place);
+        }
+        let node = &mut self.nodes[item.index as usize];
+        let key = QueueKey { index: item.index, generation: node.generation };
+        node.generation = node.generation.wrapping_add(1);
+        node.place = self.free.replace(item.index).unwrap_or(NOWHERE);
+        Some(Due { key, deadline: item.deadline, value: node.value.take()?, sequence: item.sequence })
+    }
+
+    /// Sifts the item at `place`, which may be too early or too late for it.
+    fn restore(&mut self, place: usize) {
+        if self.sift_up(place) == place {
+            self.sift_down(place);
+        }
+    }
+
+    fn sift_up(&mut self, mut place: usize) -> usize {
+        let item = self.heap[place];
+        while place > 0 {
+            let parent = (place - 1) / 2;
+            if self.heap[parent] < item {
+                break;
+            }
+            self.put(place, self.heap[parent]);
+            place = parent;
+        }
+        self.put(place, item);
+        place
+    }
+
+    fn sift_down(&mut self, mut place: usize) {
+        let item = self.heap[place];
+        loop {
+            let mut child = 2 * place + 1;
+            if child >= self.heap.len() {
+                break;
+            }
+            if child + 1 < self.heap.len() && self.heap[child + 1] < self.heap[child] {
+                child += 1;
+            }
+            if item < self.heap[child] {
+                break;
+            }
+            self.put(place, self.heap[child]);
+            place = child;
+        }
+        self.put(place, item);
+    }
+
+    fn put(&mut self, place: usize, item: Item) {
+        self.heap[place] = item;
+        self.nodes[item.index as usize].place = place as u32;
+    }
+}
+
+impl<T> Default for ScheduledQueue<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> fmt::Debug for ScheduledQueue<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ScheduledQueue")
+            .field("len", &self.len())
+            .field("next_deadline", &self.next_deadline())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drain(queue: &mut ScheduledQueue<u32>, now: u64) -> Vec<u32> {
+        std::iter::from_fn(|| queue.pop_due(now).map(|due| due.value)).collect()
+    }
+
+    #[test]
+    fn e_01_zero_delay_is_due_at_once_and_once() {
+        let mut queue = ScheduledQueue::new();
+        queue.insert(0, 1);
+        queue.insert(7, 2);
+        assert_eq!(drain(&mut queue, 7), [1, 2]);
+        assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn e_03_largest_deadline_is_held_and_cancellable() {
+        let mut queue = ScheduledQueue::new();
+        let key = queue.insert(u64::MAX, 1);
+        assert!(queue.pop_due(u64::MAX - 1).is_none());
+        assert_eq!(queue.next_deadline(), Some(u64::MAX));
+        assert_eq!(queue.cancel(key), Some(1));
+    }
+
+    #[test]
+    fn e_11_equal_deadlines_run_in_the_order_of_their_ids() {
+        let mut queue = ScheduledQueue::new();
+        queue.insert(10, 0); // periodic
+        for value in 1..100 {
+            queue.insert(20, value);
+        }
+        let due = queue.pop_due(10).unwrap();
+        queue.reinsert(due, 20);
+        assert_eq!(drain(&mut queue, 20), (0..100).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn e_16_cancelled_leaves_the_heap_at_once() {
+        let mut queue = ScheduledQueue::new();
+        let keys: Vec<_> = (0..64).map(|i| queue.insert(i % 7, i as u32)).collect();
+        let (gone, kept) = (keys[20], keys[21]);
+        assert_eq!(queue.cancel(gone), Some(20));
+        assert_eq!(queue.len(), 63);
+        assert_eq!((queue.cancel(gone), queue.get(gone)), (None, None));
+        assert!(!queue.contains(gone) && !queue.reschedule(gone, 0));
+
+        let reused = queue.insert(3, 99);
+        assert_eq!(reused.index, gone.index);
+        assert!(!queue.contains(gone) && queue.contains(kept));
+        assert_eq!(queue.get(reused), Some(&99));
+    }
+
+    #[test]
+    fn e_21_rescheduled_entries_are_in_order() {
+        let mut queue = ScheduledQueue::new();
+        let keys: Vec<_> = (0..50).map(|i| queue.insert(100 + i, i as u32)).collect();
+        for (i, key) in keys.iter().enumerate() {
+            assert!(queue.reschedule(*key, 100 - i as u64));
+        }
+        assert_eq!(drain(&mut queue, 100), (0..50).rev().collect::<Vec<_>>());
+        assert!(keys.iter().all(|key| !queue.contains(*key)));
+    }
+
+    #[test]
+    fn clear_returns_values_in_order_and_ends_all_keys() {
+        let mut queue = ScheduledQueue::new();
+        let late = queue.insert(9, 'b');
+        queue.insert(1, 'a');
+        assert_eq!(queue.clear(), ['a', 'b']);
+        assert!(queue.is_empty() && queue.cancel(late).is_none());
+    }
+
+    #[test]
+    fn steady_state_allocates_nothing() {
+        let mut queue = ScheduledQueue::new();
+        for i in 0..64 {
+            queue.insert(i, i);
+        }
+        let capacity = (queue.heap.capacity(), queue.nodes.capacity());
+        for i in 0..1000 {
+            let due = queue.pop_due(u64::MAX).unwrap();
+            queue.reinsert(due, i);
+        }
+        assert_eq!(capacity, (queue.heap.capacity(), queue.nodes.capacity()));
+        assert_eq!(size_of::<Item>() + size_of::<Node<u64>>(), 24 + 24);
+    }
+}

@@ -1,0 +1,70 @@
+//! Opening TCP sockets, non-blocking from the start.
+
+use super::{ListenerOptions, TcpOptions};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use std::{io, net::SocketAddr};
+
+/// A socket that listens on `address`.
+pub(crate) fn listen(address: SocketAddr, options: &ListenerOptions) -> io::Result<mio::net::TcpListener> {
+    let socket = open(address)?;
+    #[cfg(unix)]
+    {
+        socket.set_reuse_address(options.reuse_address)?;
+        #[cfg(not(any(target_os = "solaris", target_os = "illumos", target_os = "cygwin")))]
+        if options.reuse_port {
+            socket.set_reuse_port(true)?;
+        }
+    }
+    if let Some(bytes) = options.receive_buffer {
+        socket.set_recv_buffer_size(bytes)?;
+    }
+    socket.bind(&address.into())?;
+    socket.listen(i32::try_from(options.backlog).unwrap_or(i32::MAX))?;
+    Ok(mio::net::TcpListener::from_std(socket.into()))
+}
+
+/// A socket that is connecting to `address`; writable (or failed) when it is through.
+pub(crate) fn connect(
+    address: SocketAddr,
+    local: Option<SocketAddr>,
+    options: &TcpOptions,
+) -> io::Result<mio::net::TcpStream> {
+    let socket = open(address)?;
+    options.apply_buffers(&SockRef::from(&socket))?;
+    if let Some(local) = local {
+        #[cfg(unix)]
+        socket.set_reuse_address(true)?;
+        socket.bind(&local.into())?;
+    }
+    match socket.connect(&address.into()) {
+        Ok(()) => {}
+        Err(e) if in_progress(&e) => {}
+        Err(e) => return Err(e),
+    }
+    Ok(mio::net::TcpStream::from_std(socket.into()))
+}
+
+fn open(address: SocketAddr) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+fn in_progress(e: &io::Error) -> bool {
+    #[cfg(unix)]
+    let pending = e.raw_os_error() == Some(EINPROGRESS);
+    #[cfg(not(unix))]
+    let pending = false;
+    pending || e.kind() == io::ErrorKind::WouldBlock
+}
+
+/// errno(3); socket2 and std have no name for it.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const EINPROGRESS: i32 = 115;
+#[cfg(all(
+    unix,
+    not(any(target_os = "linux", target_os = "android", target_os = "solaris", target_os = "illumos"))
+))]
+const EINPROGRESS: i32 = 36;
+#[cfg(any(target_os = "solaris", target_os = "illumos"))]
+const EINPROGRESS: i32 = 150;
