@@ -18,7 +18,7 @@ fn w_16_runs_after_its_delay_and_not_before() {
     let mut wheel = wheel(100, 512);
     let long = wheel.insert(10 * SEC, 10);
     let short = wheel.insert(2 * SEC, 2);
-    assert_eq!(drain(&mut wheel, 2 * SEC - 1), []);
+    assert!(drain(&mut wheel, 2 * SEC - 1).is_empty());
     assert_eq!(drain(&mut wheel, 3 * SEC), [2]);
     assert!(wheel.contains(long) && !wheel.contains(short));
 }
@@ -88,7 +88,7 @@ fn w_21_longer_than_a_revolution_is_not_visited_until_due() {
     let hour = 3600 * SEC;
     wheel.insert(hour, 1);
     assert_eq!(wheel.next_expiry(), Some(hour), "no wake-up per revolution");
-    assert_eq!(drain(&mut wheel, hour - 1), []);
+    assert!(drain(&mut wheel, hour - 1).is_empty());
     assert_eq!(drain(&mut wheel, hour), [1]);
 }
 
@@ -201,7 +201,7 @@ fn w_39_the_largest_deadline_is_held_and_cancellable() {
         let mut wheel = wheel(7, slots);
         let key = wheel.insert(u64::MAX, 1);
         wheel.insert(i64::MAX as u64, 2);
-        assert_eq!(drain(&mut wheel, SEC), []);
+        assert!(drain(&mut wheel, SEC).is_empty());
         assert_eq!(drain(&mut wheel, u64::MAX - 1), [2]);
         assert_eq!(wheel.next_expiry(), Some(u64::MAX));
         assert_eq!(wheel.cancel(key), Some(1));
