@@ -83,6 +83,11 @@ pub use pipeline::{ChannelPipeline, Context, Handler, Pipeline};
 pub use sync::Completion;
 pub use transport::{ListenerOptions, TcpOptions};
 
+/// The README's code, compiled with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 /// What most programs use, for `use netwheel::prelude::*`.
 pub mod prelude {
     pub use crate::{

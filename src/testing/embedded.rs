@@ -39,10 +39,10 @@ const MAX_MAIL: usize = 1 << 20;
 /// }
 ///
 /// let mut channel = EmbeddedChannel::new(Pipeline::new().codec(LengthField::u16()).handler(Echo));
-/// channel.write_inbound(b"\0\x02hi\0\x03par")?;
+/// channel.write_inbound(b"\0\x02hi\0\x04par")?;
 /// assert_eq!(channel.read_outbound(), &b"\0\x02hi"[..]);
 /// channel.write_inbound(b"t")?;
-/// assert_eq!(channel.read_outbound(), &b"\0\x03part"[..]);
+/// assert_eq!(channel.read_outbound(), &b"\0\x04part"[..]);
 /// # Ok::<(), netwheel::Error>(())
 /// ```
 pub struct EmbeddedChannel<M> {

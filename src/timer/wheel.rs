@@ -63,7 +63,7 @@ use super::wheel_builder::WheelBuilder;
 /// use std::time::Duration;
 /// use netwheel::timer::Wheel;
 ///
-/// # fn main() -> netwheel::error::Result {
+/// # fn main() -> netwheel::Result {
 /// const MS: u64 = 1_000_000;
 /// let mut wheel = Wheel::<&str>::builder().tick(Duration::from_millis(10)).build()?;
 /// let idle = wheel.insert(25 * MS, "idle");

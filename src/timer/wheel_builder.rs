@@ -18,7 +18,7 @@ const MAX_SLOTS: usize = 1 << 16;
 /// use std::time::Duration;
 /// use netwheel::timer::{Wheel, WheelBuilder};
 ///
-/// # fn main() -> netwheel::error::Result {
+/// # fn main() -> netwheel::Result {
 /// let wheel: Wheel<u64> = WheelBuilder::default()
 ///     .tick(Duration::from_millis(20))
 ///     .slots(1000)
