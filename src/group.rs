@@ -6,7 +6,7 @@
 use crate::{
     Clock, Completion, Error, Result, SystemClock,
     event_loop::{DEFAULT_REBUILD_THRESHOLD, EventLoop, LoopConfig, LoopMetrics, shutdown_request},
-    sync::completion,
+    sync::completion_of_all,
 };
 use std::{
     fmt,
@@ -125,9 +125,8 @@ impl EventLoopGroup {
 
     /// Completes when every loop has ended, with the first failure if there was one.
     pub fn terminated(&self) -> Completion {
-        // The last loop to end completes it, so no single one is named as the one not to wait on; a wait on any
-        // loop of the group is still refused, see `Completion::wait`.
-        let (completer, completion) = completion(None);
+        let ids = self.inner.loops.iter().map(|event_loop| event_loop.shared.id).collect();
+        let (completer, completion) = completion_of_all(ids);
         let left = Mutex::new((self.inner.loops.len(), None::<Error>, Some(completer)));
         let left = Arc::new(left);
         for event_loop in &self.inner.loops {

@@ -4,7 +4,7 @@ use super::resolve;
 use crate::{
     Completion, Error, EventLoopGroup, Result,
     channel::ChannelOptions,
-    event_loop::{ChildSetup, Listening, LoopMail, Peer, ServerClosed, ServerShared},
+    event_loop::{ChildSetup, Listening, LoopMail, Peer, ServerClosed, ServerGuard, ServerShared},
     pipeline::{AnyPipeline, IntoPipeline},
     sync::completion,
     transport::{Listener, ListenerOptions, TcpOptions, tcp},
@@ -152,8 +152,9 @@ where
             address,
             children: self.children,
             setup,
-            shared: shared.clone(),
+            shared: ServerGuard(shared.clone()),
             paused: false,
+            failing: false,
         };
         acceptor.shared.submit(LoopMail::Listen(Box::new(listening)), 0).map_err(|refused| refused.reason)?;
         Ok(Server { address, acceptor, shared })

@@ -175,16 +175,21 @@ impl ChannelCore {
     /// A scheduled task is due.
     pub(crate) fn handle_task(&mut self, services: &mut LoopServices, key: QueueKey, task: Box<dyn Any>) {
         self.state.forget_task(key);
+        if !self.state.is_open() {
+            return;
+        }
         self.call(services, |links, state, services| links.run(state, services, task));
     }
 
     /// Mail from a handle.
     pub(crate) fn handle_mail(&mut self, services: &mut LoopServices, mail: Mail) {
+        if let (Mail::Message(_), Some(shared)) = (&mail, &self.state.shared) {
+            shared.dequeued();
+        }
         match mail {
+            // Whoever sent it raced with the close; it is nobody's error.
+            Mail::Message(_) | Mail::Run(_) | Mail::Schedule(..) if !self.state.is_open() => {}
             Mail::Message(message) => {
-                if let Some(shared) = &self.state.shared {
-                    shared.dequeued();
-                }
                 self.call(services, |links, state, _| links.write(state, message));
             }
             Mail::Run(task) => {
@@ -331,6 +336,15 @@ impl ChannelCore {
         }
         self.state.return_outbound(services);
         self.state.want_attention(services);
+    }
+}
+
+impl Drop for ChannelCore {
+    /// Should the loop itself fail, nobody is left waiting for a channel of it.
+    fn drop(&mut self) {
+        if let Some(shared) = &self.state.shared {
+            shared.set_closed();
+        }
     }
 }
 

@@ -65,17 +65,11 @@ impl<M> Scope<'_, M> {
     /// No message is read after this; `inactive` is called later in the turn, never from within this call.
     pub fn close(&mut self) {
         self.state.request_close();
-        if let Some(shared) = &self.state.shared {
-            shared.set_closing();
-        }
     }
 
     /// Closes the channel without sending what still waits.
     pub fn close_now(&mut self) {
         self.state.request_close_now();
-        if let Some(shared) = &self.state.shared {
-            shared.set_closing();
-        }
     }
 
     /// A handle to this channel, for other channels and threads.
@@ -158,7 +152,8 @@ impl<M> Scope<'_, M> {
     }
 
     pub(crate) fn schedule_any(&mut self, delay: Duration, task: Box<dyn std::any::Any>) -> TaskKey {
-        let deadline = self.services.now.saturating_add(nanos(delay));
+        // From now, not from the beginning of the turn: after a long callback that would be too early.
+        let deadline = self.services.time.now().saturating_add(nanos(delay));
         TaskKey(self.state.schedule(self.services, deadline, task))
     }
 }

@@ -174,11 +174,18 @@ impl ChannelState {
     }
 
     pub(crate) fn request_close(&mut self) {
-        self.set(Flags::CLOSING);
+        self.begin_close(Flags::CLOSING);
     }
 
     pub(crate) fn request_close_now(&mut self) {
-        self.set(Flags::CLOSE_NOW);
+        self.begin_close(Flags::CLOSE_NOW);
+    }
+
+    fn begin_close(&mut self, how: Flags) {
+        self.set(how);
+        if let Some(shared) = &self.shared {
+            shared.set_closing();
+        }
     }
 
     pub(crate) fn set_auto_read(&mut self, on: bool) {

@@ -79,6 +79,7 @@ impl Turn {
             match listening.listener.accept() {
                 Ok((stream, peer)) => {
                     self.shared.metrics.accepted.add(1);
+                    listening.failing = false;
                     let local = Some(listening.address).filter(|address| !address.ip().is_unspecified());
                     let local = local.or_else(|| stream.local_address());
                     let accepted = Accepted { stream, peer, local, setup: listening.setup.clone() };
@@ -97,12 +98,14 @@ impl Turn {
                         log::debug!("{}: accepting: {e}", self.shared.name);
                         continue;
                     }
-                    log::warn!(
-                        "{}: accepting on {}: {e}; trying again in {:?}",
-                        self.shared.name,
-                        listening.address,
-                        Duration::from_nanos(ACCEPT_RETRY)
-                    );
+                    let (name, address, retry) =
+                        (&self.shared.name, listening.address, Duration::from_nanos(ACCEPT_RETRY));
+                    if listening.failing {
+                        log::debug!("{name}: accepting on {address}: {e}");
+                    } else {
+                        log::warn!("{name}: accepting on {address}: {e}; trying again every {retry:?}");
+                    }
+                    listening.failing = true;
                     listening.paused = true;
                     let deadline = self.io.services.now.saturating_add(ACCEPT_RETRY);
                     self.io.services.queue.insert(deadline, Due::Source(key));
@@ -252,7 +255,7 @@ impl Turn {
         if let Some(slot) = self.sources.channel(key) {
             slot.stream = Some(connecting.stream);
         }
-        guard(|| connecting.done.connected(shared));
+        connecting.done.connected(shared);
         self.activate(key);
         let Turn { sources, io, shared, .. } = self;
         if let Some(slot) = sources.channel(key) {
@@ -273,7 +276,7 @@ impl Turn {
             log::debug!("{}: a connection leaving the poll: {e}", self.shared.name);
         }
         drop::<Stream>(stream);
-        guard(|| done.failed(error));
+        done.failed(error);
     }
 }
 
@@ -287,13 +290,6 @@ fn make_pipeline(setup: &ChildSetup, peer: &Peer) -> Result<AnyPipeline> {
     match catch_unwind(AssertUnwindSafe(|| (setup.factory)(peer))) {
         Ok(result) => result,
         Err(panic) => Err(Error::Panicked(panic_message(&*panic))),
-    }
-}
-
-/// Runs a completion's callback; a panic in it must not end the loop.
-fn guard(call: impl FnOnce()) {
-    if let Err(panic) = catch_unwind(AssertUnwindSafe(call)) {
-        log::error!("a completion's callback panicked: {}", panic_message(&*panic));
     }
 }
 

@@ -18,7 +18,9 @@ pub use metrics::LoopMetrics;
 pub(crate) use selector::DEFAULT_REBUILD_THRESHOLD;
 pub(crate) use shared::{LifeState, LoopMail, ShutdownRequest};
 pub use sources::Peer;
-pub(crate) use sources::{ChildSetup, Connected, Connecting, Listening, ServerClosed, ServerShared};
+pub(crate) use sources::{
+    ChildSetup, Connected, Connecting, Listening, ServerClosed, ServerGuard, ServerShared,
+};
 pub use tasks::{MissedRuns, ScheduledTask};
 
 use crate::{
@@ -83,21 +85,31 @@ impl EventLoop {
             }));
         }
         let (io_ratio, real_time) = (config.io_ratio, config.clock.is_real_time());
-        let seed_shared = shared.clone();
+        // The seed is kept in what it refers to: a strong reference would keep a loop that never starts for ever.
+        let weak = Arc::downgrade(&shared);
         shared.set_seed(Box::new(move || {
-            let shared = seed_shared;
-            let outlet: Arc<dyn Outlet> = shared.clone();
-            let io = Io {
-                selector,
-                services: LoopServices::new(time, wheel, outlet),
-                receive: ReceiveBuffers::new(),
-                to_read: Vec::new(),
-                inactive: Vec::new(),
-            };
-            let sources = Sources::new();
-            let turn =
-                Turn { shared, inbox, sources, io, io_ratio, shutdown: None, real_time, timers_left: false };
-            live(turn);
+            let shared = weak.upgrade().expect("a loop is started through a handle to it");
+            Box::new(move || {
+                let outlet: Arc<dyn Outlet> = shared.clone();
+                let io = Io {
+                    selector,
+                    services: LoopServices::new(time, wheel, outlet),
+                    receive: ReceiveBuffers::new(),
+                    to_read: Vec::new(),
+                    inactive: Vec::new(),
+                };
+                let sources = Sources::new();
+                live(Turn {
+                    shared,
+                    inbox,
+                    sources,
+                    io,
+                    io_ratio,
+                    shutdown: None,
+                    real_time,
+                    timers_left: false,
+                });
+            })
         }));
         Ok(EventLoop { shared })
     }
@@ -243,7 +255,8 @@ impl EventLoop {
     }
 
     /// Opens a new poll on the loop and moves every source to it, as the loop does by itself when its poll
-    /// returns for no reason again and again. Completes when that is done.
+    /// returns for no reason again and again. Completes when that is done; with an error if no new poll can be
+    /// opened, in which case the loop goes on with the old one.
     ///
     /// # Errors
     /// If the loop's queue is full, or the loop is shut down.

@@ -76,10 +76,13 @@ pub(crate) struct LoopShared {
     state: AtomicU8,
     waker: Mutex<Arc<Waker>>,
     /// What the thread is made of, until it is started.
-    seed: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    seed: Mutex<Option<Seed>>,
     shutdown: Mutex<Option<ShutdownRequest>>,
     terminated: Mutex<Termination>,
 }
+
+/// Makes the body of the thread; called while the loop's handle is at hand, so it need not keep the loop alive.
+pub(crate) type Seed = Box<dyn FnOnce() -> Box<dyn FnOnce() + Send> + Send>;
 
 /// A graceful shutdown, in nanoseconds.
 #[derive(Debug, Clone, Copy)]
@@ -121,7 +124,7 @@ impl LoopShared {
     }
 
     /// Sets what the first submission starts.
-    pub(crate) fn set_seed(&self, seed: Box<dyn FnOnce() + Send>) {
+    pub(crate) fn set_seed(&self, seed: Seed) {
         *lock(&self.seed) = Some(seed);
     }
 
@@ -152,7 +155,7 @@ impl LoopShared {
         if swap.is_ok()
             && let Some(seed) = lock(&self.seed).take()
         {
-            let thread = std::thread::Builder::new().name(self.name.clone()).spawn(seed);
+            let thread = std::thread::Builder::new().name(self.name.clone()).spawn(seed());
             if let Err(e) = thread {
                 let error = Error::io("starting the event loop's thread", e);
                 self.advance(LifeState::Terminated);
@@ -231,20 +234,27 @@ impl LoopShared {
         if state >= LifeState::ShutDown {
             return Err(Refused { value: mail, reason: Error::ShutDown });
         }
-        if state == LifeState::NotStarted
-            && let Err(reason) = self.start()
-        {
-            return Err(Refused { value: mail, reason });
+        if state == LifeState::NotStarted {
+            if let Err(reason) = self.start() {
+                return Err(Refused { value: mail, reason });
+            }
+            // It may have been shut down instead, before it ever started.
+            if self.state() >= LifeState::ShutDown {
+                return Err(Refused { value: mail, reason: Error::ShutDown });
+            }
         }
-        self.mailbox.put(mail)?;
-        self.wake_if_asleep(when);
-        Ok(())
+        let put = self.mailbox.put(mail);
+        self.wake_if_asleep(if self.mailbox.is_crowded() { 0 } else { when });
+        put
     }
 
-    /// Puts mail into the queue whatever its length, and wakes nobody.
+    /// Puts mail into the queue whatever its length, and wakes nobody unless the queue gets crowded.
     pub(crate) fn submit_quietly(&self, mail: LoopMail) {
         // A loop that has ended has nothing left to tidy up.
         let _ = self.mailbox.put_always(mail);
+        if self.mailbox.is_crowded() {
+            self.wake_if_asleep(0);
+        }
     }
 
     #[inline]

@@ -45,9 +45,11 @@ pub(crate) struct Listening {
     pub(crate) address: SocketAddr,
     pub(crate) children: EventLoopGroup,
     pub(crate) setup: Arc<ChildSetup>,
-    pub(crate) shared: Arc<ServerShared>,
+    pub(crate) shared: ServerGuard,
     /// Whether it waits for its retry timer: accepting failed for want of descriptors or memory.
     pub(crate) paused: bool,
+    /// Whether accepting failed since the last success: said once, not at every retry.
+    pub(crate) failing: bool,
 }
 
 /// What a server's handle shares with the listener's loop.
@@ -60,6 +62,23 @@ pub(crate) struct ServerShared {
 pub(crate) enum ServerClosed {
     Awaited(Vec<Completer>),
     Done,
+}
+
+/// The listener's end of [`ServerShared`]: wherever the listener ends, nobody is left waiting for it.
+pub(crate) struct ServerGuard(pub(crate) Arc<ServerShared>);
+
+impl std::ops::Deref for ServerGuard {
+    type Target = ServerShared;
+
+    fn deref(&self) -> &ServerShared {
+        &self.0
+    }
+}
+
+impl Drop for ServerGuard {
+    fn drop(&mut self) {
+        self.set_closed(|| Err(Error::ShutDown));
+    }
 }
 
 impl Default for ServerClosed {

@@ -37,6 +37,9 @@ pub(crate) const TASKS_PER_CHECK: usize = 64;
 /// Scheduled tasks, and idle entries, that run in one turn at most.
 const TIMERS_PER_TURN: usize = 1024;
 
+/// The longest sleep without a look at the clock, so that no timeout is too long for the operating system's poll.
+const MAX_SLEEP: u64 = 24 * 60 * 60 * 1_000_000_000;
+
 /// How long a loop rests after its poll failed, so that an error which stays does not take a whole core.
 const POLL_ERROR_REST: Duration = Duration::from_secs(1);
 
@@ -106,9 +109,10 @@ impl Turn {
         if self.has_work() {
             return (NOT_AT_ALL, None);
         }
-        let deadline = self.next_deadline();
+        let mut deadline = self.next_deadline();
         if deadline.is_some() {
             self.read_clock();
+            deadline = deadline.map(|at| at.min(self.io.services.now.saturating_add(MAX_SLEEP)));
         }
         if deadline.is_some_and(|deadline| deadline <= self.io.services.now) {
             return (NOT_AT_ALL, deadline);
@@ -144,7 +148,7 @@ impl Turn {
             Err(e) => {
                 metrics.poll_errors.add(1);
                 log::error!("{}: poll failed: {e}; opening a new one", self.shared.name);
-                self.rebuild();
+                let _ = self.rebuild();
                 std::thread::sleep(POLL_ERROR_REST);
                 return;
             }
@@ -160,13 +164,25 @@ impl Turn {
         counter.add(1);
     }
 
-    /// Opens a new poll and moves everything to it. If none can be opened the old one stays.
-    pub(crate) fn rebuild(&mut self) {
+    /// Opens a new poll and moves everything to it.
+    ///
+    /// # Errors
+    /// If none can be opened (logged already); the old one stays in use then.
+    pub(crate) fn rebuild(&mut self) -> crate::Result {
+        if cfg!(windows) {
+            // mio leaves it open whether a source may change its poll; there it may not.
+            self.io.selector.worked();
+            log::warn!(
+                "{}: the poll returns for no reason, and cannot be replaced on this system",
+                self.shared.name
+            );
+            return Err(crate::Error::other("the poll cannot be replaced on this system"));
+        }
         let (successor, waker) = match self.io.selector.successor() {
             Ok(pair) => pair,
             Err(e) => {
                 log::warn!("{}: cannot open a new poll, keeping the old one: {e}", self.shared.name);
-                return;
+                return Err(crate::Error::io("opening a new poll", e));
             }
         };
         let mut moved = 0;
@@ -199,13 +215,14 @@ impl Turn {
         for (key, e) in failed {
             self.fail_source(key, crate::Error::io("moving to a new poll", e));
         }
+        Ok(())
     }
 
     // ---- I/O -----------------------------------------------------------------------------------------
 
     fn handle_io(&mut self) {
         if self.io.selector.must_rebuild() {
-            self.rebuild();
+            let _ = self.rebuild();
             return;
         }
         if let Some(events) = self.io.selector.take_events() {
@@ -255,11 +272,17 @@ impl Turn {
         self.read_clock();
         let began = self.io.services.now;
         let until = budget(began - io_began, self.io_ratio).map(|budget| began.saturating_add(budget));
+        // Without a time limit it is what waits now: tasks that give new tasks for ever must not keep out the I/O.
+        let mut left = if until.is_some() { usize::MAX } else { self.shared.mailbox.len() };
         let mut ran = 0u64;
         'phase: loop {
             for _ in 0..TASKS_PER_CHECK {
+                if left == 0 {
+                    break 'phase;
+                }
                 let Some(mail) = self.inbox.take() else { break 'phase };
                 self.handle_mail(mail);
+                left -= 1;
                 ran += 1;
             }
             self.read_clock();
@@ -296,8 +319,8 @@ impl Turn {
             LoopMail::Connect(connecting) => self.connect(*connecting),
             LoopMail::CloseListener(key) => self.close_listener(key),
             LoopMail::Rebuild(completer) => {
-                self.rebuild();
-                completer.complete(Ok(()));
+                let result = self.rebuild();
+                completer.complete(result);
             }
             LoopMail::Shutdown => self.begin_shutdown(),
         }
@@ -330,6 +353,7 @@ impl Turn {
     fn run_timers(&mut self) -> bool {
         let now = self.io.services.now;
         let mut fired = 0;
+        let mut behind = Vec::new();
         while fired < TIMERS_PER_TURN {
             let Some(due) = self.io.services.queue.pop_due(now) else { break };
             fired += 1;
@@ -341,9 +365,11 @@ impl Turn {
                     if let Some(shutdown) = &mut self.shutdown {
                         shutdown.note_task(now);
                     }
-                    if let Some(next) = task.run(deadline, &self.io.services.time) {
-                        let place = self.io.services.queue.reinsert(due, next);
-                        task.set_place(Some(place));
+                    match task.run(deadline, &self.io.services.time) {
+                        // Makes up for runs that it missed: one in a turn, so that I/O gets through between them.
+                        Some(next) if next <= now => behind.push((due, next)),
+                        Some(next) => self.put_back(due, next),
+                        None => {}
                     }
                 }
                 Due::Channel(channel, task) => {
@@ -355,6 +381,9 @@ impl Turn {
                 }
                 Due::Source(source) => self.source_is_due(source),
             }
+        }
+        for (due, next) in behind {
+            self.put_back(due, next);
         }
         let mut idle = 0;
         while idle < TIMERS_PER_TURN {
@@ -370,6 +399,14 @@ impl Turn {
         self.shared.metrics.timers_fired.add(fired as u64);
         self.shared.metrics.wheel_fired.add(idle as u64);
         fired + idle > 0
+    }
+
+    /// Puts a periodic task back for its next run.
+    fn put_back(&mut self, due: crate::timer::Due<Due>, next: u64) {
+        let Due::Task(task) = &due.value else { return };
+        let task = task.clone();
+        let place = self.io.services.queue.reinsert(due, next);
+        task.set_place(Some(place));
     }
 
     // ---- end of the turn -----------------------------------------------------------------------------

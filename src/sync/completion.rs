@@ -2,13 +2,15 @@
 //!
 //! Always holds: exactly one result is delivered, to exactly one of the three ways of asking (wait, callback,
 //! `Future`); a producer that is dropped without a word completes with [`Error::Cancelled`]. A callback runs on
-//! the thread that completes, or at once on the calling thread if the result is there already; no lock is held
-//! meanwhile. Waiting on the loop that has to complete it is an error.
+//! the thread that completes, where a panic in it is logged and goes no further, or at once on the calling thread
+//! if the result is there already; no lock is held meanwhile. Waiting on the loop that has to complete it, or on
+//! one of them if they are several, is an error.
 
 use super::loop_id;
-use crate::{Error, Result};
+use crate::{Error, Result, error::panic_message};
 use std::{
     fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll, Waker},
@@ -36,8 +38,8 @@ pub(crate) struct Completer<T = ()> {
 }
 
 struct Inner<T> {
-    /// The loop that completes it; none if no loop does.
-    event_loop: Option<u32>,
+    /// The loops without which it is not completed; usually one.
+    event_loops: Loops,
     state: Mutex<State<T>>,
     done: Condvar,
 }
@@ -48,13 +50,37 @@ enum State<T> {
     Taken,
 }
 
+enum Loops {
+    One(Option<u32>),
+    All(Box<[u32]>),
+}
+
 type Callback<T> = Box<dyn FnOnce(Result<T>) + Send>;
 
 /// A pair of both sides; `event_loop` is the loop on which it will be completed.
 pub(crate) fn completion<T>(event_loop: Option<u32>) -> (Completer<T>, Completion<T>) {
+    pair(Loops::One(event_loop))
+}
+
+/// As [`completion`], for what is done only when each of several loops has done its part.
+pub(crate) fn completion_of_all<T>(event_loops: Box<[u32]>) -> (Completer<T>, Completion<T>) {
+    pair(Loops::All(event_loops))
+}
+
+fn pair<T>(event_loops: Loops) -> (Completer<T>, Completion<T>) {
     let state = Mutex::new(State::Pending { waker: None, callback: None });
-    let inner = Arc::new(Inner { event_loop, state, done: Condvar::new() });
+    let inner = Arc::new(Inner { event_loops, state, done: Condvar::new() });
     (Completer { inner: inner.clone() }, Completion { inner })
+}
+
+impl Loops {
+    /// Whether the calling thread is one of them.
+    fn is_here(&self) -> bool {
+        loop_id::current().is_some_and(|current| match self {
+            Loops::One(event_loop) => *event_loop == Some(current),
+            Loops::All(event_loops) => event_loops.contains(&current),
+        })
+    }
 }
 
 impl<T> Inner<T> {
@@ -68,7 +94,10 @@ impl<T> Inner<T> {
         match std::mem::replace(&mut *state, State::Taken) {
             State::Pending { callback: Some(callback), .. } => {
                 drop(state);
-                callback(result);
+                // The completing thread may be a loop, which must not end because of somebody's callback.
+                if let Err(panic) = catch_unwind(AssertUnwindSafe(|| callback(result))) {
+                    log::error!("a completion's callback panicked: {}", panic_message(&*panic));
+                }
             }
             State::Pending { waker, callback: None } => {
                 *state = State::Done(result);
@@ -123,7 +152,7 @@ impl<T> Completion<T> {
                 State::Taken => return Some(Err(Error::Cancelled)),
                 pending => *state = pending,
             }
-            if self.inner.event_loop.is_some() && self.inner.event_loop == loop_id::current() {
+            if self.inner.event_loops.is_here() {
                 return Some(Err(Error::WouldDeadlock));
             }
             let wait = self.inner.done.wait_timeout_while(
@@ -140,7 +169,7 @@ impl<T> Completion<T> {
     }
 
     /// Calls `callback` with the result: on the completing thread (usually the event loop, so it must not block),
-    /// or here and now if it is done. A panic in it is the completing thread's to catch; event loops do.
+    /// or here and now if it is done. The completing thread logs a panic in it and goes on.
     pub fn on_complete(self, callback: impl FnOnce(Result<T>) + Send + 'static) {
         let mut state = self.inner.lock();
         match std::mem::replace(&mut *state, State::Taken) {

@@ -47,6 +47,12 @@ impl<T> Mailbox<T> {
         self.sender.send(entry).map_err(|e| Refused { value: e.0, reason: Error::ShutDown })
     }
 
+    /// Whether so much waits that a sleeping loop should not leave it for later, lest there be no room for what is
+    /// urgent.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.sender.len() >= self.limit / 2
+    }
+
     /// Entries that wait.
     pub(crate) fn len(&self) -> usize {
         self.sender.len()

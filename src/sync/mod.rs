@@ -7,6 +7,6 @@ mod mailbox;
 mod wake_up;
 
 pub use completion::Completion;
-pub(crate) use completion::{Completer, completion};
+pub(crate) use completion::{Completer, completion, completion_of_all};
 pub(crate) use mailbox::{Inbox, Mailbox, mailbox};
 pub(crate) use wake_up::WakeUp;
