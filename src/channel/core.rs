@@ -84,6 +84,9 @@ impl ChannelCore {
             let before = input.len();
             let failed =
                 self.call(services, |links, state, services| links.read(state, services, input, last));
+            if input.len() < before {
+                self.state.unset(Flags::STUCK);
+            }
             if !failed {
                 break;
             }
@@ -94,6 +97,7 @@ impl ChannelCore {
             if input.len() == before && self.stuck() {
                 log::warn!("channel {}: the codec fails and takes no byte; closing", self.state.id());
                 self.state.request_close();
+                self.state.want_attention(services);
                 break;
             }
         }
@@ -112,14 +116,15 @@ impl ChannelCore {
         if rest.is_empty() {
             return;
         }
-        if !self.state.may_deliver() {
-            self.state.set(Flags::UNDECODED);
-        }
         let limit = self.state.config.max_inbound;
-        if rest.len() > limit && self.state.is_open() {
+        if !self.state.may_deliver() {
+            // Not the peer's fault, and bounded: nothing more is read before this is decoded.
+            self.state.set(Flags::UNDECODED);
+        } else if rest.len() > limit {
             let length = rest.len() as u64;
             self.fail(services, PeerError::TooLong { what: "undecoded input", length, limit }.into());
             self.state.request_close();
+            self.state.want_attention(services);
             return;
         }
         self.state.partial = rest.try_into_mut().unwrap_or_else(|shared| BytesMut::from(&shared[..]));
@@ -134,7 +139,18 @@ impl ChannelCore {
     pub(crate) fn handle_end(&mut self, services: &mut LoopServices) {
         let mut rest = std::mem::take(&mut self.state.partial).freeze();
         self.state.set(Flags::READ_GRANTED);
-        self.deliver(services, &mut rest, true);
+        // A flush interrupts the delivery, and there is no later read to take it up again. The driver flushes soon.
+        let mut flush = false;
+        loop {
+            self.deliver(services, &mut rest, true);
+            if !self.state.take(Flags::FLUSH) {
+                break;
+            }
+            flush = true;
+        }
+        if flush {
+            self.state.set(Flags::FLUSH);
+        }
         self.state.unset(Flags::READ_GRANTED);
         self.event(services, Event::ReadComplete);
         self.state.request_close();
@@ -166,7 +182,8 @@ impl ChannelCore {
         // Armed before the handler is told: an error in it must not end the watch.
         self.state.arm_idle(services);
         for event in events.into_iter().flatten() {
-            if self.state.is_open() {
+            // The handler may have closed the channel, or turned this kind off, when it was told of the one before.
+            if self.state.is_open() && self.state.watches(event.state) {
                 self.event(services, Event::Idle(event));
             }
         }
@@ -314,8 +331,9 @@ impl ChannelCore {
 
     #[inline]
     fn tell_writability(&mut self, services: &mut LoopServices) {
-        // What the handler writes now may flip it again; that is told after its next callback or flush.
-        if let Some(writable) = self.state.update_writable()
+        // What the handler writes when it is told may flip it once more. That is told at once: the bytes may all be
+        // gone before the next look, and a writer that waits for the flip back would wait for ever.
+        while let Some(writable) = self.state.update_writable()
             && self.state.has(Flags::ACTIVE)
             && self.state.is_open()
         {

@@ -133,6 +133,10 @@ impl Idle {
         }
     }
 
+    pub(crate) fn watches(&self, kind: IdleState) -> bool {
+        self.timeout(kind as usize).is_some()
+    }
+
     fn timeout(&self, kind: usize) -> Option<u64> {
         let timeout = [self.timeouts.reader, self.timeouts.writer, self.timeouts.all][kind];
         (timeout > 0).then_some(timeout)

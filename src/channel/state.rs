@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     Error, Result,
-    buffer::Outbound,
+    buffer::{Mark, Outbound},
     id::{ChannelId, Key},
     timer::QueueKey,
 };
@@ -215,6 +215,13 @@ impl ChannelState {
         self.outbound.as_ref().map_or(0, |out| out.len())
     }
 
+    /// Takes back what was written since `mark`.
+    pub(crate) fn rollback_outbound(&mut self, mark: Mark) {
+        if let Some(out) = &mut self.outbound {
+            out.rollback(mark);
+        }
+    }
+
     pub(crate) fn outbound(&self) -> Option<&Outbound> {
         self.outbound.as_deref()
     }
@@ -309,6 +316,16 @@ impl ChannelState {
         key
     }
 
+    /// Limits how long a closing channel waits for its peer.
+    pub(crate) fn arm_close(&mut self, services: &mut LoopServices) {
+        if !self.has(Flags::CLOSE_ARMED) {
+            self.set(Flags::CLOSE_ARMED);
+            let deadline = services.now.saturating_add(self.config.close_timeout);
+            // Among the tasks, so that it goes with the channel.
+            self.tasks.push(services.queue.insert(deadline, Due::Source(self.key())));
+        }
+    }
+
     pub(crate) fn cancel(&mut self, services: &mut LoopServices, key: QueueKey) -> bool {
         self.forget_task(key) && services.queue.cancel(key).is_some()
     }
@@ -331,6 +348,11 @@ impl ChannelState {
             self.idle = Some(Box::new(Idle::new(timeouts, services.now)));
         }
         self.arm_idle(services);
+    }
+
+    /// Whether this kind of quiet is watched.
+    pub(crate) fn watches(&self, kind: IdleState) -> bool {
+        self.idle.as_ref().is_some_and(|idle| idle.watches(kind))
     }
 
     pub(crate) fn reset_idle(&mut self, kind: IdleState, now: u64) {

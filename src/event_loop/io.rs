@@ -8,7 +8,7 @@ use super::{metrics::Metrics, selector::Selector, sources::ChannelSlot};
 use crate::{
     Error,
     buffer::{RECEIVE_SIZE, ReceiveBuffers},
-    channel::{Due, Flags, LoopServices, Wish},
+    channel::{Flags, LoopServices, Wish},
     id::Key,
 };
 use std::io::{self, ErrorKind, IoSlice};
@@ -269,22 +269,12 @@ impl ChannelSlot {
                 if self.core.state.pending_bytes() == 0 {
                     self.close(io, metrics);
                 } else {
-                    self.arm_close(io);
+                    self.core.state.arm_close(&mut io.services);
                 }
             }
             Wish::CloseNow => self.close(io, metrics),
         }
         self.list_to_read(io);
-    }
-
-    /// Limits how long a closing channel waits for its peer.
-    pub(crate) fn arm_close(&mut self, io: &mut Io) {
-        let state = &mut self.core.state;
-        if !state.has(Flags::CLOSE_ARMED) {
-            state.set(Flags::CLOSE_ARMED);
-            let deadline = io.services.now.saturating_add(state.config.close_timeout);
-            io.services.queue.insert(deadline, Due::Source(state.key()));
-        }
     }
 
     /// Closes the socket. The handler hears of it later in the turn, never from here.

@@ -93,7 +93,13 @@ impl<S: Stage, P: Pull<Item = S::In> + Push<S::WriteOut>> Pull for StageLink<P, 
 impl<S: Stage, P: Push<S::WriteOut>> Push<S::WriteIn> for StageLink<P, S> {
     #[inline]
     fn push(&mut self, state: &mut ChannelState, message: S::WriteIn) -> Result {
-        self.stage.write(&mut StageContext { before: &mut self.before, state }, message)
+        // Of a message that the stage makes several of, all are written or none.
+        let mark = state.outbound_for_write()?.mark();
+        let result = self.stage.write(&mut StageContext { before: &mut self.before, state }, message);
+        if result.is_err() {
+            state.rollback_outbound(mark);
+        }
+        result
     }
 }
 

@@ -52,7 +52,7 @@ impl<M> StageContext<'_, M> {
     /// Writes one message towards the socket, through the links before this stage.
     ///
     /// # Errors
-    /// As [`Context::write`](crate::Context::write).
+    /// As [`Scope::write`](crate::Scope::write).
     pub fn write(&mut self, message: M) -> Result {
         self.before.push(self.state, message)
     }

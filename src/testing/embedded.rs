@@ -133,7 +133,8 @@ impl<M: 'static> EmbeddedChannel<M> {
         &self.clock
     }
 
-    /// Bytes from the peer, as one read; then whatever follows from them.
+    /// Bytes from the peer, as one read; then whatever follows from them. No bytes are what a socket makes of a
+    /// wake-up for nothing: a read that brings nothing.
     ///
     /// # Errors
     /// If the channel is closed.
@@ -142,7 +143,16 @@ impl<M: 'static> EmbeddedChannel<M> {
             return Err(Error::Closed);
         }
         self.unread.extend_from_slice(bytes);
-        self.within(Self::read);
+        let nothing = self.unread.is_empty();
+        self.within(|me| {
+            me.read();
+            if nothing
+                && me.core.state.is_open()
+                && me.core.state.has(Flags::AUTO_READ.with(Flags::READ_WANTED))
+            {
+                me.core.handle_read_complete(&mut me.services);
+            }
+        });
         Ok(())
     }
 
@@ -294,10 +304,8 @@ impl<M: 'static> EmbeddedChannel<M> {
             self.core.handle_inactive(&mut self.services);
             return;
         }
-        if wish == Wish::FlushAndClose && !self.core.state.has(Flags::CLOSE_ARMED) {
-            self.core.state.set(Flags::CLOSE_ARMED);
-            let deadline = self.services.now.saturating_add(self.core.state.config.close_timeout);
-            self.services.queue.insert(deadline, Due::Source(self.core.state.key()));
+        if wish == Wish::FlushAndClose {
+            self.core.state.arm_close(&mut self.services);
         }
         if self.core.state.wants_read() {
             self.read();
@@ -305,7 +313,9 @@ impl<M: 'static> EmbeddedChannel<M> {
     }
 
     fn flush(&mut self) {
-        while let Some(out) = self.core.state.outbound().filter(|out| !out.is_empty()) {
+        while !self.core.state.has(Flags::CLOSE_NOW)
+            && let Some(out) = self.core.state.outbound().filter(|out| !out.is_empty())
+        {
             let front = out.front();
             let n = self.room.map_or(front.len(), |room| room.min(front.len()));
             if n == 0 {

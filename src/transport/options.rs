@@ -75,8 +75,10 @@ impl TcpOptions {
                 "zero: others would block the event loop",
             ));
         }
-        if self.keepalive.is_some_and(|time| time < Duration::from_secs(1)) {
-            return Err(Error::setting("keepalive", format!("{:?}", self.keepalive), "1 s or more"));
+        if let Some(time) = self.keepalive
+            && time < Duration::from_secs(1)
+        {
+            return Err(Error::setting("keepalive", format!("{time:?}"), "1 s or more"));
         }
         Ok(())
     }

@@ -1,0 +1,86 @@
+//! An echo server: what comes is sent back. The program to read first.
+//!
+//! ```text
+//! cargo run --release --example echo_server
+//! nc 127.0.0.1 7000            # what is typed comes back
+//! ```
+//!
+//! With `--frames` the stream is split into frames (4 bytes of length, most significant first, then the payload),
+//! and each whole frame is sent back. A connection that sends nothing for `--idle-timeout` is closed. It prints
+//! where it listens; Ctrl-C ends it after what was received has been sent back.
+
+use bytes::Bytes;
+use clap::Parser;
+use netwheel::{
+    codec::{LengthField, RawBytes},
+    prelude::*,
+};
+use std::{sync::mpsc, time::Duration};
+
+/// The longest frame that is read.
+const MAX_FRAME: usize = 1024 * 1024;
+
+/// Sends back what comes.
+#[derive(Parser)]
+struct Options {
+    /// Where to listen; port 0 takes a free one.
+    #[arg(long, default_value = "127.0.0.1:7000")]
+    listen: String,
+    /// Splits the stream into frames: 4 bytes of length, then the payload.
+    #[arg(long)]
+    frames: bool,
+    /// Closes a connection that sends nothing for so long; 0s: never.
+    #[arg(long, default_value = "60s", value_parser = humantime::parse_duration)]
+    idle_timeout: Duration,
+    /// Number of event loops, each with a thread of its own; 0: two for every processor.
+    #[arg(long, default_value_t = 0)]
+    threads: usize,
+}
+
+struct Echo;
+
+impl Handler for Echo {
+    type In = Bytes;
+    type Out = Bytes;
+
+    fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
+        ctx.write(message)
+    }
+
+    fn writability_changed(&mut self, ctx: &mut Context<'_, Self>, writable: bool) -> Result {
+        // A peer that sends and does not read must not fill our memory: no more is read until it has caught up.
+        ctx.set_auto_read(writable);
+        Ok(())
+    }
+
+    fn idle(&mut self, ctx: &mut Context<'_, Self>, event: IdleEvent) -> Result {
+        log::info!("{:?}: {event}, closing", ctx.peer_address());
+        ctx.close();
+        Ok(())
+    }
+}
+
+fn main() -> Result {
+    env_logger::init();
+    let options = Options::parse();
+    let group = EventLoopGroup::builder().threads(options.threads).name("echo").build()?;
+    let server = ServerBootstrap::new(&group).backlog(1024);
+    let idle = IdleTimeouts::new().reader(options.idle_timeout);
+    let server = if options.frames {
+        let frames = || LengthField::u32().max_len(MAX_FRAME);
+        server
+            .pipeline(move |_peer| Pipeline::new().idle(idle).codec(frames()).handler(Echo))
+            .bind(&*options.listen)?
+    } else {
+        server
+            .pipeline(move |_peer| Pipeline::new().idle(idle).codec(RawBytes).handler(Echo))
+            .bind(&*options.listen)?
+    };
+    println!("listening on {}", server.local_address());
+
+    let (stop, stopped) = mpsc::channel();
+    // Nobody listens to a second Ctrl-C, and that is no error.
+    ctrlc::set_handler(move || stop.send(()).unwrap_or_default()).map_err(Error::other)?;
+    stopped.recv().map_err(Error::other)?;
+    group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(5)).wait()
+}

@@ -1,0 +1,98 @@
+//! The messages of the chat protocol, as docs/im-protocol.md describes them; shared by the im_* programs.
+
+use serde::{Deserialize, Serialize};
+
+/// What a client sends, one JSON object per line.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub(crate) enum Request {
+    Login {
+        user: String,
+    },
+    Join {
+        room: String,
+    },
+    Leave {
+        room: String,
+    },
+    Say {
+        room: String,
+        text: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        id: Option<MessageId>,
+    },
+    Who {
+        room: String,
+    },
+    Ping,
+    Pong,
+}
+
+/// What the server sends, one JSON object per line.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub(crate) enum Reply {
+    Welcome {
+        user: String,
+        heartbeat_ms: u64,
+        idle_ms: u64,
+    },
+    Joined {
+        room: String,
+        user: String,
+    },
+    Left {
+        room: String,
+        user: String,
+    },
+    Message {
+        room: String,
+        from: String,
+        text: String,
+        /// When the server got it, in milliseconds since 1970 (UTC).
+        ts: u64,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        id: Option<MessageId>,
+    },
+    Members {
+        room: String,
+        users: Vec<String>,
+    },
+    Ping,
+    Pong,
+    Error {
+        code: Code,
+        message: String,
+    },
+    Bye {
+        reason: Reason,
+    },
+}
+
+/// A client's own name for a message, given back in the sender's copy: a string or a number.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum MessageId {
+    Number(serde_json::Number),
+    Text(String),
+}
+
+/// Why a request was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Code {
+    BadRequest,
+    NotLoggedIn,
+    NameTaken,
+    NotInRoom,
+    TooLarge,
+}
+
+/// Why the server closes a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Reason {
+    Idle,
+    Shutdown,
+    ProtocolError,
+}

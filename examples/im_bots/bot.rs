@@ -1,0 +1,166 @@
+//! One simulated user.
+
+use crate::{
+    plan::{Plan, Role, Said, Seat},
+    protocol::{Reason, Reply, Request},
+    tally::{Arrival, Heard},
+};
+use netwheel::prelude::*;
+use std::{
+    sync::{Arc, mpsc::Sender},
+    time::{Duration, Instant},
+};
+
+/// What the bots tell the main thread.
+pub(crate) enum Report {
+    /// A bot is where its role wants it; a talker can be made to talk through its channel.
+    Ready(Option<(Seat, Channel<Request>)>),
+    /// A connection was not made, or ended before the bot was ready.
+    Failed(String),
+    /// The user pressed Ctrl-C.
+    Interrupted,
+}
+
+pub(crate) struct Bot {
+    plan: Arc<Plan>,
+    reports: Sender<Report>,
+    user: String,
+    role: Role,
+    ready: bool,
+    /// When the login was written; a silent bot sends nothing after it.
+    login_at: Instant,
+    heard: Heard,
+    /// The server has said goodbye because nothing came for too long.
+    bye_idle: bool,
+    /// Why the connection ends, as far as known.
+    why: Option<String>,
+}
+
+impl Handler for Bot {
+    type In = Reply;
+    type Out = Request;
+
+    fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        self.plan.tally.connected.raise();
+        self.login_at = Instant::now();
+        ctx.write(Request::Login { user: self.user.clone() })
+    }
+
+    fn read(&mut self, ctx: &mut Context<'_, Self>, reply: Reply) -> Result {
+        match reply {
+            Reply::Message { room, text, .. } => self.heard(&room, &text),
+            Reply::Ping if self.role != Role::Silent => {
+                self.plan.tally.pings_answered.raise();
+                ctx.write(Request::Pong)?;
+            }
+            Reply::Welcome { idle_ms, .. } => self.welcome(ctx, Duration::from_millis(idle_ms))?,
+            Reply::Joined { user, .. } if user == self.user => {
+                self.plan.tally.joined.raise();
+                if let Role::Talker(seat) = self.role {
+                    self.report_ready(Some((seat, ctx.channel())));
+                }
+            }
+            Reply::Error { message, .. } => {
+                self.why = Some(message);
+                ctx.close();
+            }
+            Reply::Bye { reason } => {
+                self.bye_idle = reason == Reason::Idle;
+                self.why = Some(format!("the server says goodbye: {reason:?}"));
+            }
+            Reply::Joined { .. } | Reply::Left { .. } | Reply::Members { .. } => {}
+            Reply::Ping | Reply::Pong => {}
+        }
+        Ok(())
+    }
+
+    /// This bot has sent nothing for half of the time that the server allows.
+    fn idle(&mut self, ctx: &mut Context<'_, Self>, _: IdleEvent) -> Result {
+        ctx.write(Request::Ping)
+    }
+
+    fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> Result {
+        self.why.get_or_insert_with(|| error.to_string());
+        ctx.close();
+        Ok(())
+    }
+
+    fn inactive(&mut self, _: &mut Context<'_, Self>) -> Result {
+        if self.plan.is_over() {
+            return Ok(());
+        }
+        let why = self.why.take().unwrap_or_else(|| "the server closed the connection".to_owned());
+        if !self.ready {
+            self.report(Report::Failed(why));
+        } else if self.role == Role::Silent {
+            self.plan.tally.note_silent_drop(self.login_at.elapsed(), self.bye_idle);
+        } else {
+            log::warn!("{}: {why}", self.user);
+            self.plan.tally.dropped.raise();
+        }
+        Ok(())
+    }
+}
+
+impl Bot {
+    pub(crate) fn new(plan: Arc<Plan>, reports: Sender<Report>) -> Self {
+        let (number, role) = plan.next_bot();
+        Bot {
+            user: plan.user(number),
+            plan,
+            reports,
+            role,
+            ready: false,
+            login_at: Instant::now(),
+            heard: Heard::default(),
+            bye_idle: false,
+            why: None,
+        }
+    }
+
+    fn welcome(&mut self, ctx: &mut Context<'_, Self>, idle: Duration) -> Result {
+        self.plan.tally.logged_in.raise();
+        match self.role {
+            Role::Silent => {
+                self.plan.tally.note_silent_login(self.login_at, idle);
+                self.report_ready(None);
+                return Ok(());
+            }
+            Role::Quiet => self.report_ready(None),
+            Role::Talker(seat) => ctx.write(Request::Join { room: self.plan.room(seat.room) })?,
+        }
+        // In a busy room the server has no reason to ask whether we are there, so we have to say so ourselves.
+        ctx.set_idle(IdleTimeouts::new().writer(idle / 2));
+        Ok(())
+    }
+
+    fn heard(&mut self, room: &str, text: &str) {
+        // People may talk in our rooms as well.
+        let Some(said) = Said::parse(text).filter(|said| said.run == self.plan.run) else { return };
+        let tally = &self.plan.tally;
+        let Role::Talker(own) = self.role else { return tally.doubled.raise() };
+        if said.seat.room != own.room || room != self.plan.room(own.room) {
+            // It belongs to another room, so here it is one too many.
+            return tally.doubled.raise();
+        }
+        match self.heard.note(said.seat.place, said.number) {
+            Arrival::Doubled => return tally.doubled.raise(),
+            Arrival::OutOfOrder => tally.out_of_order.raise(),
+            Arrival::InOrder => {}
+        }
+        tally.received.raise();
+        tally.note_latency(self.plan.start.elapsed().saturating_sub(said.at));
+    }
+
+    fn report_ready(&mut self, talker: Option<(Seat, Channel<Request>)>) {
+        if !self.ready {
+            self.ready = true;
+            self.report(Report::Ready(talker));
+        }
+    }
+
+    fn report(&self, report: Report) {
+        // When the main thread is gone the program is about to end.
+        let _ = self.reports.send(report);
+    }
+}

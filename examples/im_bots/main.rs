@@ -1,0 +1,300 @@
+//! A crowd for the chat server: opens thousands of connections, talks, and checks what everybody hears.
+//!
+//! ```text
+//! cargo run --release --features json --example im_server
+//! cargo run --release --features json --example im_bots -- --clients 10000 --rooms 100 --seconds 30
+//! ```
+//!
+//! Most bots join a room and talk; a quiet share joins nothing and only answers heartbeats; a silent share sends
+//! nothing after its login, and the server has to drop it when its idle timeout is over. The run lasts until that
+//! is over too: a minute with the server's defaults, less with `im_server --heartbeat 5s --idle-timeout 20s`.
+//!
+//! Progress goes to standard error, a table to standard output. The exit status is 0 if every message reached
+//! every member of its room once and in order, and the silent were dropped in time. Ctrl-C ends the run early and
+//! prints the table of what was done until then.
+//!
+//! Reading order: `plan.rs` (who does what), `bot.rs` (one user), `tally.rs` (what is counted), this file (the
+//! phases of a run), `report.rs` (what is printed).
+
+mod bot;
+#[path = "../im/descriptors.rs"]
+mod descriptors;
+mod plan;
+#[path = "../im/protocol.rs"]
+mod protocol;
+mod report;
+mod tally;
+
+use bot::{Bot, Report};
+use clap::Parser;
+use netwheel::{Peer, codec::Line, prelude::*, stage::Json};
+use plan::{Plan, Said, Seat, Share};
+use protocol::{Reply, Request};
+use report::{Outcome, Progress};
+use std::{
+    net::{Ipv4Addr, SocketAddr, ToSocketAddrs},
+    process::ExitCode,
+    sync::{
+        Arc,
+        atomic::Ordering,
+        mpsc::{self, Receiver, Sender},
+    },
+    time::{Duration, Instant},
+};
+
+/// The longest line that a bot reads.
+const MAX_LINE: usize = 1024 * 1024;
+/// Connections on their way at the same time, from the first packet until the bot is in its room: fewer than a
+/// listener's backlog.
+const IN_FLIGHT: usize = 256;
+/// After so many connections that failed it is not worth going on.
+const TOO_MANY_FAILURES: usize = 100;
+/// How long the main thread sleeps between two looks at what there is to do.
+const STEP: Duration = Duration::from_millis(2);
+/// How long the last deliveries may take when nothing arrives any more.
+const DRAIN: Duration = Duration::from_secs(5);
+/// How long a silent client that is late is waited for, to see how late it is.
+const LATE: Duration = Duration::from_secs(5);
+
+/// A crowd for the chat server: connects, talks, and checks what everybody hears.
+#[derive(Parser)]
+struct Options {
+    /// The server.
+    #[arg(long, default_value = "127.0.0.1:9000")]
+    connect: String,
+    /// Number of connections.
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
+    clients: u32,
+    /// Number of rooms that they talk in.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    rooms: u32,
+    /// Messages per second that all of them together say; each goes to all members of a room.
+    #[arg(long, default_value_t = 200.0)]
+    rate: f64,
+    /// How long they talk, in seconds.
+    #[arg(long, default_value_t = 30)]
+    seconds: u64,
+    /// Share of clients that send nothing after their login.
+    #[arg(long, default_value = "1%")]
+    silent: Share,
+    /// Share of clients that join no room and only answer heartbeats.
+    #[arg(long, default_value = "1%")]
+    quiet: Share,
+    /// Number of event loops, each with a thread of its own; 0: two for every processor.
+    #[arg(long, default_value_t = 1)]
+    threads: usize,
+    /// Local addresses to connect from (127.0.0.1, 127.0.0.2, …), for more connections than one address has
+    /// ports; 0: the system chooses.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=254))]
+    source_addresses: u8,
+}
+
+/// A bot that can be made to talk.
+struct Talker {
+    seat: Seat,
+    channel: Channel<Request>,
+    said: u32,
+}
+
+/// The main thread's side of a run.
+struct Run {
+    plan: Arc<Plan>,
+    reports: Receiver<Report>,
+    progress: Progress,
+    talkers: Vec<Talker>,
+    /// Bots that are ready.
+    ready: usize,
+    /// Connections that came to nothing.
+    failed: usize,
+    outcome: Outcome,
+}
+
+fn main() -> ExitCode {
+    env_logger::init();
+    let options = Options::parse();
+    match run(&options) {
+        Ok(wrong) if wrong.is_empty() => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
+        Err(e) => {
+            eprintln!("{e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(options: &Options) -> Result<Vec<String>> {
+    let allowed = descriptors::raise_limit();
+    if allowed.is_some_and(|allowed| allowed < u64::from(options.clients)) {
+        return Err(format!("too few: {}", descriptors::describe(allowed)).into());
+    }
+    let clients = options.clients as usize;
+    let plan = Arc::new(Plan::new(clients, options.rooms, options.silent, options.quiet));
+    let (report, reports) = mpsc::channel();
+    let interrupted = report.clone();
+    ctrlc::set_handler(move || drop(interrupted.send(Report::Interrupted))).map_err(Error::other)?;
+
+    let group = EventLoopGroup::builder().threads(options.threads).name("bots").build()?;
+    let mut run = Run::new(plan.clone(), reports);
+    let connect = connector(&group, options, &plan, report)?;
+    run.open(clients, connect)?;
+    run.talk(options.rate, Duration::from_secs(options.seconds));
+    run.drain();
+    run.wait_for_silent();
+    plan.over.store(true, Ordering::Release);
+    let wrong = report::print_table(&plan, &run.outcome);
+    group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(5)).wait()?;
+    Ok(wrong)
+}
+
+/// What begins the `n`-th connection.
+fn connector(
+    group: &EventLoopGroup,
+    options: &Options,
+    plan: &Arc<Plan>,
+    report: Sender<Report>,
+) -> Result<impl Fn(usize)> {
+    let mut addresses =
+        options.connect.to_socket_addrs().map_err(|e| Error::io("resolving the server's address", e))?;
+    let server = addresses.next().ok_or("the server's name has no address")?;
+    let (plan, bots_report) = (plan.clone(), report.clone());
+    let pipeline = move |_peer: &Peer| {
+        Pipeline::new()
+            .codec(Line::new().max_len(MAX_LINE))
+            .stage(Json::<Reply, Request>::new())
+            .handler(Bot::new(plan.clone(), bots_report.clone()))
+    };
+    let any = ClientBootstrap::new(group).pipeline(pipeline);
+    let source = |n| any.clone().local_address(SocketAddr::from((Ipv4Addr::new(127, 0, 0, n), 0)));
+    let mut bootstraps: Vec<_> = (1..=options.source_addresses).map(source).collect();
+    if bootstraps.is_empty() {
+        bootstraps.push(any);
+    }
+    Ok(move |n: usize| {
+        let report = report.clone();
+        bootstraps[n % bootstraps.len()].connect(server).on_complete(move |result| {
+            if let Err(e) = result {
+                let _ = report.send(Report::Failed(e.to_string()));
+            }
+        });
+    })
+}
+
+impl Run {
+    fn new(plan: Arc<Plan>, reports: Receiver<Report>) -> Self {
+        let outcome = Outcome { sent: 0, expected: 0, talked: Duration::ZERO, interrupted: false };
+        let progress = Progress::new();
+        Run { plan, reports, progress, talkers: Vec::new(), ready: 0, failed: 0, outcome }
+    }
+
+    /// Opens all connections, a bounded number at a time, until every bot is where its role wants it.
+    fn open(&mut self, clients: usize, connect: impl Fn(usize)) -> Result {
+        let mut begun = 0;
+        let start = Instant::now();
+        while self.ready + self.failed < clients && !self.outcome.interrupted {
+            while begun < clients && begun - self.ready - self.failed < IN_FLIGHT {
+                connect(begun);
+                begun += 1;
+            }
+            self.wait();
+            if self.failed > TOO_MANY_FAILURES {
+                return Err("too many connections have failed".into());
+            }
+            self.progress.show(|| format!("opening: {} of {clients} ready", self.ready));
+        }
+        let seconds = start.elapsed().as_secs_f64();
+        self.progress.end_phase(&format!("{} of {clients} ready after {seconds:.1} s", self.ready));
+        Ok(())
+    }
+
+    /// Makes the talkers talk in turn, all together at `rate` messages per second.
+    fn talk(&mut self, rate: f64, time: Duration) {
+        let mut members: Vec<u64> = Vec::new();
+        for talker in &self.talkers {
+            let room = talker.seat.room as usize;
+            members.resize(members.len().max(room + 1), 0);
+            members[room] += 1;
+        }
+        let start = Instant::now();
+        let mut turn = 0;
+        while start.elapsed() < time && !self.outcome.interrupted && !self.talkers.is_empty() {
+            let due = (start.elapsed().as_secs_f64() * rate) as usize;
+            while turn < due {
+                let next = turn % self.talkers.len();
+                let talker = &mut self.talkers[next];
+                if talker.say(&self.plan) {
+                    self.outcome.sent += 1;
+                    self.outcome.expected += members[talker.seat.room as usize];
+                }
+                turn += 1;
+            }
+            self.wait();
+            let received = self.plan.tally.received.read();
+            let Outcome { sent, expected, .. } = self.outcome;
+            self.progress.show(|| format!("talking: {sent} messages, {received} of {expected} deliveries"));
+        }
+        self.outcome.talked = start.elapsed();
+        self.progress.end_phase(&format!("{} messages sent", self.outcome.sent));
+    }
+
+    /// Waits for what is under way.
+    fn drain(&mut self) {
+        let mut last = (self.plan.tally.received.read(), Instant::now());
+        while last.0 < self.outcome.expected && last.1.elapsed() < DRAIN {
+            self.wait();
+            let received = self.plan.tally.received.read();
+            if received != last.0 {
+                last = (received, Instant::now());
+            }
+            self.progress.show(|| format!("draining: {received} of {} deliveries", self.outcome.expected));
+        }
+    }
+
+    /// Waits until the server has dropped the silent ones, or should have.
+    fn wait_for_silent(&mut self) {
+        loop {
+            let silent = self.plan.tally.silent();
+            let Some(until) = silent.until else { return };
+            let (left, of) = (silent.logged_in - silent.dropped, silent.logged_in);
+            if left == 0 || self.outcome.interrupted || Instant::now() > until + LATE {
+                return self.progress.end_phase(&format!("{} of {of} silent ones dropped", of - left));
+            }
+            let seconds = until.saturating_duration_since(Instant::now()).as_secs();
+            self.progress.show(|| {
+                format!("waiting for the server to drop {left} silent ones, at most {seconds} s more")
+            });
+            self.wait();
+        }
+    }
+
+    /// Sleeps for a moment, and takes in what the bots report.
+    fn wait(&mut self) {
+        let mut next = self.reports.recv_timeout(STEP).ok();
+        while let Some(report) = next {
+            match report {
+                Report::Ready(talker) => {
+                    self.ready += 1;
+                    self.talkers.extend(talker.map(|(seat, channel)| Talker { seat, channel, said: 0 }));
+                }
+                Report::Failed(why) => {
+                    if self.failed == 0 {
+                        self.progress.end_phase(&format!("a connection failed: {why}"));
+                    }
+                    self.failed += 1;
+                }
+                Report::Interrupted => self.outcome.interrupted = true,
+            }
+            next = self.reports.try_recv().ok();
+        }
+    }
+}
+
+impl Talker {
+    /// Says the next message; whether that was possible.
+    fn say(&mut self, plan: &Plan) -> bool {
+        let said = Said { run: plan.run, seat: self.seat, number: self.said + 1, at: plan.start.elapsed() };
+        let (room, text) = (plan.room(self.seat.room), said.to_string());
+        let taken = self.channel.write(Request::Say { room, text, id: None }).is_ok();
+        self.said += u32::from(taken);
+        taken
+    }
+}

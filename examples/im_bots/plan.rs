@@ -1,0 +1,170 @@
+//! Who does what: fixed before the first connection is opened, and shared by all bots.
+
+use crate::tally::Tally;
+use std::{
+    fmt,
+    str::FromStr,
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+    time::{Duration, Instant},
+};
+
+/// What one bot does after it has logged in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Joins a room and talks in it.
+    Talker(Seat),
+    /// Joins nothing and is sent nothing but heartbeats, which it answers.
+    Quiet,
+    /// Sends nothing at all any more: the server has to drop it.
+    Silent,
+}
+
+/// A talker's room, and its place among the members of that room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Seat {
+    pub(crate) room: u32,
+    pub(crate) place: u32,
+}
+
+/// A percentage, as in `--silent 1%`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Share(f64);
+
+impl FromStr for Share {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = text.strip_suffix('%').ok_or("a percentage is wanted, like 1%")?;
+        let percent: f64 = number.trim().parse().map_err(|e| format!("{number}: {e}"))?;
+        if (0.0..=100.0).contains(&percent) { Ok(Share(percent)) } else { Err("0% to 100%".to_owned()) }
+    }
+}
+
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}%", self.0)
+    }
+}
+
+impl Share {
+    /// Whether the `n`-th of many belongs to the share, which is spread evenly over them.
+    fn takes(self, n: usize) -> bool {
+        let until = |n: usize| (n as f64 * self.0 / 100.0 + 1e-9).floor();
+        until(n + 1) > until(n)
+    }
+}
+
+/// What all bots of a run know.
+pub(crate) struct Plan {
+    /// Tells the messages of this run from all others that are said in the same rooms.
+    pub(crate) run: u32,
+    pub(crate) roles: Vec<Role>,
+    /// The beginning of the run: send times are counted from here.
+    pub(crate) start: Instant,
+    pub(crate) tally: Tally,
+    /// Set at the end: from then on a closed connection is what was wanted.
+    pub(crate) over: AtomicBool,
+    /// The next bot to come to life.
+    next: AtomicUsize,
+}
+
+impl Plan {
+    pub(crate) fn new(clients: usize, rooms: u32, silent: Share, quiet: Share) -> Self {
+        Plan {
+            run: std::process::id(),
+            roles: roles(clients, rooms, silent, quiet),
+            start: Instant::now(),
+            tally: Tally::default(),
+            over: AtomicBool::new(false),
+            next: AtomicUsize::new(0),
+        }
+    }
+
+    /// The number and the role of the next bot. Connections are made in no particular order, so a bot gets its
+    /// number when its connection is there.
+    pub(crate) fn next_bot(&self) -> (usize, Role) {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        (number, self.roles.get(number).copied().unwrap_or(Role::Quiet))
+    }
+
+    pub(crate) fn user(&self, bot: usize) -> String {
+        format!("bot-{}-{bot}", self.run)
+    }
+
+    pub(crate) fn room(&self, room: u32) -> String {
+        format!("bots-{room}")
+    }
+
+    pub(crate) fn count(&self, wanted: impl Fn(&Role) -> bool) -> usize {
+        self.roles.iter().filter(|role| wanted(role)).count()
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+}
+
+fn roles(clients: usize, rooms: u32, silent: Share, quiet: Share) -> Vec<Role> {
+    let mut talkers = (0..).map(|n| Role::Talker(Seat { room: n % rooms, place: n / rooms }));
+    let mut others = 0;
+    let role = |n| {
+        if silent.takes(n) {
+            return Role::Silent;
+        }
+        others += 1;
+        if quiet.takes(others - 1) { Role::Quiet } else { talkers.next().unwrap_or(Role::Quiet) }
+    };
+    (0..clients).map(role).collect()
+}
+
+/// What a bot says: enough for every listener to know which message it is, and how old.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Said {
+    pub(crate) run: u32,
+    pub(crate) seat: Seat,
+    /// Counted from 1 by each talker.
+    pub(crate) number: u32,
+    /// Time since the start of the run.
+    pub(crate) at: Duration,
+}
+
+impl fmt::Display for Said {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Said { run, seat, number, at } = self;
+        write!(f, "{run} {} {} {number} {}", seat.room, seat.place, at.as_nanos())
+    }
+}
+
+impl Said {
+    /// None if it was not a bot who said that.
+    pub(crate) fn parse(text: &str) -> Option<Said> {
+        let mut words = text.split(' ');
+        let mut number = || words.next()?.parse().ok();
+        let (run, room, place, n) = (number()?, number()?, number()?, number()?);
+        let at = Duration::from_nanos(words.next()?.parse().ok()?);
+        Some(Said { run, seat: Seat { room, place }, number: n, at })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_exact_and_rooms_are_even() {
+        let roles = roles(10_000, 100, Share(1.0), Share(10.0));
+        let count = |wanted: &dyn Fn(&Role) -> bool| roles.iter().filter(|role| wanted(role)).count();
+        assert_eq!(count(&|role| *role == Role::Silent), 100);
+        assert_eq!(count(&|role| *role == Role::Quiet), 990);
+        let in_room = |n| count(&|role| matches!(role, Role::Talker(seat) if seat.room == n));
+        assert!((0..100).all(|n| (89..=90).contains(&in_room(n))));
+    }
+
+    #[test]
+    fn what_is_said_can_be_read_again() {
+        let seat = Seat { room: 7, place: 41 };
+        let said = Said { run: 1, seat, number: 3, at: Duration::from_nanos(1_234_567_890) };
+        assert_eq!(Said::parse(&said.to_string()), Some(said));
+        assert_eq!(Said::parse("hello everybody"), None);
+    }
+}

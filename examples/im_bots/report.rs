@@ -1,0 +1,143 @@
+//! What the user sees: progress on standard error, the table at the end on standard output.
+
+use crate::{
+    plan::{Plan, Role},
+    tally::GRACE,
+};
+use std::{
+    fmt::Display,
+    io::{IsTerminal, Write},
+    time::{Duration, Instant},
+};
+
+/// One line that is kept up to date on a terminal; a line now and then elsewhere.
+pub(crate) struct Progress {
+    terminal: bool,
+    next: Instant,
+    width: usize,
+}
+
+impl Progress {
+    pub(crate) fn new() -> Self {
+        Progress { terminal: std::io::stderr().is_terminal(), next: Instant::now(), width: 0 }
+    }
+
+    /// Shows how things stand, if that is due.
+    pub(crate) fn show(&mut self, line: impl FnOnce() -> String) {
+        let now = Instant::now();
+        if now >= self.next {
+            let period = if self.terminal { Duration::from_millis(200) } else { Duration::from_secs(5) };
+            self.next = now + period;
+            self.write(&line(), false);
+        }
+    }
+
+    /// Shows how a phase has ended.
+    pub(crate) fn end_phase(&mut self, line: &str) {
+        self.next = Instant::now();
+        self.write(line, true);
+    }
+
+    fn write(&mut self, line: &str, last: bool) {
+        let mut err = std::io::stderr().lock();
+        // Progress that cannot be shown is no reason to stop.
+        let _ = if self.terminal {
+            // Blanks cover what is left of a longer line before.
+            let end = if last { "\n" } else { "" };
+            write!(err, "\r{line:<width$}{end}", width = self.width).and_then(|()| err.flush())
+        } else {
+            writeln!(err, "{line}")
+        };
+        self.width = if last { 0 } else { line.chars().count() };
+    }
+}
+
+/// What the main thread has counted.
+pub(crate) struct Outcome {
+    pub(crate) sent: u64,
+    pub(crate) expected: u64,
+    pub(crate) talked: Duration,
+    /// The user has ended the run early.
+    pub(crate) interrupted: bool,
+}
+
+/// Prints the table; what is wrong with the run, if anything is.
+pub(crate) fn print_table(plan: &Plan, outcome: &Outcome) -> Vec<String> {
+    let tally = &plan.tally;
+    let received = tally.received.read();
+    let lost = outcome.expected.saturating_sub(received);
+    row("clients", plan.roles.len());
+    row("connected", tally.connected.read());
+    row("logged in", tally.logged_in.read());
+    row("in rooms", tally.joined.read());
+    let rate = outcome.sent as f64 / outcome.talked.as_secs_f64().max(0.001);
+    row("messages sent", format_args!("{}  ({rate:.1}/s)", outcome.sent));
+    let rate = received as f64 / outcome.talked.as_secs_f64().max(0.001);
+    row("deliveries expected", outcome.expected);
+    row("deliveries received", format_args!("{received}  ({rate:.1}/s)"));
+    row("lost", lost);
+    row("doubled", tally.doubled.read());
+    row("out of order", tally.out_of_order.read());
+    let latency = tally.latency();
+    let millis = |micros: u64| format!("{:.1} ms", micros as f64 / 1000.0);
+    row("latency p50", millis(latency.value_at_quantile(0.5)));
+    row("latency p99", millis(latency.value_at_quantile(0.99)));
+    row("latency max", millis(latency.max()));
+    row("pings answered", tally.pings_answered.read());
+    row("dropped, not silent", tally.dropped.read());
+    print_silent(plan);
+
+    let mut wrong = Vec::new();
+    let mut check = |count: u64, what: &str| {
+        if count > 0 {
+            wrong.push(format!("{count} {what}"));
+        }
+    };
+    check(lost, "deliveries lost");
+    check(tally.doubled.read(), "deliveries doubled");
+    check(tally.out_of_order.read(), "deliveries out of order");
+    check(tally.dropped.read(), "clients dropped that were not silent");
+    if !outcome.interrupted {
+        check(plan.roles.len() as u64 - tally.logged_in.read(), "clients not logged in");
+        wrong.extend(judge_silent(plan));
+    }
+    row("result", if wrong.is_empty() { "as it should be".to_owned() } else { wrong.join(", ") });
+    wrong
+}
+
+fn row(name: &str, value: impl Display) {
+    println!("{name:<20}  {value}");
+}
+
+fn print_silent(plan: &Plan) {
+    let silent = plan.tally.silent();
+    row("silent", plan.count(|role| *role == Role::Silent));
+    row("silent, dropped", silent.dropped);
+    if let (Some(shortest), Some(longest)) = (silent.shortest, silent.longest) {
+        let [shortest, longest, idle, allowed] =
+            [shortest, longest, silent.idle, silent.idle + GRACE].map(|time| time.as_secs_f64());
+        row(
+            "silent, dropped after",
+            format_args!("{shortest:.3} s to {longest:.3} s  (due {idle} s to {allowed} s)"),
+        );
+    }
+}
+
+/// What is wrong with how the silent bots were treated.
+fn judge_silent(plan: &Plan) -> Vec<String> {
+    let silent = plan.tally.silent();
+    let mut wrong = Vec::new();
+    if silent.dropped < silent.logged_in {
+        wrong.push(format!("{} silent clients not dropped", silent.logged_in - silent.dropped));
+    }
+    if silent.without_bye > 0 {
+        wrong.push(format!("{} silent clients dropped without a goodbye", silent.without_bye));
+    }
+    if silent.longest > Some(silent.idle + GRACE) {
+        wrong.push("a silent client dropped too late".to_owned());
+    }
+    if silent.shortest.is_some_and(|shortest| shortest < silent.idle) {
+        wrong.push("a silent client dropped too early".to_owned());
+    }
+    wrong
+}

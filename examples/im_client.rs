@@ -1,0 +1,262 @@
+//! A terminal client for the chat server, for people.
+//!
+//! ```text
+//! cargo run --release --features json --example im_server
+//! cargo run --release --features json --example im_client -- --user ann --room lobby
+//! ```
+//!
+//! What is typed is said in the current room; `/join ROOM`, `/leave`, `/who`, `/quit` do what they say. What others
+//! say appears as `12:34:56 [lobby] bob: hello` (times are UTC). The end of the input, `/quit` and Ctrl-C leave
+//! cleanly: what was typed before is sent, and its answers are shown. When the server closes, it says why, and the
+//! exit status is 1.
+//!
+//! Two threads: the event loop, which prints what comes, and the main thread, which waits for the end; a third one
+//! sits in the blocking read of the terminal, which an event loop must never do.
+
+#[path = "im/protocol.rs"]
+mod protocol;
+
+use clap::Parser;
+use netwheel::{codec::Line, prelude::*, stage::Json};
+use protocol::{Reason, Reply, Request};
+use std::{
+    io::BufRead,
+    process::ExitCode,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{self, Sender},
+    },
+    time::Duration,
+};
+
+/// The longest line that is read: the list of members of a full room has its place in it.
+const MAX_LINE: usize = 4 * 1024 * 1024;
+/// How long the server may take to answer the last question.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// A terminal client for the chat server: type to talk; /join ROOM, /leave, /who, /quit.
+#[derive(Parser)]
+struct Options {
+    /// The server.
+    #[arg(long, default_value = "127.0.0.1:9000")]
+    connect: String,
+    /// The name to log in with.
+    #[arg(long, default_value_t = format!("guest-{}", std::process::id()))]
+    user: String,
+    /// The room to join first.
+    #[arg(long, default_value = "lobby")]
+    room: String,
+}
+
+/// Why the main thread goes on.
+enum Event {
+    /// The user wants to leave.
+    Leave,
+    /// The connection is closed.
+    Closed { why: Option<String> },
+}
+
+/// The connection; prints what comes.
+struct Client {
+    user: String,
+    room: String,
+    events: Sender<Event>,
+    /// Set when the user leaves: the next pong says that everything before has been answered.
+    leaving: Arc<AtomicBool>,
+    /// Why the connection closes, if it was not the user's wish.
+    why: Option<String>,
+}
+
+impl Handler for Client {
+    type In = Reply;
+    type Out = Request;
+
+    fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        ctx.write(Request::Login { user: self.user.clone() })?;
+        ctx.write(Request::Join { room: self.room.clone() })
+    }
+
+    fn read(&mut self, ctx: &mut Context<'_, Self>, reply: Reply) -> Result {
+        match reply {
+            Reply::Welcome { user, heartbeat_ms, idle_ms } => {
+                print(&format!("* you are {user}"));
+                ctx.set_idle(timeouts(heartbeat_ms, idle_ms));
+            }
+            Reply::Joined { room, user } => print(&format!("* {user} joined {room}")),
+            Reply::Left { room, user } => print(&format!("* {user} left {room}")),
+            Reply::Message { room, from, text, ts, .. } => {
+                print(&format!("{} [{room}] {from}: {text}", time_of_day(ts)));
+            }
+            Reply::Members { room, users } => print(&format!("* in {room}: {}", users.join(", "))),
+            Reply::Ping => ctx.write(Request::Pong)?,
+            Reply::Pong if self.leaving.load(Ordering::Acquire) => ctx.close(),
+            Reply::Pong => {}
+            Reply::Error { message, .. } => print(&format!("! {message}")),
+            Reply::Bye { reason } => {
+                let why = match reason {
+                    Reason::Idle => "nothing was sent for too long",
+                    Reason::Shutdown => "it is shutting down",
+                    Reason::ProtocolError => "it did not understand us",
+                };
+                self.why = Some(format!("the server says goodbye: {why}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn idle(&mut self, ctx: &mut Context<'_, Self>, event: IdleEvent) -> Result {
+        match event.state {
+            // We only listened for a while: without a sign of life the server would drop us.
+            IdleState::Writer => ctx.write(Request::Ping),
+            _ => {
+                self.why = Some("the server has gone silent".to_owned());
+                ctx.close_now();
+                Ok(())
+            }
+        }
+    }
+
+    fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> Result {
+        self.why.get_or_insert_with(|| error.to_string());
+        ctx.close();
+        Ok(())
+    }
+
+    fn inactive(&mut self, _: &mut Context<'_, Self>) -> Result {
+        let mut why = self.why.take();
+        if why.is_none() && !self.leaving.load(Ordering::Acquire) {
+            why = Some("the server closed the connection".to_owned());
+        }
+        // If the main thread has gone, nobody wants to know.
+        let _ = self.events.send(Event::Closed { why });
+        Ok(())
+    }
+}
+
+/// A sign of life well before the server would miss it; and a server that misses three heartbeats is gone.
+fn timeouts(heartbeat_ms: u64, idle_ms: u64) -> IdleTimeouts {
+    let heartbeat = Duration::from_millis(heartbeat_ms);
+    IdleTimeouts::new().writer(Duration::from_millis(idle_ms) / 2).reader(heartbeat.saturating_mul(3))
+}
+
+/// Prints a line; others' words must not move our cursor or change our colours.
+fn print(line: &str) {
+    let shown: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    println!("{shown}");
+}
+
+fn time_of_day(unix_ms: u64) -> String {
+    let seconds = unix_ms / 1000 % 86_400;
+    format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
+}
+
+/// Reads what is typed until it ends; the error that ended it, if one did.
+fn read_input(channel: &Channel<Request>, mut room: String) -> Result {
+    for line in std::io::stdin().lock().lines() {
+        let line = line?;
+        let (command, rest) = line.split_once(' ').unwrap_or((&line, ""));
+        let rest = rest.trim();
+        let request = match command {
+            "" if rest.is_empty() => continue,
+            "/quit" => break,
+            "/join" if !rest.is_empty() => {
+                room = rest.to_owned();
+                Request::Join { room: room.clone() }
+            }
+            "/leave" => Request::Leave { room: room.clone() },
+            "/who" => Request::Who { room: room.clone() },
+            _ if command.starts_with('/') => {
+                print("! there are /join ROOM, /leave, /who, /quit");
+                continue;
+            }
+            _ => Request::Say { room: room.clone(), text: line, id: None },
+        };
+        channel.write(request)?;
+    }
+    Ok(())
+}
+
+/// Asks one last question: its answer comes after the answers to all that was sent before.
+fn say_goodbye(channel: &Channel<Request>, leaving: &AtomicBool) {
+    leaving.store(true, Ordering::Release);
+    let timeout = channel.schedule(FAREWELL, |scope| {
+        scope.close();
+        Ok(())
+    });
+    if timeout.is_err() || channel.write(Request::Ping).is_err() {
+        channel.close();
+    }
+}
+
+fn run(options: Options) -> Result<Option<String>> {
+    let (events, next_event) = mpsc::channel();
+    let leaving = Arc::new(AtomicBool::new(false));
+    let group = EventLoopGroup::builder().threads(1).name("im-client").build()?;
+    let channel = connect(&group, &options, &events, &leaving)?;
+
+    let interrupted = events.clone();
+    ctrlc::set_handler(move || drop(interrupted.send(Event::Leave))).map_err(Error::other)?;
+    // It may sit in a read when the program ends, so nobody waits for it.
+    let (input, room) = (channel.clone(), options.room);
+    std::thread::spawn(move || {
+        if let Err(e) = read_input(&input, room) {
+            log::debug!("the input ends: {e}");
+        }
+        let _ = events.send(Event::Leave);
+    });
+
+    let why = loop {
+        match next_event.recv() {
+            Ok(Event::Leave) if leaving.load(Ordering::Acquire) => channel.close(),
+            Ok(Event::Leave) => say_goodbye(&channel, &leaving),
+            Ok(Event::Closed { why }) => break why,
+            Err(_) => break None,
+        }
+    };
+    group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(1)).wait()?;
+    Ok(why)
+}
+
+fn connect(
+    group: &EventLoopGroup,
+    options: &Options,
+    events: &Sender<Event>,
+    leaving: &Arc<AtomicBool>,
+) -> Result<Channel<Request>> {
+    let (user, room) = (options.user.clone(), options.room.clone());
+    let (events, leaving) = (events.clone(), leaving.clone());
+    let pipeline = move |_peer: &netwheel::Peer| {
+        let client = Client {
+            user: user.clone(),
+            room: room.clone(),
+            events: events.clone(),
+            leaving: leaving.clone(),
+            why: None,
+        };
+        Pipeline::new()
+            .codec(Line::new().max_len(MAX_LINE))
+            .stage(Json::<Reply, Request>::new())
+            .handler(client)
+    };
+    ClientBootstrap::new(group)
+        .connect_timeout(Duration::from_secs(10))
+        .pipeline(pipeline)
+        .connect(&*options.connect)
+        .wait()
+}
+
+fn main() -> ExitCode {
+    env_logger::init();
+    match run(Options::parse()) {
+        Ok(None) => ExitCode::SUCCESS,
+        Ok(Some(why)) => {
+            eprintln!("{why}");
+            ExitCode::FAILURE
+        }
+        Err(e) => {
+            eprintln!("{e}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! A chat server: rooms, heartbeats, idle timeouts; JSON lines over TCP.
+//!
+//! ```text
+//! cargo run --release --features json --example im_server
+//! nc 127.0.0.1 9000            # in two other terminals, and type:
+//! {"type":"login","user":"ann"}
+//! {"type":"join","room":"lobby"}
+//! {"type":"say","room":"lobby","text":"hello"}
+//! ```
+//!
+//! Both see what is said. docs/im-protocol.md has every message; `im_client` is a client for people, `im_bots` a
+//! crowd. Ctrl-C says goodbye to everybody and ends it.
+//!
+//! Reading order: `wire.rs` (bytes to requests), `session.rs` (one client), `hub.rs` (what clients share), and this
+//! file, which puts them together.
+
+#[path = "../im/descriptors.rs"]
+mod descriptors;
+mod hub;
+#[path = "../im/protocol.rs"]
+mod protocol;
+mod session;
+mod wire;
+
+use clap::Parser;
+use hub::Hub;
+use netwheel::{ChannelOptions, prelude::*};
+use session::{Session, Times};
+use std::{
+    sync::{Arc, atomic::Ordering, mpsc},
+    time::Duration,
+};
+use wire::{Lines, Messages};
+
+/// Bytes that may wait for a client that does not read; one that needs more is closed. More than the longest
+/// single reply, the list of a full room.
+const MAX_OUTBOUND: usize = 4 * 1024 * 1024;
+/// How long a client that is closed may take to read what it was sent before.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A chat server; docs/im-protocol.md says what it speaks.
+#[derive(Parser)]
+struct Options {
+    /// Where to listen; port 0 takes a free one.
+    #[arg(long, default_value = "127.0.0.1:9000")]
+    listen: String,
+    /// Number of event loops, each with a thread of its own; 0: two for every processor.
+    #[arg(long, default_value_t = 0)]
+    threads: usize,
+    /// Sends a ping to a client that was sent nothing for so long.
+    #[arg(long, default_value = "20s", value_parser = at_least_a_millisecond)]
+    heartbeat: Duration,
+    /// Closes a client that has sent nothing for so long.
+    #[arg(long, default_value = "60s", value_parser = at_least_a_millisecond)]
+    idle_timeout: Duration,
+    /// Percent of its busy time that a loop spends on I/O while tasks wait.
+    #[arg(long, default_value_t = 50)]
+    io_ratio: u32,
+    /// Bytes of the longest line that a client may send.
+    #[arg(long, default_value_t = 65536)]
+    max_line: usize,
+    /// Prints connections and messages per second so often.
+    #[arg(long, value_parser = at_least_a_millisecond)]
+    stats: Option<Duration>,
+}
+
+fn at_least_a_millisecond(text: &str) -> std::result::Result<Duration, String> {
+    let time = humantime::parse_duration(text).map_err(|e| e.to_string())?;
+    if time < Duration::from_millis(1) { Err("1ms or more".to_owned()) } else { Ok(time) }
+}
+
+fn main() -> Result {
+    env_logger::init();
+    let options = Options::parse();
+    println!("{}", descriptors::describe(descriptors::raise_limit()));
+    let group =
+        EventLoopGroup::builder().threads(options.threads).name("im").io_ratio(options.io_ratio).build()?;
+    let hub = Arc::new(Hub::default());
+    let server = listen(&group, &hub, &options)?;
+    println!("listening on {}", server.local_address());
+    if let Some(period) = options.stats {
+        print_stats(&group, &hub, period)?;
+    }
+    let result = wait_for_end(&server);
+    println!("stopping");
+    group.shutdown_gracefully(Duration::ZERO, CLOSE_TIMEOUT).wait()?;
+    result
+}
+
+fn listen(group: &EventLoopGroup, hub: &Arc<Hub>, options: &Options) -> Result<Server> {
+    let times = Times { heartbeat: options.heartbeat, idle_timeout: options.idle_timeout };
+    let idle = IdleTimeouts::new().reader(times.idle_timeout).writer(times.heartbeat);
+    let (hub, max_line) = (hub.clone(), options.max_line);
+    ServerBootstrap::new(group)
+        .backlog(4096)
+        .channel_options(ChannelOptions::new().max_outbound(MAX_OUTBOUND).close_timeout(CLOSE_TIMEOUT))
+        .pipeline(move |_peer| {
+            Pipeline::new()
+                .idle(idle)
+                .codec(Lines::new(max_line))
+                .stage(Messages::default())
+                .handler(Session::new(hub.clone(), times))
+        })
+        .bind(&*options.listen)
+}
+
+/// Blocks until Ctrl-C, or until the listener has failed.
+fn wait_for_end(server: &Server) -> Result {
+    let (end, ended) = mpsc::channel();
+    let failed = end.clone();
+    server.closed().on_complete(move |result| drop(failed.send(result)));
+    ctrlc::set_handler(move || drop(end.send(Ok(())))).map_err(Error::other)?;
+    ended.recv().unwrap_or(Ok(()))
+}
+
+fn print_stats(group: &EventLoopGroup, hub: &Arc<Hub>, period: Duration) -> Result {
+    let hub = hub.clone();
+    let mut before = (0, 0);
+    let line = move || {
+        let counters = &hub.counters;
+        let connections = counters.connections.load(Ordering::Relaxed);
+        let now = (counters.messages.load(Ordering::Relaxed), counters.deliveries.load(Ordering::Relaxed));
+        let rate = |now: u64, before: u64| (now - before) as f64 / period.as_secs_f64();
+        let (said, delivered) = (rate(now.0, before.0), rate(now.1, before.1));
+        println!("{connections} connections, {said:.1} messages/s, {delivered:.1} deliveries/s");
+        before = now;
+        Ok(())
+    };
+    // The task runs until the loop ends; nobody cancels it.
+    drop(group.next().schedule_at_fixed_rate(period, period, line)?);
+    Ok(())
+}

@@ -1,0 +1,246 @@
+//! One client's connection: who it is, where it is, and what it asks for.
+
+use crate::{
+    hub::{Hub, Room},
+    protocol::{Code, MessageId, Reason, Reply, Request},
+    wire::Outgoing,
+};
+use netwheel::{PeerError, prelude::*};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+/// Characters of a user's name at most.
+const MAX_USER_NAME: usize = 32;
+/// Characters of a room's name at most.
+const MAX_ROOM_NAME: usize = 64;
+/// Rooms that one user may be in at the same time.
+const MAX_ROOMS: usize = 32;
+
+/// What a client is told about time.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Times {
+    pub(crate) heartbeat: Duration,
+    pub(crate) idle_timeout: Duration,
+}
+
+pub(crate) struct Session {
+    hub: Arc<Hub>,
+    times: Times,
+    user: Option<Arc<str>>,
+    rooms: Vec<Arc<Room>>,
+}
+
+/// Why a request is refused: the error that the client gets.
+struct Refusal(Code, String);
+
+type Answer = Result<Option<Reply>, Refusal>;
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        Refusal(Code::BadRequest, error.to_string())
+    }
+}
+
+impl Handler for Session {
+    type In = Request;
+    type Out = Outgoing;
+
+    fn active(&mut self, _: &mut Context<'_, Self>) -> Result {
+        self.hub.counters.connections.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn read(&mut self, ctx: &mut Context<'_, Self>, request: Request) -> Result {
+        let answer = match request {
+            Request::Login { user } => self.login(ctx, user),
+            Request::Join { room } => self.join(ctx, room),
+            Request::Leave { room } => self.leave(ctx, &room),
+            Request::Say { room, text, id } => self.say(ctx, &room, text, id),
+            Request::Who { room } => self.who(room),
+            Request::Ping => Ok(Some(Reply::Pong)),
+            // It did its work by coming: the reader is no longer idle.
+            Request::Pong => Ok(None),
+        };
+        match answer {
+            Ok(None) => Ok(()),
+            Ok(Some(reply)) => ctx.write(reply.into()),
+            Err(Refusal(code, message)) => ctx.write(Reply::Error { code, message }.into()),
+        }
+    }
+
+    fn idle(&mut self, ctx: &mut Context<'_, Self>, event: IdleEvent) -> Result {
+        match event.state {
+            IdleState::Writer => ctx.write(Reply::Ping.into()),
+            IdleState::Reader => {
+                log::debug!("{}: idle", self.describe(ctx));
+                bye(ctx, Reason::Idle)
+            }
+            IdleState::All => Ok(()),
+        }
+    }
+
+    fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> Result {
+        match error {
+            Error::Peer(PeerError::Malformed(message)) => {
+                ctx.write(Reply::Error { code: Code::BadRequest, message }.into())
+            }
+            Error::Peer(error) => {
+                ctx.write(Reply::Error { code: Code::TooLarge, message: error.to_string() }.into())?;
+                bye(ctx, Reason::ProtocolError)
+            }
+            Error::Full { .. } => {
+                log::info!("{}: too slow ({error}), closing", self.describe(ctx));
+                ctx.close_now();
+                Ok(())
+            }
+            error => {
+                log::debug!("{}: {error}, closing", self.describe(ctx));
+                ctx.close();
+                Ok(())
+            }
+        }
+    }
+
+    fn shutdown(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        bye(ctx, Reason::Shutdown)
+    }
+
+    /// However the connection ended, also by a panic in a callback, this is the last call.
+    fn inactive(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        self.hub.counters.connections.fetch_sub(1, Ordering::Relaxed);
+        let Some(user) = &self.user else { return Ok(()) };
+        for room in &self.rooms {
+            self.hub.leave(room, ctx.id());
+            let left = Reply::Left { room: room.name().to_owned(), user: user.to_string() };
+            self.tell_others(ctx, room, &left)?;
+        }
+        Ok(())
+    }
+}
+
+impl Session {
+    pub(crate) fn new(hub: Arc<Hub>, times: Times) -> Self {
+        Session { hub, times, user: None, rooms: Vec::new() }
+    }
+
+    fn login(&mut self, ctx: &mut Context<'_, Self>, user: String) -> Answer {
+        if let Some(user) = &self.user {
+            return Err(Refusal(Code::BadRequest, format!("logged in already, as {user}")));
+        }
+        check_name("user", &user, MAX_USER_NAME)?;
+        let taken = || Refusal(Code::NameTaken, format!("somebody is called {user} already"));
+        self.user = Some(self.hub.take_name(&user).ok_or_else(taken)?);
+        log::debug!("{}: logged in", self.describe(ctx));
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let Times { heartbeat, idle_timeout } = self.times;
+        Ok(Some(Reply::Welcome { user, heartbeat_ms: millis(heartbeat), idle_ms: millis(idle_timeout) }))
+    }
+
+    fn join(&mut self, ctx: &mut Context<'_, Self>, room: String) -> Answer {
+        let user = self.logged_in()?.clone();
+        check_name("room", &room, MAX_ROOM_NAME)?;
+        let joined = Reply::Joined { room: room.clone(), user: user.to_string() };
+        if self.rooms.iter().any(|known| known.name() == room) {
+            // Nothing has changed, so nobody else is told.
+            return Ok(Some(joined));
+        }
+        if self.rooms.len() >= MAX_ROOMS {
+            return Err(Refusal(Code::BadRequest, format!("in {MAX_ROOMS} rooms already, leave one first")));
+        }
+        let full = || Refusal(Code::BadRequest, format!("{room} is full"));
+        let room = self.hub.join(&room, &user, &ctx.channel()).ok_or_else(full)?;
+        self.tell_others(ctx, &room, &joined)?;
+        self.rooms.push(room);
+        Ok(Some(joined))
+    }
+
+    fn leave(&mut self, ctx: &mut Context<'_, Self>, room: &str) -> Answer {
+        let user = self.logged_in()?.to_string();
+        let at = self.position_of(room)?;
+        let room = self.rooms.swap_remove(at);
+        self.hub.leave(&room, ctx.id());
+        let left = Reply::Left { room: room.name().to_owned(), user };
+        self.tell_others(ctx, &room, &left)?;
+        Ok(Some(left))
+    }
+
+    fn say(
+        &mut self,
+        ctx: &mut Context<'_, Self>,
+        room: &str,
+        text: String,
+        id: Option<MessageId>,
+    ) -> Answer {
+        let from = self.logged_in()?.to_string();
+        let room = &self.rooms[self.position_of(room)?];
+        let mut message =
+            Reply::Message { room: room.name().to_owned(), from, text, ts: unix_ms(), id: None };
+        let others = self.tell_others(ctx, room, &message)?;
+        self.hub.counters.count_message(others + 1);
+        if let Reply::Message { id: own, .. } = &mut message {
+            *own = id;
+        }
+        Ok(Some(message))
+    }
+
+    fn who(&mut self, room: String) -> Answer {
+        self.logged_in()?;
+        let users = self.hub.who(&room);
+        Ok(Some(Reply::Members { room, users }))
+    }
+
+    fn logged_in(&self) -> Result<&Arc<str>, Refusal> {
+        self.user.as_ref().ok_or_else(|| Refusal(Code::NotLoggedIn, "log in first".to_owned()))
+    }
+
+    fn position_of(&self, room: &str) -> Result<usize, Refusal> {
+        let at = self.rooms.iter().position(|known| known.name() == room);
+        at.ok_or_else(|| Refusal(Code::NotInRoom, "join that room first".to_owned()))
+    }
+
+    /// Sends a reply to all members of a room but this one, whose copy is written directly.
+    fn tell_others(&self, ctx: &Context<'_, Self>, room: &Room, reply: &Reply) -> Result<usize> {
+        Ok(self.hub.send_to_others(room, ctx.id(), &Outgoing::encode(reply)?))
+    }
+
+    fn describe(&self, ctx: &Context<'_, Self>) -> String {
+        let peer = ctx.peer_address().map(|peer| peer.to_string()).unwrap_or_default();
+        match &self.user {
+            Some(user) => format!("{user} ({peer})"),
+            None => peer,
+        }
+    }
+}
+
+impl Drop for Session {
+    /// The name is free again when the session is gone, and not before it has left its rooms.
+    fn drop(&mut self) {
+        if let Some(user) = &self.user {
+            self.hub.release_name(user);
+        }
+    }
+}
+
+fn bye(ctx: &mut Context<'_, Session>, reason: Reason) -> Result {
+    ctx.write(Reply::Bye { reason }.into())?;
+    ctx.close();
+    Ok(())
+}
+
+/// Names are shown in terminals and lists, so there is nothing in them that moves a cursor or looks like a gap.
+fn check_name(what: &str, name: &str, max: usize) -> Result<(), Refusal> {
+    let whole = !name.is_empty() && name.chars().count() <= max;
+    if whole && !name.chars().any(|c| c.is_whitespace() || c.is_control()) {
+        return Ok(());
+    }
+    let rule = format!("the name of a {what} has 1 to {max} characters, none of them blank");
+    Err(Refusal(Code::BadRequest, rule))
+}
+
+/// The time of day as the protocol tells it: milliseconds since 1970 (UTC).
+fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}

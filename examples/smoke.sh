@@ -1,0 +1,212 @@
+#!/usr/bin/env bash
+# Runs every example briefly, and checks what it does.
+#
+#   cargo build --release --features json --examples
+#   examples/smoke.sh target/release/examples
+#
+# Takes about ten seconds; every port is a free one. The exit status is 0 if all is as it should be.
+
+set -uo pipefail
+
+bin=${1:?usage: smoke.sh DIRECTORY_OF_THE_BUILT_EXAMPLES}
+work=$(mktemp -d)
+failures=0
+server=
+
+cleanup() {
+    [ -n "$server" ] && kill -KILL "$server" 2>/dev/null
+    rm -rf "$work"
+}
+trap cleanup EXIT
+
+pass() { echo "ok    $1"; }
+
+fail() {
+    echo "FAIL  $1"
+    shift
+    for file in "$@"; do sed 's/^/      | /' "$file"; done
+    failures=$((failures + 1))
+}
+
+# expect NAME FILE PATTERN: the file has a line that matches.
+expect() {
+    if grep -Eq -- "$3" "$2"; then pass "$1"; else fail "$1: nothing matches $3" "$2"; fi
+}
+
+# await FILE PATTERN: waits until the file has a line that matches, at most ten seconds.
+await() {
+    for _ in $(seq 100); do
+        grep -Eqs -- "$2" "$1" && return
+        sleep 0.1
+    done
+}
+
+# start NAME ARGUMENTS...: starts a server; sets $server and $port.
+start() {
+    "$bin/$1" "${@:2}" >"$work/$1.out" 2>"$work/$1.err" &
+    server=$!
+    for _ in $(seq 100); do
+        port=$(sed -n 's/^listening on .*:\([0-9]*\)$/\1/p' "$work/$1.out")
+        [ -n "$port" ] && return
+        sleep 0.05
+    done
+    fail "$1 starts" "$work/$1.out" "$work/$1.err"
+    exit 1
+}
+
+# stop NAME: one Ctrl-C has to end it, in good order and within seconds.
+stop() {
+    local code
+    kill -INT "$server"
+    for _ in $(seq 100); do
+        kill -0 "$server" 2>/dev/null || break
+        sleep 0.1
+    done
+    if kill -0 "$server" 2>/dev/null; then
+        fail "$1 stops at the first Ctrl-C"
+        kill -KILL "$server"
+    else
+        wait "$server"
+        code=$?
+        if [ $code -eq 0 ]; then pass "$1 stops at the first Ctrl-C"; else fail "$1 stops: exit status $code" "$work/$1.err"; fi
+    fi
+    server=
+}
+
+# talk SECONDS: standard input to the server, its answers to standard output, until it closes or the time is up.
+talk() {
+    exec 3<>"/dev/tcp/127.0.0.1/$port" || return
+    cat >&3
+    timeout "$1" cat <&3
+    exec 3>&-
+}
+
+check_help() {
+    local name
+    for name in echo_server im_server im_client im_bots bench_server; do
+        "$bin/$name" --help >"$work/help" 2>&1
+        expect "$name --help" "$work/help" '^Usage: '
+    done
+}
+
+check_echo() {
+    start echo_server --listen 127.0.0.1:0 --threads 1
+    printf 'hello\n' | talk 1 >"$work/echo"
+    expect "echo_server sends back" "$work/echo" '^hello$'
+    stop echo_server
+
+    start echo_server --listen 127.0.0.1:0 --threads 1 --frames --idle-timeout 200ms
+    # Two frames; of a third one only the beginning, which must not come back.
+    printf '\0\0\0\2hi\0\0\0\1!\0\0\0\5hel' | talk 5 >"$work/frames"
+    if printf '\0\0\0\2hi\0\0\0\1!' | cmp -s - "$work/frames"; then
+        pass "echo_server --frames sends back whole frames, and closes who is idle"
+    else
+        fail "echo_server --frames" "$work/frames"
+    fi
+    stop echo_server
+}
+
+check_im_server() {
+    local out=$work/session
+    start im_server --listen 127.0.0.1:0 --threads 2 --heartbeat 300ms --idle-timeout 1s --max-line 1000
+    talk 5 >"$out" <<'LINES'
+{"type":"join","room":"lobby"}
+{"type":"login","user":"ann"}
+{"type":"join","room":"lobby"}
+{"type":"say","room":"lobby","text":"hello","id":7}
+{"type":"say","room":"cellar","text":"hello"}
+nonsense
+{"type":"who","room":"lobby"}
+LINES
+    expect "im_server: not_logged_in" "$out" '"code":"not_logged_in"'
+    expect "im_server: welcome" "$out" '"type":"welcome","user":"ann","heartbeat_ms":300,"idle_ms":1000'
+    expect "im_server: joined" "$out" '"type":"joined","room":"lobby","user":"ann"'
+    expect "im_server: message" "$out" '"type":"message","room":"lobby","from":"ann","text":"hello","ts":[0-9]{13},"id":7'
+    expect "im_server: not_in_room" "$out" '"code":"not_in_room"'
+    expect "im_server: bad_request" "$out" '"code":"bad_request"'
+    expect "im_server: members" "$out" '"type":"members","room":"lobby","users":\["ann"\]'
+    expect "im_server: ping" "$out" '"type":"ping"'
+    expect "im_server: bye idle" "$out" '"type":"bye","reason":"idle"'
+    head -c 2000 /dev/zero | tr '\0' x | talk 5 >"$out"
+    expect "im_server: too_large" "$out" '"code":"too_large"'
+    expect "im_server: bye protocol_error" "$out" '"type":"bye","reason":"protocol_error"'
+
+    # Somebody is there when it stops.
+    : >"$out"
+    { await "$out" '"type":"welcome"'; kill -INT "$server"; } &
+    talk 10 >"$out" <<<'{"type":"login","user":"bob"}'
+    expect "im_server: bye shutdown" "$out" '"type":"bye","reason":"shutdown"'
+    wait $!
+    wait "$server" || fail "im_server stops with somebody there: exit status $?" "$work/im_server.err"
+    server=
+}
+
+check_im_client() {
+    local out=$work/client
+    start im_server --listen 127.0.0.1:0 --threads 1
+    printf 'hello\n/who\n/leave\n/join den\nagain\n' |
+        timeout 10 "$bin/im_client" --connect "127.0.0.1:$port" --user ann --room lobby >"$out" 2>&1
+    [ "${PIPESTATUS[1]}" -eq 0 ] || fail "im_client leaves at the end of its input" "$out"
+    expect "im_client: says" "$out" '^[0-9:]{8} \[lobby\] ann: hello$'
+    expect "im_client: who" "$out" '^\* in lobby: ann$'
+    expect "im_client: leaves" "$out" '^\* ann left lobby$'
+    expect "im_client: joins" "$out" '^[0-9:]{8} \[den\] ann: again$'
+
+    mkfifo "$work/typed"
+    "$bin/im_client" --connect "127.0.0.1:$port" --user bob <"$work/typed" >"$out" 2>&1 &
+    local client=$!
+    exec 4>"$work/typed"
+    await "$out" 'bob joined lobby'
+    kill -INT $client
+    if wait $client; then pass "im_client leaves at the first Ctrl-C"; else fail "im_client: Ctrl-C" "$out"; fi
+
+    "$bin/im_client" --connect "127.0.0.1:$port" --user cy <"$work/typed" >"$out" 2>&1 &
+    client=$!
+    exec 4>&-
+    exec 4>"$work/typed"
+    await "$out" 'cy joined lobby'
+    stop im_server
+    wait $client && fail "im_client: the server stops" "$out"
+    expect "im_client: says why the server closes" "$out" 'goodbye: it is shutting down'
+    exec 4>&-
+}
+
+check_im_bots() {
+    start im_server --listen 127.0.0.1:0 --threads 2 --heartbeat 500ms --idle-timeout 2s
+    if timeout 60 "$bin/im_bots" --connect "127.0.0.1:$port" --clients 200 --rooms 5 --seconds 3 --silent 2% \
+        >"$work/table" 2>"$work/progress"; then
+        pass "im_bots"
+    else
+        fail "im_bots: exit status $?" "$work/table" "$work/progress"
+    fi
+    expect "im_bots: all logged in" "$work/table" '^logged in +200$'
+    expect "im_bots: the silent dropped" "$work/table" '^silent, dropped +4$'
+    expect "im_bots: pings answered" "$work/table" '^pings answered +[1-9]'
+
+    "$bin/im_bots" --connect "127.0.0.1:$port" --clients 20 --rooms 2 --seconds 600 >"$work/table" 2>"$work/progress" &
+    local bots=$!
+    await "$work/progress" '^talking: [1-9]'
+    kill -INT $bots
+    if wait $bots; then pass "im_bots stops at the first Ctrl-C"; else fail "im_bots: Ctrl-C" "$work/table"; fi
+    expect "im_bots: a table after Ctrl-C" "$work/table" '^lost +0$'
+    stop im_server
+}
+
+check_bench_server() {
+    start bench_server 0 echo-raw
+    printf 'hello\n' | talk 1 >"$work/echo"
+    expect "bench_server sends back" "$work/echo" '^hello$'
+    stop bench_server
+}
+
+check_help
+check_echo
+check_im_server
+check_im_client
+check_im_bots
+check_bench_server
+if [ $failures -gt 0 ]; then
+    echo "$failures failures"
+    exit 1
+fi
+echo "all examples work"
