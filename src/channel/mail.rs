@@ -25,7 +25,7 @@ pub(crate) trait Outlet: Send + Sync {
     /// Puts mail into the loop's queue and wakes the loop if it sleeps.
     ///
     /// # Errors
-    /// The mail comes back if the queue is full or the loop has ended.
+    /// The mail comes back if the loop has ended, or the queue is full; what closes a channel is taken all the same.
     fn deliver(&self, to: Key, mail: Mail) -> Result<(), (Mail, Error)>;
 
     /// The time of the loop's clock.

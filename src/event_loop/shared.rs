@@ -230,6 +230,20 @@ impl LoopShared {
     /// # Errors
     /// The mail comes back if the queue is full or the loop takes no more.
     pub(crate) fn submit(&self, mail: LoopMail, when: u64) -> Result<(), Refused<LoopMail>> {
+        self.enter_queue(mail, when, Mailbox::put)
+    }
+
+    /// As [`LoopShared::submit`], whatever the length of the queue: for what gives something back.
+    fn submit_always(&self, mail: LoopMail) -> Result<(), Refused<LoopMail>> {
+        self.enter_queue(mail, 0, Mailbox::put_always)
+    }
+
+    fn enter_queue(
+        &self,
+        mail: LoopMail,
+        when: u64,
+        put: impl FnOnce(&Mailbox<LoopMail>, LoopMail) -> Result<(), Refused<LoopMail>>,
+    ) -> Result<(), Refused<LoopMail>> {
         let state = self.state();
         if state >= LifeState::ShutDown {
             return Err(Refused { value: mail, reason: Error::ShutDown });
@@ -243,8 +257,9 @@ impl LoopShared {
                 return Err(Refused { value: mail, reason: Error::ShutDown });
             }
         }
-        let put = self.mailbox.put(mail);
-        self.wake_if_asleep(if self.mailbox.is_crowded() { 0 } else { when });
+        let put = put(&self.mailbox, mail);
+        let now = when > 0 && self.mailbox.is_crowded();
+        self.wake_if_asleep(if now { 0 } else { when });
         put
     }
 
@@ -285,7 +300,11 @@ impl LoopShared {
 
 impl Outlet for LoopShared {
     fn deliver(&self, to: Key, mail: Mail) -> Result<(), (Mail, Error)> {
-        self.submit(LoopMail::Channel(to, mail), 0).map_err(|refused| match refused.value {
+        let closes = matches!(mail, Mail::Close | Mail::CloseNow);
+        let mail = LoopMail::Channel(to, mail);
+        // A full queue must not keep anybody from getting rid of a channel.
+        let sent = if closes { self.submit_always(mail) } else { self.submit(mail, 0) };
+        sent.map_err(|refused| match refused.value {
             LoopMail::Channel(_, mail) => (mail, refused.reason),
             _ => unreachable!("the same mail comes back"),
         })

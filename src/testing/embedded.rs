@@ -68,7 +68,9 @@ struct TestOutlet {
 
 impl Outlet for TestOutlet {
     fn deliver(&self, to: Key, mail: Mail) -> Result<(), (Mail, Error)> {
-        self.mailbox.put((to, mail)).map_err(|refused| (refused.value.1, refused.reason))
+        let closes = matches!(mail, Mail::Close | Mail::CloseNow);
+        let sent = if closes { self.mailbox.put_always((to, mail)) } else { self.mailbox.put((to, mail)) };
+        sent.map_err(|refused| (refused.value.1, refused.reason))
     }
 
     fn now(&self) -> u64 {
