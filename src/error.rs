@@ -268,6 +268,13 @@ impl<T> std::error::Error for Refused<T> {
     }
 }
 
+/// Drops something of the program's own; a panic in its `Drop` is logged and goes no further.
+pub(crate) fn drop_guarded<T>(value: T) {
+    if let Err(panic) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(value))) {
+        log::error!("dropping a {}: {}", std::any::type_name::<T>(), panic_message(&*panic));
+    }
+}
+
 /// The text of a panic, as far as it has one.
 pub(crate) fn panic_message(payload: &(dyn std::any::Any + Send)) -> String {
     match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {

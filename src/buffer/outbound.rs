@@ -213,7 +213,9 @@ impl Outbound {
                 return;
             }
             self.head -= size;
-            self.chunks.pop_front();
+            if let Some(sent) = self.chunks.pop_front() {
+                self.recycle(sent);
+            }
         }
         // Only the tail is left. A writer that never lets the buffer run empty must not grow it without end.
         if self.head >= KEEP_CAPACITY {
@@ -222,10 +224,23 @@ impl Outbound {
         }
     }
 
+    /// Makes the memory of a chunk that is gone the tail's, if that has none: a small header before each large chunk
+    /// then costs no allocation.
+    fn recycle(&mut self, chunk: Chunk) {
+        if let Chunk::Copied(mut bytes) = chunk
+            && self.tail.capacity() == 0
+        {
+            bytes.clear();
+            self.tail = bytes;
+        }
+    }
+
     /// Forgets everything; keeps a moderate amount of memory for the next writes.
     pub(crate) fn clear(&mut self) {
-        self.chunks.clear();
         self.tail.clear();
+        while let Some(chunk) = self.chunks.pop_front() {
+            self.recycle(chunk);
+        }
         self.head = 0;
         self.len = 0;
         if self.tail.capacity() > KEEP_CAPACITY {
@@ -257,5 +272,190 @@ impl io::Write for Outbound {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// What may be done to a buffer.
+    #[derive(Debug, Clone)]
+    enum Step {
+        Slice(Vec<u8>),
+        Bytes(Vec<u8>),
+        Number(u64),
+        /// Consumes this share of what waits, in 256ths.
+        Consume(u8),
+        /// Does the steps, then takes them back.
+        Failed(Vec<Step>),
+        Clear,
+    }
+
+    /// Sizes around those at which something else happens.
+    fn size() -> impl Strategy<Value = usize> {
+        prop_oneof![
+            8 => 0..40_usize,
+            2 => KEEP_FROM - 2..KEEP_FROM + 3,
+            1 => KEEP_CAPACITY / 2..KEEP_CAPACITY + 3,
+        ]
+    }
+
+    fn content() -> impl Strategy<Value = Vec<u8>> {
+        // A running pattern from a random start: cheap, and no two places look alike.
+        (size(), any::<u8>())
+            .prop_map(|(size, first)| (0..size).map(|n| first.wrapping_add(n as u8)).collect())
+    }
+
+    fn put() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            3 => content().prop_map(Step::Slice),
+            3 => content().prop_map(Step::Bytes),
+            1 => any::<u64>().prop_map(Step::Number),
+        ]
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            6 => put(),
+            3 => any::<u8>().prop_map(Step::Consume),
+            2 => prop::collection::vec(put(), 0..6).prop_map(Step::Failed),
+            1 => Just(Step::Clear),
+        ]
+    }
+
+    fn apply(out: &mut Outbound, model: &mut Vec<u8>, step: &Step) {
+        match step {
+            Step::Slice(bytes) => {
+                out.put_slice(bytes);
+                model.extend_from_slice(bytes);
+            }
+            Step::Bytes(bytes) => {
+                out.put(Bytes::copy_from_slice(bytes));
+                model.extend_from_slice(bytes);
+            }
+            Step::Number(n) => {
+                out.put_u8(*n as u8);
+                out.put_u16(*n as u16);
+                out.put_u32(*n as u32);
+                out.put_u64(*n);
+                model.push(*n as u8);
+                model.extend_from_slice(&(*n as u16).to_be_bytes());
+                model.extend_from_slice(&(*n as u32).to_be_bytes());
+                model.extend_from_slice(&n.to_be_bytes());
+            }
+            Step::Consume(share) => {
+                let n = if *share == u8::MAX { model.len() } else { model.len() * usize::from(*share) / 256 };
+                out.consume(n);
+                model.drain(..n);
+            }
+            Step::Failed(steps) => {
+                let (mark, weight) = (out.mark(), out.weight());
+                let mut doomed = model.clone();
+                for step in steps {
+                    apply(out, &mut doomed, step);
+                }
+                out.rollback(mark);
+                assert_eq!(out.weight(), weight, "a rollback gives back all that was counted");
+            }
+            Step::Clear => {
+                out.clear();
+                model.clear();
+            }
+        }
+    }
+
+    fn check(out: &Outbound, model: &[u8]) {
+        assert_eq!(out.len(), model.len());
+        assert_eq!(out.is_empty(), model.is_empty());
+        assert!(out.to_bytes() == model, "the bytes are those that were put and not consumed, in order");
+        assert!(model.starts_with(out.front()));
+        assert_eq!(out.front().is_empty(), model.is_empty(), "what waits can be sent");
+        assert!(out.weight() >= out.len());
+        if out.is_contiguous() {
+            assert_eq!(out.front().len(), model.len());
+        }
+        for limit in [1, 2, 3, 64] {
+            let mut slices = [IoSlice::new(&[]); 64];
+            let n = out.slices(&mut slices[..limit]);
+            assert!(n <= limit, "never more slices than there is room for");
+            assert_eq!(n == 0, model.is_empty(), "always at least one if anything waits");
+            assert!(slices[..n].iter().all(|slice| !slice.is_empty()));
+            let joined: Vec<u8> = slices[..n].iter().flat_map(|slice| slice.iter().copied()).collect();
+            assert!(model.starts_with(&joined), "the slices are the front of what waits");
+            if n < limit {
+                assert_eq!(joined.len(), model.len());
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(150) })]
+
+        #[test]
+        fn it_holds_what_a_vector_would(steps in prop::collection::vec(step(), 0..40)) {
+            let (mut out, mut model) = (Outbound::new(), Vec::new());
+            for step in &steps {
+                apply(&mut out, &mut model, step);
+                check(&out, &model);
+            }
+        }
+    }
+
+    #[test]
+    fn a_large_bytes_is_kept_and_a_small_one_copied() {
+        let mut out = Outbound::new();
+        let (large, small) = (Bytes::from(vec![1; KEEP_FROM]), Bytes::from(vec![2; KEEP_FROM - 1]));
+        out.put(small.clone());
+        out.put(large.clone());
+        let mut slices = [IoSlice::new(&[]); 4];
+        assert_eq!(out.slices(&mut slices), 2);
+        assert_ne!(slices[0].as_ptr(), small.as_ptr());
+        assert_eq!(slices[1].as_ptr(), large.as_ptr());
+    }
+
+    #[test]
+    fn c_43_slices_are_bounded_and_what_was_consumed_is_not_among_them() {
+        let mut out = Outbound::new();
+        for n in 0..100u8 {
+            out.put(Bytes::from(vec![n; KEEP_FROM]));
+        }
+        out.consume(KEEP_FROM + 1);
+        let mut slices = [IoSlice::new(&[]); 64];
+        assert_eq!(out.slices(&mut slices), 64);
+        assert_eq!((slices[0].len(), slices[0][0]), (KEEP_FROM - 1, 1));
+        assert_eq!((slices[63].len(), slices[63][0]), (KEEP_FROM, 64));
+    }
+
+    #[test]
+    fn a_writer_that_never_lets_it_run_empty_does_not_grow_it_without_end() {
+        let mut out = Outbound::new();
+        out.put_slice(&[0; 100]);
+        for _ in 0..100_000 {
+            out.put_slice(&[0; 100]);
+            out.consume(100);
+        }
+        assert_eq!(out.len(), 100);
+        assert!(out.tail.capacity() <= 4 * KEEP_CAPACITY, "{} bytes", out.tail.capacity());
+    }
+
+    #[test]
+    fn memory_beyond_a_moderate_amount_is_given_back_when_it_is_empty() {
+        let mut out = Outbound::new();
+        out.put_slice(&vec![0; 10 * KEEP_CAPACITY]);
+        out.consume(10 * KEEP_CAPACITY);
+        assert_eq!(out.tail.capacity(), 0);
+        out.put_slice(b"small");
+        out.consume(5);
+        assert!(out.tail.capacity() > 0, "a little is kept for the next write");
+    }
+
+    #[test]
+    #[should_panic(expected = "4 bytes consumed of 3")]
+    fn consuming_more_than_waits_is_a_bug() {
+        let mut out = Outbound::new();
+        out.put_slice(b"abc");
+        out.consume(4);
     }
 }

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     Error, PeerError, Result,
-    error::panic_message,
+    error::{drop_guarded, panic_message},
     id::ChannelId,
     pipeline::{AnyPipeline, Event, Links},
     timer::QueueKey,
@@ -193,6 +193,7 @@ impl ChannelCore {
     pub(crate) fn handle_task(&mut self, services: &mut LoopServices, key: QueueKey, task: Box<dyn Any>) {
         self.state.forget_task(key);
         if !self.state.is_open() {
+            drop_guarded(task);
             return;
         }
         self.call(services, |links, state, services| links.run(state, services, task));
@@ -205,7 +206,9 @@ impl ChannelCore {
         }
         match mail {
             // Whoever sent it raced with the close; it is nobody's error.
-            Mail::Message(_) | Mail::Run(_) | Mail::Schedule(..) if !self.state.is_open() => {}
+            Mail::Message(_) | Mail::Run(_) | Mail::Schedule(..) if !self.state.is_open() => {
+                drop_guarded(mail)
+            }
             Mail::Message(message) => {
                 self.call(services, |links, state, _| links.write(state, message));
             }

@@ -163,7 +163,8 @@ impl Idle {
             if self.due(kind, traffic)? > now {
                 return None;
             }
-            let first = self.reported[kind] == 0 || Self::last_traffic(kind, traffic) > self.reported[kind];
+            // Traffic at the very time of a report came after it (a heartbeat, say), or nothing would have been due.
+            let first = Self::last_traffic(kind, traffic) >= self.reported[kind];
             self.reported[kind] = now.max(1);
             self.since[kind] = now;
             Some(IdleEvent { state: KINDS[kind], first })

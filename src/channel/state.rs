@@ -12,6 +12,7 @@ use super::{
 use crate::{
     Error, Result,
     buffer::{Mark, Outbound},
+    error::drop_guarded,
     id::{ChannelId, Key},
     timer::QueueKey,
 };
@@ -388,7 +389,7 @@ impl ChannelState {
         self.set(Flags::CLOSED);
         self.disarm_idle(services);
         for key in std::mem::take(&mut self.tasks) {
-            services.queue.cancel(key);
+            drop_guarded(services.queue.cancel(key));
         }
         let dropped = self.drop_outbound(services);
         if dropped > 0 {

@@ -113,9 +113,12 @@ impl Turn {
                 }
             }
         }
-        // More may wait, and no event will say so.
-        let now = self.io.services.now;
-        self.io.services.queue.insert(now, Due::Source(key));
+        // More may wait, and no event will say so. Until the next turn events are of no account, or they would get
+        // it more than its share.
+        if let Some(Slot::Listener(listening)) = self.sources.get(key) {
+            listening.paused = true;
+            self.io.to_read.push(key);
+        }
     }
 
     /// Something that a source itself has scheduled.

@@ -25,7 +25,7 @@ pub(crate) struct Io {
     pub(crate) selector: Selector,
     pub(crate) services: LoopServices,
     pub(crate) receive: ReceiveBuffers,
-    /// Channels to read in the next turn without an event.
+    /// Channels to read in the next turn without an event, and listeners to accept from.
     pub(crate) to_read: Vec<Key>,
     /// Channels whose socket is closed and whose handler has still to hear of it.
     pub(crate) inactive: Vec<Key>,
@@ -41,7 +41,8 @@ impl ChannelSlot {
         if hang_up {
             self.core.state.set(Flags::HANG_UP);
         }
-        if event.is_readable() || hang_up {
+        // One that is listed is read in this turn anyway: twice would be more than its share.
+        if (event.is_readable() || hang_up) && !self.core.state.has(Flags::LISTED_TO_READ) {
             self.read(io, metrics);
         }
     }

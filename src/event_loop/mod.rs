@@ -70,7 +70,8 @@ pub(crate) struct LoopConfig {
 impl EventLoop {
     pub(crate) fn new(config: LoopConfig) -> Result<Self> {
         let wheel =
-            Wheel::<crate::id::Key>::builder().tick(config.wheel_tick).slots(config.wheel_slots).build()?;
+            Wheel::<crate::id::Key>::builder().tick(config.wheel_tick).slots(config.wheel_slots).build();
+        let wheel = wheel.map_err(as_setting_of_a_group)?;
         let (selector, waker) =
             Selector::new(config.rebuild_threshold).map_err(|e| Error::io("opening a poll", e))?;
         let (mailbox, inbox) = mailbox(config.max_pending_tasks);
@@ -325,6 +326,17 @@ pub(crate) fn shutdown_request(quiet: Duration, timeout: Duration) -> Result<Shu
         return Err(Error::setting("timeout", format!("{timeout:?}"), "at least the quiet period"));
     }
     Ok(ShutdownRequest { quiet: nanos(quiet), timeout: nanos(timeout) })
+}
+
+/// Settings of the wheel, as they are called where a group is built.
+fn as_setting_of_a_group(error: Error) -> Error {
+    let Error::Setting(mut refused) = error else { return error };
+    refused.setting = match refused.setting {
+        "tick" => "wheel_tick",
+        "slots" => "wheel_slots",
+        other => other,
+    };
+    Error::Setting(refused)
 }
 
 /// The life of a loop's thread.

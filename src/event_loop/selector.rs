@@ -196,6 +196,31 @@ mod tests {
     }
 
     #[test]
+    fn e_44_a_ready_source_resets_the_count() {
+        let (mut selector, _waker) = Selector::new(3).unwrap();
+        selector.nothing_happened(false);
+        selector.nothing_happened(false);
+        let mut socket = mio::net::UdpSocket::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        selector.register(&mut socket, 7, true).unwrap();
+        assert_eq!(selector.poll(None).unwrap(), Some(WakeCause::Io), "it can be written to");
+        selector.nothing_happened(false);
+        assert!(!selector.must_rebuild());
+    }
+
+    #[test]
+    fn e_48_the_count_begins_anew_with_the_second_poll() {
+        let (mut selector, _waker) = Selector::new(3).unwrap();
+        for _ in 0..3 {
+            selector.nothing_happened(false);
+        }
+        let (successor, waker) = selector.successor().unwrap();
+        assert!(!selector.must_rebuild());
+        selector.replace(successor);
+        waker.wake().unwrap();
+        assert_eq!(selector.poll(None).unwrap(), Some(WakeCause::Waker), "its waker is the one in use");
+    }
+
+    #[test]
     fn e_45_a_reached_deadline_is_not_premature_and_a_zero_timeout_does_not_count() {
         let (mut selector, _waker) = Selector::new(3).unwrap();
         for _ in 0..10 {

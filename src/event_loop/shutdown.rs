@@ -11,12 +11,17 @@ use super::{
     sources::Slot,
     turn::Turn,
 };
-use crate::channel::{Due, Flags};
+use crate::{
+    channel::{Due, Flags},
+    error::drop_guarded,
+};
 
 /// A shutdown that is going on; times of the loop in nanoseconds.
 pub(crate) struct Shutdown {
-    /// When the last task ran, or shutdown began.
+    /// When the turn ended in which the last task ran, or shutdown began.
     last_task: u64,
+    /// Whether a task ran in this turn.
+    busy: bool,
     quiet: u64,
     until: u64,
     /// When to look next whether it is over.
@@ -24,8 +29,8 @@ pub(crate) struct Shutdown {
 }
 
 impl Shutdown {
-    pub(crate) fn note_task(&mut self, now: u64) {
-        self.last_task = now;
+    pub(crate) fn note_task(&mut self) {
+        self.busy = true;
     }
 
     /// When to look next whether it is over.
@@ -46,11 +51,15 @@ impl Turn {
         let Some(request) = self.shared.shutdown_request() else { return };
         let now = self.io.services.now;
         let until = now.saturating_add(request.timeout);
-        self.shutdown = Some(Shutdown { last_task: now, quiet: request.quiet, until, next_look: now });
+        self.shutdown =
+            Some(Shutdown { last_task: now, busy: false, quiet: request.quiet, until, next_look: now });
         for due in self.io.services.queue.clear() {
-            if let Due::Task(task) = due {
-                task.set_place(None);
-                task.abandon();
+            match due {
+                Due::Task(task) => {
+                    task.set_place(None);
+                    task.abandon();
+                }
+                other => drop_guarded(other),
             }
         }
         for key in self.sources.keys() {
@@ -72,7 +81,11 @@ impl Turn {
 
     /// At the end of a turn: whether it was the last.
     pub(super) fn proceed_with_shutdown(&mut self) -> bool {
-        let Some(shutdown) = &self.shutdown else { return false };
+        let Some(shutdown) = &mut self.shutdown else { return false };
+        if std::mem::take(&mut shutdown.busy) {
+            // Not the time of the turn: before this task, others may have taken long.
+            shutdown.last_task = self.io.services.time.now();
+        }
         let (until, quiet_until) = (shutdown.until, shutdown.quiet_until());
         let empty = self.sources.len() == 0 && self.inbox.is_empty();
         let mut now = self.io.services.now;
@@ -94,6 +107,7 @@ impl Turn {
 
     fn finish(&mut self) {
         self.shared.advance(LifeState::ShutDown);
+        self.shared.mailbox.close();
         // From here on nothing is accepted; what was accepted before is run.
         let mut left = self.shared.mailbox.len();
         while left > 0
@@ -103,8 +117,12 @@ impl Turn {
             self.run_last(mail);
         }
         self.close_all();
-        while let Some(mail) = self.inbox.take() {
-            self.run_last(mail);
+        while self.shared.mailbox.len() > 0 {
+            match self.inbox.take() {
+                Some(mail) => self.run_last(mail),
+                // Another thread is just about to put it in.
+                None => std::thread::yield_now(),
+            }
         }
         for due in self.io.services.queue.clear() {
             if let Due::Task(task) = due {

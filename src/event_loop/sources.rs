@@ -46,7 +46,8 @@ pub(crate) struct Listening {
     pub(crate) children: EventLoopGroup,
     pub(crate) setup: Arc<ChildSetup>,
     pub(crate) shared: ServerGuard,
-    /// Whether it waits for its retry timer: accepting failed for want of descriptors or memory.
+    /// Whether it waits: for its retry timer, since accepting failed for want of descriptors or memory, or for the
+    /// next turn, since it has had its share of this one.
     pub(crate) paused: bool,
     /// Whether accepting failed since the last success: said once, not at every retry.
     pub(crate) failing: bool,

@@ -13,7 +13,7 @@
 
 use super::{
     io::Io,
-    selector::WakeCause,
+    selector::{Selector, WakeCause},
     shared::{LifeState, LoopMail, LoopShared, Task},
     shutdown::Shutdown,
     sources::{Slot, Sources},
@@ -21,7 +21,7 @@ use super::{
 use crate::{
     channel::{Due, Scheduled},
     clock::TimeSource,
-    error::panic_message,
+    error::{drop_guarded, panic_message},
     id::Key,
     sync::Inbox,
 };
@@ -67,8 +67,8 @@ impl Turn {
     fn turn(&mut self) -> bool {
         self.shared.metrics.turns.add(1);
         self.poll();
-        self.handle_io();
-        let mut worked = self.run_tasks();
+        let did_io = self.handle_io();
+        let mut worked = self.run_tasks(did_io);
         worked |= self.run_timers();
         if worked {
             self.io.selector.worked();
@@ -220,36 +220,36 @@ impl Turn {
 
     // ---- I/O -----------------------------------------------------------------------------------------
 
-    fn handle_io(&mut self) {
+    /// Handles what is ready; whether anything was.
+    fn handle_io(&mut self) -> bool {
         if self.io.selector.must_rebuild() {
             let _ = self.rebuild();
-            return;
+            return false;
         }
+        // Taken before the events: whoever has had its share now and is listed again waits for the next turn.
+        let mut to_read = std::mem::take(&mut self.io.to_read);
+        let mut did_io = !to_read.is_empty();
         if let Some(events) = self.io.selector.take_events() {
-            for event in &events {
+            for event in events.iter().filter(|event| !Selector::is_waker(event.token())) {
+                did_io = true;
                 self.handle_event(event);
             }
             self.io.selector.put_events(events);
         }
-        let Turn { sources, io, shared, .. } = self;
-        if io.to_read.is_empty() {
-            return;
-        }
-        let mut to_read = std::mem::take(&mut io.to_read);
         for key in to_read.drain(..) {
-            if let Some(slot) = sources.channel(key) {
-                slot.read(io, &shared.metrics);
+            let Turn { sources, io, shared, .. } = self;
+            match sources.get(key) {
+                Some(Slot::Channel(slot)) => slot.read(io, &shared.metrics),
+                Some(Slot::Listener(_)) => self.source_is_due(key),
+                _ => {}
             }
         }
-        // Those that were listed again meanwhile have their turn in the next one.
-        to_read.append(&mut io.to_read);
-        io.to_read = to_read;
+        to_read.append(&mut self.io.to_read);
+        self.io.to_read = to_read;
+        did_io
     }
 
     fn handle_event(&mut self, event: &mio::event::Event) {
-        if super::selector::Selector::is_waker(event.token()) {
-            return;
-        }
         let Turn { sources, io, shared, .. } = self;
         // An event for a source that was closed earlier in this batch finds another generation, or nothing.
         let Some((key, slot)) = sources.by_token(event.token().0) else { return };
@@ -263,15 +263,16 @@ impl Turn {
     // ---- tasks ---------------------------------------------------------------------------------------
 
     /// Runs waiting tasks; whether there were any.
-    fn run_tasks(&mut self) -> bool {
+    fn run_tasks(&mut self, did_io: bool) -> bool {
         if self.inbox.is_empty() {
             return false;
         }
-        // The time since the poll returned went into I/O; time asleep is not I/O time.
+        // The time since the poll returned went into I/O, if there was any; time asleep is not I/O time.
         let io_began = self.io.services.now;
         self.read_clock();
         let began = self.io.services.now;
-        let until = budget(began - io_began, self.io_ratio).map(|budget| began.saturating_add(budget));
+        let io_time = if did_io { began - io_began } else { 0 };
+        let until = budget(io_time, self.io_ratio).map(|budget| began.saturating_add(budget));
         // Without a time limit it is what waits now: tasks that give new tasks for ever must not keep out the I/O.
         let mut left = if until.is_some() { usize::MAX } else { self.shared.mailbox.len() };
         let mut ran = 0u64;
@@ -287,11 +288,11 @@ impl Turn {
             }
             self.read_clock();
             if until.is_some_and(|until| self.io.services.now >= until) {
-                if !self.inbox.is_empty() {
-                    self.shared.metrics.tasks_deferred.add(1);
-                }
                 break;
             }
+        }
+        if !self.inbox.is_empty() {
+            self.shared.metrics.tasks_deferred.add(1);
         }
         self.shared.metrics.tasks_run.add(ran);
         true
@@ -304,6 +305,8 @@ impl Turn {
                 if let Some(slot) = sources.channel(key) {
                     slot.core.handle_mail(&mut io.services, mail);
                     slot.settle(io, &shared.metrics);
+                } else {
+                    drop_guarded(mail);
                 }
             }
             LoopMail::Task(task) => self.run_task(task),
@@ -328,7 +331,7 @@ impl Turn {
 
     fn run_task(&mut self, task: Task) {
         if let Some(shutdown) = &mut self.shutdown {
-            shutdown.note_task(self.io.services.now);
+            shutdown.note_task();
         }
         let Task { body, origin } = task;
         if let Err(panic) = catch_unwind(AssertUnwindSafe(body)) {
@@ -363,7 +366,7 @@ impl Turn {
                     let task = task.clone();
                     task.set_place(None);
                     if let Some(shutdown) = &mut self.shutdown {
-                        shutdown.note_task(now);
+                        shutdown.note_task();
                     }
                     match task.run(deadline, &self.io.services.time) {
                         // Makes up for runs that it missed: one in a turn, so that I/O gets through between them.

@@ -3,21 +3,36 @@
 //! Always holds: what was put in by one thread comes out in that thread's order; a closed mailbox refuses and
 //! hands back; at most `limit` entries wait (several threads that pass the limit at the same instant may exceed
 //! it by their number). The queue is crossbeam's unbounded list: no memory is taken for room that is not used.
+//!
+//! Entries are counted before they are put in. So when the loop closes its mailbox, which is one bit of the same
+//! number, everybody who comes later sees that it is closed, and of those who came before it knows how many entries
+//! are still to arrive: what was accepted is taken out, or it was refused, nothing in between.
 
 use crate::{Error, error::Refused};
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, AtomicUsize, Ordering},
+};
+
+/// The bit of `Mailbox::entered` that says that no more is accepted.
+const CLOSED: u64 = 1 << 63;
 
 /// The submitting end; shared by all handles of a loop.
 pub(crate) struct Mailbox<T> {
     sender: Sender<T>,
     limit: usize,
+    /// Entries that were ever put in, or are about to be; and [`CLOSED`].
+    entered: AtomicU64,
+    /// Entries that were ever taken out; written by the loop only.
+    taken: Arc<AtomicU64>,
     refused: AtomicUsize,
 }
 
 /// The loop's end.
 pub(crate) struct Inbox<T> {
     receiver: Receiver<T>,
+    taken: Arc<AtomicU64>,
 }
 
 /// What is bounded, as the error says it.
@@ -25,7 +40,9 @@ pub(crate) const PENDING_TASKS: &str = "pending tasks";
 
 pub(crate) fn mailbox<T>(limit: usize) -> (Mailbox<T>, Inbox<T>) {
     let (sender, receiver) = unbounded();
-    (Mailbox { sender, limit, refused: AtomicUsize::new(0) }, Inbox { receiver })
+    let taken = Arc::new(AtomicU64::new(0));
+    let (entered, refused) = (AtomicU64::new(0), AtomicUsize::new(0));
+    (Mailbox { sender, limit, entered, taken: taken.clone(), refused }, Inbox { receiver, taken })
 }
 
 impl<T> Mailbox<T> {
@@ -34,7 +51,7 @@ impl<T> Mailbox<T> {
     /// # Errors
     /// Hands it back if the queue is full, or its loop has ended.
     pub(crate) fn put(&self, entry: T) -> Result<(), Refused<T>> {
-        if self.sender.len() >= self.limit {
+        if self.len() >= self.limit {
             self.refused.fetch_add(1, Ordering::Relaxed);
             let reason = Error::Full { what: PENDING_TASKS, limit: self.limit };
             return Err(Refused { value: entry, reason });
@@ -43,19 +60,35 @@ impl<T> Mailbox<T> {
     }
 
     /// Puts one entry in even if the queue is full: for what must not be lost, like a cancel or a shutdown.
+    ///
+    /// # Errors
+    /// Hands it back if the mailbox is closed, or its loop has ended.
     pub(crate) fn put_always(&self, entry: T) -> Result<(), Refused<T>> {
-        self.sender.send(entry).map_err(|e| Refused { value: e.0, reason: Error::ShutDown })
+        let open = self.entered.fetch_add(1, Ordering::SeqCst) & CLOSED == 0;
+        let sent = if open { self.sender.send(entry).map_err(|e| e.0) } else { Err(entry) };
+        sent.map_err(|value| {
+            self.entered.fetch_sub(1, Ordering::SeqCst);
+            Refused { value, reason: Error::ShutDown }
+        })
     }
 
     /// Whether so much waits that a sleeping loop should not leave it for later, lest there be no room for what is
     /// urgent.
     pub(crate) fn is_crowded(&self) -> bool {
-        self.sender.len() >= self.limit / 2
+        self.len() >= self.limit / 2
     }
 
-    /// Entries that wait.
+    /// Entries that wait, or are about to be put in.
     pub(crate) fn len(&self) -> usize {
-        self.sender.len()
+        // In this order: what is taken was counted as entered before.
+        let taken = self.taken.load(Ordering::Acquire);
+        let entered = self.entered.load(Ordering::SeqCst) & !CLOSED;
+        usize::try_from(entered.saturating_sub(taken)).unwrap_or(usize::MAX)
+    }
+
+    /// Accepts no more; what was accepted before arrives until [`Mailbox::len`] is zero.
+    pub(crate) fn close(&self) {
+        self.entered.fetch_or(CLOSED, Ordering::SeqCst);
     }
 
     /// Entries refused because the queue was full.
@@ -68,10 +101,64 @@ impl<T> Inbox<T> {
     /// The oldest entry.
     #[inline]
     pub(crate) fn take(&self) -> Option<T> {
-        self.receiver.try_recv().ok()
+        let entry = self.receiver.try_recv().ok()?;
+        self.taken.store(self.taken.load(Ordering::Relaxed) + 1, Ordering::Release);
+        Some(entry)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.receiver.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn e_29_a_full_mailbox_hands_back_and_takes_again_when_there_is_room() {
+        let (mailbox, inbox) = mailbox(2);
+        assert!(mailbox.put(1).is_ok() && mailbox.put(2).is_ok());
+        let refused = mailbox.put(3).unwrap_err();
+        assert!(matches!(refused, Refused { value: 3, reason: Error::Full { limit: 2, .. } }));
+        assert!(mailbox.put_always(4).is_ok(), "what must not be lost comes in");
+        assert_eq!((mailbox.len(), mailbox.refused()), (3, 1));
+        assert_eq!([inbox.take(), inbox.take()], [Some(1), Some(2)]);
+        assert!(mailbox.put(5).is_ok());
+        assert_eq!([inbox.take(), inbox.take(), inbox.take()], [Some(4), Some(5), None]);
+        assert_eq!(mailbox.len(), 0);
+    }
+
+    #[test]
+    fn e_59_a_closed_mailbox_hands_back_and_keeps_what_it_has() {
+        let (mailbox, inbox) = mailbox(2);
+        mailbox.put(1).unwrap();
+        mailbox.close();
+        for refused in [mailbox.put(2), mailbox.put_always(2)] {
+            assert!(matches!(refused, Err(Refused { value: 2, reason: Error::ShutDown })));
+        }
+        assert_eq!((mailbox.len(), inbox.take(), mailbox.len()), (1, Some(1), 0));
+    }
+
+    #[test]
+    fn e_59_what_a_closed_mailbox_has_accepted_arrives() {
+        for _ in 0..200 {
+            let (mailbox, inbox) = mailbox(usize::MAX);
+            std::thread::scope(|scope| {
+                let put = || (0..).take_while(|n| mailbox.put(*n).is_ok()).count();
+                let threads = [scope.spawn(put), scope.spawn(put)];
+                while inbox.take().is_none() {
+                    std::thread::yield_now();
+                }
+                mailbox.close();
+                let mut taken = 1;
+                while mailbox.len() > 0 {
+                    taken += usize::from(inbox.take().is_some());
+                }
+                let accepted: usize = threads.map(|thread| thread.join().unwrap()).iter().sum();
+                assert_eq!(taken, accepted);
+                assert!(inbox.take().is_none());
+            });
+        }
     }
 }

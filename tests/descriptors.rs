@@ -1,0 +1,124 @@
+//! A loop that gets no descriptors for its poll (E-48, E-62). On its own and one after the other, since the limit is
+//! the program's.
+
+#![cfg(target_os = "linux")]
+
+#[path = "support/logs.rs"]
+mod logs;
+#[path = "support/loops.rs"]
+mod loops;
+
+use loops::{PATIENCE, assert_echoes, connect, echo_server, ms, on, result, settle, single};
+use netwheel::EventLoopGroup;
+use rlimit::Resource;
+use std::{
+    fs::{self, DirEntry, File},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Instant,
+};
+
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    let guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    wait_for_ends();
+    guard
+}
+
+/// A loop's thread lets go of its last descriptor, the waker's, a moment after the loop's end is told.
+fn wait_for_ends() {
+    let begun = Instant::now();
+    let is_loop = |entry: DirEntry| {
+        fs::read_to_string(entry.path().join("comm")).is_ok_and(|name| name.starts_with("netwheel-"))
+    };
+    while fs::read_dir("/proc/self/task").unwrap().flatten().any(is_loop) {
+        assert!(begun.elapsed() < PATIENCE, "a loop's thread does not end");
+        std::thread::yield_now();
+    }
+}
+
+fn descriptors() -> usize {
+    // The listing's own is one of them.
+    fs::read_dir("/proc/self/fd").unwrap().count() - 1
+}
+
+/// Leaves room for `more` descriptors, until dropped.
+struct Limit {
+    soft: u64,
+    _taken: Vec<File>,
+}
+
+impl Limit {
+    fn leave(more: usize) -> Self {
+        let (soft, hard) = Resource::NOFILE.get().unwrap();
+        Resource::NOFILE.set(descriptors() as u64 + 200, hard).unwrap();
+        let mut taken: Vec<_> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
+        taken.truncate(taken.len() - more);
+        Limit { soft, _taken: taken }
+    }
+}
+
+impl Drop for Limit {
+    fn drop(&mut self) {
+        let (_, hard) = Resource::NOFILE.get().unwrap();
+        Resource::NOFILE.set(self.soft, hard).unwrap();
+    }
+}
+
+#[test]
+fn e_48_if_no_new_poll_can_be_opened_the_old_one_stays() {
+    let _alone = alone();
+    logs::collect();
+    let (group, event_loop) = single(EventLoopGroup::builder());
+    let (server, _failed) = echo_server(&group);
+    let mut peer = connect(&server);
+    assert_echoes(&mut peer);
+    // None at all, and one for the poll but none for its waker.
+    for more in [0, 1] {
+        let limit = Limit::leave(more);
+        assert!(result(event_loop.rebuild_poll().unwrap()).is_err());
+        assert_echoes(&mut peer);
+        drop(limit);
+    }
+    assert_eq!(event_loop.metrics().rebuilds, 0);
+    let lines = logs::lines_with("keeping the old one");
+    assert!(!lines.is_empty() && lines.iter().all(|line| line.starts_with("WARN")), "{lines:?}");
+    assert_eq!(on(&event_loop, || "a task"), "a task");
+    assert_eq!(result(event_loop.schedule(ms(1), || "a timer").unwrap().completion()).unwrap(), "a timer");
+
+    result(event_loop.rebuild_poll().unwrap()).unwrap();
+    assert_eq!(event_loop.metrics().rebuilds, 1);
+    assert_echoes(&mut peer);
+    assert_echoes(&mut connect(&server));
+    result(group.shutdown_gracefully(ms(0), ms(60_000))).unwrap();
+}
+
+#[test]
+fn e_62_a_group_that_cannot_be_built_leaves_nothing_behind() {
+    let _alone = alone();
+    let before = descriptors();
+    let limit = Limit::leave(20);
+    let error = EventLoopGroup::builder().threads(100).build().expect_err("there are not enough descriptors");
+    drop(limit);
+    assert_eq!(error.to_string().split(':').next(), Some("opening a poll"));
+    assert_eq!(descriptors(), before);
+}
+
+#[test]
+fn e_62_a_group_that_was_never_used_leaves_nothing_behind() {
+    let _alone = alone();
+    let before = descriptors();
+    let group = EventLoopGroup::builder().threads(20).build().unwrap();
+    assert!(descriptors() > before);
+    drop(group);
+    assert_eq!(descriptors(), before);
+
+    let group = EventLoopGroup::builder().threads(20).build().unwrap();
+    for event_loop in group.event_loops() {
+        settle(event_loop);
+    }
+    result(group.shutdown_gracefully(ms(0), ms(60_000))).unwrap();
+    drop(group);
+    wait_for_ends();
+    assert_eq!(descriptors(), before);
+}

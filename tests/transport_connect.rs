@@ -1,0 +1,441 @@
+//! Connections come, fail and go over real sockets: T-08 to T-10, T-13, T-19; traps 12 and 20.
+
+#[path = "support/tcp.rs"]
+mod tcp;
+
+use bytes::Bytes;
+use netwheel::{
+    ChannelOptions, Peer,
+    buffer::{KEEP_FROM, Outbound},
+    codec::RawBytes,
+    pipeline::Codec,
+    prelude::*,
+};
+use std::{
+    io::ErrorKind,
+    net::{Ipv4Addr, SocketAddr},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+        mpsc,
+    },
+    time::Duration,
+};
+use tcp::*;
+
+// ---- T-08 ------------------------------------------------------------------------------------------------
+
+/// Counts how often it is dropped.
+struct Counted {
+    bytes: Vec<u8>,
+    drops: Arc<AtomicUsize>,
+}
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.drops.fetch_add(1, SeqCst);
+    }
+}
+
+/// Messages that are counted; large ones stay with the channel until they are sent.
+#[derive(Clone)]
+struct CountedCodec;
+
+impl Codec for CountedCodec {
+    type In = Bytes;
+    type Out = Counted;
+
+    fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
+        RawBytes.decode(input)
+    }
+
+    fn encode(&mut self, message: Counted, output: &mut Outbound) -> Result {
+        output.put(Bytes::from_owner(message));
+        Ok(())
+    }
+}
+
+/// Writes counted messages of these sizes when it is connected.
+struct Writer {
+    sizes: Vec<usize>,
+    drops: Arc<AtomicUsize>,
+    opened: mpsc::Sender<Channel<Counted>>,
+}
+
+impl Handler for Writer {
+    type In = Bytes;
+    type Out = Counted;
+
+    fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        for &size in &self.sizes {
+            ctx.write(Counted { bytes: vec![b'x'; size], drops: self.drops.clone() })?;
+        }
+        self.opened.send(ctx.channel()).map_err(|_| "nobody waits for the channel".into())
+    }
+
+    fn read(&mut self, ctx: &mut Context<'_, Self>, _: Bytes) -> Result {
+        ctx.close();
+        Ok(())
+    }
+}
+
+fn serve_counted(
+    group: &EventLoopGroup,
+    sizes: &[usize],
+    drops: &Arc<AtomicUsize>,
+) -> (Server, mpsc::Receiver<Channel<Counted>>) {
+    let (opened, channels) = mpsc::channel();
+    let (sizes, drops) = (sizes.to_vec(), drops.clone());
+    let server = ServerBootstrap::new(group)
+        .pipeline(move |_| {
+            let handler = Writer { sizes: sizes.clone(), drops: drops.clone(), opened: opened.clone() };
+            Pipeline::new().codec(CountedCodec).handler(handler)
+        })
+        .bind(ANY_PORT)
+        .unwrap();
+    (server, channels)
+}
+
+#[test]
+fn t_08_what_active_writes_is_dropped_once() {
+    let group = one_loop();
+    let drops = Arc::new(AtomicUsize::new(0));
+    let sizes = [1, KEEP_FROM - 1, KEEP_FROM, 100_000];
+    let (server, channels) = serve_counted(&group, &sizes, &drops);
+    let mut stream = connect(server.local_address());
+    let channel = receive(&channels);
+    read_n(&mut stream, sizes.iter().sum());
+    drop(stream);
+    done(channel.closed()).unwrap();
+    end(&group);
+    assert_eq!(drops.load(SeqCst), sizes.len());
+}
+
+#[test]
+fn t_08_what_is_never_sent_is_dropped_once() {
+    let group = one_loop();
+    let drops = Arc::new(AtomicUsize::new(0));
+    // More than any kernel takes from a writer whose peer does not read.
+    let sizes = [4 * 1024 * 1024; 3];
+    let (server, channels) = serve_counted(&group, &sizes, &drops);
+    let stream = connect(server.local_address());
+    let channel = receive(&channels);
+    channel.close_now();
+    done(channel.closed()).unwrap();
+    some_turns(&group);
+    assert_eq!(drops.load(SeqCst), sizes.len());
+
+    // The handle hands back what it refuses: it is still ours.
+    let late = Counted { bytes: Vec::new(), drops: drops.clone() };
+    let refused = channel.write(late).unwrap_err();
+    assert!(matches!(refused.reason, Error::Closed));
+    assert_eq!(drops.load(SeqCst), sizes.len());
+    drop(refused);
+    assert_eq!(drops.load(SeqCst), sizes.len() + 1);
+    drop(stream);
+    end(&group);
+    assert_eq!(drops.load(SeqCst), sizes.len() + 1);
+}
+
+#[test]
+fn t_08_mail_for_a_channel_that_closes_first_is_dropped_once() {
+    let group = one_loop();
+    let drops = Arc::new(AtomicUsize::new(0));
+    let (server, channels) = serve_counted(&group, &[], &drops);
+    let stream = connect(server.local_address());
+    let channel = receive(&channels);
+    let release = block(&group);
+    channel.close_now();
+    for _ in 0..10 {
+        channel.write(Counted { bytes: vec![0; 10_000], drops: drops.clone() }).unwrap();
+    }
+    drop(release);
+    done(channel.closed()).unwrap();
+    some_turns(&group);
+    assert_eq!(drops.load(SeqCst), 10);
+    drop(stream);
+    end(&group);
+    assert_eq!(drops.load(SeqCst), 10);
+}
+
+// ---- T-09 ------------------------------------------------------------------------------------------------
+
+#[test]
+fn t_09_a_refused_connection_fails_and_nothing_is_told() {
+    let group = one_loop();
+    // Bound and not listening: nobody answers there, and nobody else can get the port meanwhile.
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
+    let nobody = socket.local_addr().unwrap().as_socket().unwrap();
+
+    let (bootstrap, events) = client(&group, Settings::new(), silent);
+    for _ in 0..10 {
+        let error = done(bootstrap.connect(nobody)).unwrap_err();
+        assert_eq!(error.io_kind(), Some(ErrorKind::ConnectionRefused), "{error}");
+    }
+    some_turns(&group);
+    let metrics = metrics(&group);
+    assert_eq!((metrics.channels, metrics.timers_pending), (0, 0), "no socket, no connect timeout is left");
+    drop(bootstrap);
+    assert_eq!(events.rest(), [], "no pipeline was made");
+    end(&group);
+}
+
+// ---- T-10 ------------------------------------------------------------------------------------------------
+
+/// A listener that nobody can connect to: its queue is full, so that the kernel drops every SYN.
+#[cfg(target_os = "linux")]
+struct BlackHole {
+    address: SocketAddr,
+    _full: (mio::net::TcpListener, std::net::TcpStream),
+}
+
+#[cfg(target_os = "linux")]
+impl BlackHole {
+    fn open() -> Self {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
+        // listen(2) with 0 has room for one.
+        socket.listen(0).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let mut listener = mio::net::TcpListener::from_std(socket.into());
+        let address = listener.local_addr().unwrap();
+        let first = connect(address);
+        // The one counts when it has reached the queue.
+        let mut poll = mio::Poll::new().unwrap();
+        let mut events = mio::Events::with_capacity(1);
+        poll.registry().register(&mut listener, mio::Token(0), mio::Interest::READABLE).unwrap();
+        while events.is_empty() {
+            poll.poll(&mut events, Some(PATIENCE)).unwrap();
+        }
+        BlackHole { address, _full: (listener, first) }
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn t_10_a_connect_timeout_to_a_black_hole() {
+    let clock = netwheel::testing::ManualClock::new();
+    let group = EventLoopGroup::builder().threads(1).clock(clock.clone()).build().unwrap();
+    let hole = BlackHole::open();
+    let (bootstrap, events) = client(&group, Settings::new(), silent);
+    let bootstrap = bootstrap.connect_timeout(Duration::from_secs(2));
+
+    let connecting = bootstrap.connect(hole.address);
+    some_turns(&group);
+    assert_eq!(metrics(&group).timers_pending, 1);
+    clock.advance(Duration::from_millis(1999));
+    some_turns(&group);
+    assert!(!connecting.is_done(), "not early");
+    clock.advance(Duration::from_millis(1));
+    match done(connecting) {
+        Err(Error::TimedOut { what: "connecting", after }) => assert_eq!(after, Duration::from_secs(2)),
+        other => panic!("{other:?}"),
+    }
+    some_turns(&group);
+    let metrics = metrics(&group);
+    assert_eq!((metrics.channels, metrics.timers_pending), (0, 0), "neither a channel nor a timer is left");
+    drop(bootstrap);
+    assert_eq!(events.rest(), [], "no pipeline was made");
+    end(&group);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn t_10_without_a_timeout_of_ours_the_system_decides() {
+    let clock = netwheel::testing::ManualClock::new();
+    let group = EventLoopGroup::builder().threads(1).clock(clock.clone()).build().unwrap();
+    let hole = BlackHole::open();
+    let (bootstrap, _events) = client(&group, Settings::new(), silent);
+    let connecting = bootstrap.connect_timeout(Duration::ZERO).connect(hole.address);
+    some_turns(&group);
+    clock.advance(Duration::from_secs(24 * 60 * 60));
+    some_turns(&group);
+    assert!(!connecting.is_done());
+    end(&group);
+    assert!(matches!(done(connecting), Err(Error::ShutDown)), "a shutdown ends the attempt");
+}
+
+#[test]
+fn t_10_a_connection_made_in_time_is_not_timed_out_later() {
+    let clock = netwheel::testing::ManualClock::new();
+    let group = EventLoopGroup::builder().threads(1).clock(clock.clone()).build().unwrap();
+    let (server, _at_server) = serve(&group, Settings::new(), echo);
+    let (bootstrap, events) = client(&group, Settings::new(), silent);
+    let channel =
+        done(bootstrap.connect_timeout(Duration::from_secs(2)).connect(server.local_address())).unwrap();
+    some_turns(&group);
+    assert_eq!(metrics(&group).timers_pending, 0, "the timeout is cancelled");
+    clock.advance(Duration::from_secs(3));
+    some_turns(&group);
+    assert!(channel.is_open());
+    channel.write("still here".into()).unwrap();
+    assert_eq!(events.bytes(10), b"still here");
+    end(&group);
+}
+
+// ---- T-13 ------------------------------------------------------------------------------------------------
+
+#[test]
+fn t_13_both_ends_know_both_addresses() {
+    type Addresses = (Option<SocketAddr>, Option<SocketAddr>);
+    let of_peer = |peer: &Peer| (peer.local_address, peer.address);
+
+    let group = one_loop();
+    // What the factory is told, what the context says, what the handle says.
+    let (sender, seen) = mpsc::channel::<(&str, Addresses)>();
+    let (at_server, at_client) = (sender.clone(), sender);
+    let tell = |who: &'static str, sender: mpsc::Sender<(&'static str, Addresses)>| {
+        move |ctx: &mut Context<'_, Probe>, event: &Event| {
+            if let Event::Active(channel) = event {
+                sender.send((who, (ctx.local_address(), ctx.peer_address()))).unwrap();
+                sender.send((who, (channel.local_address(), channel.peer_address()))).unwrap();
+            }
+            Ok(())
+        }
+    };
+    let (server, server_events) = serve(&group, Settings::new(), tell("server", at_server));
+    let (channel, client_events) =
+        dial(&group, server.local_address(), Settings::new(), tell("client", at_client));
+    server_events.channel();
+    client_events.channel();
+
+    let listening = server.local_address();
+    let local = channel.local_address().expect("a connected channel has an address");
+    for address in [listening, local] {
+        assert_eq!(address.ip(), Ipv4Addr::LOCALHOST, "not a wildcard");
+        assert_ne!(address.port(), 0);
+    }
+    assert_ne!(local, listening);
+    assert_eq!(channel.peer_address(), Some(listening));
+    for _ in 0..4 {
+        let (who, addresses) = receive(&seen);
+        let expected = match who {
+            "client" => (Some(local), Some(listening)),
+            _ => (Some(listening), Some(local)),
+        };
+        assert_eq!(addresses, expected, "{who}");
+    }
+
+    // The factories are told as well, before there is a channel.
+    let (sender, told) = mpsc::channel();
+    let server = ServerBootstrap::new(&group)
+        .pipeline(move |peer| {
+            sender.send(of_peer(peer)).unwrap();
+            Pipeline::new().codec(RawBytes).handler(Ignore)
+        })
+        .bind(ANY_PORT)
+        .unwrap();
+    let (sender, told_client) = mpsc::channel();
+    let bootstrap = ClientBootstrap::new(&group).pipeline(move |peer| {
+        sender.send(of_peer(peer)).unwrap();
+        Pipeline::new().codec(RawBytes).handler(Ignore)
+    });
+    let channel = done(bootstrap.connect(server.local_address())).unwrap();
+    let (local, listening) = (channel.local_address(), Some(server.local_address()));
+    assert_eq!(receive(&told_client), (local, listening));
+    assert_eq!(receive(&told), (listening, local));
+
+    // A chosen address of this end is kept.
+    let chosen: SocketAddr = "127.0.0.2:0".parse().unwrap();
+    if cfg!(target_os = "linux") {
+        let channel = done(bootstrap.local_address(chosen).connect(server.local_address())).unwrap();
+        assert_eq!(channel.local_address().unwrap().ip(), chosen.ip());
+        assert_eq!(receive(&told), (listening, channel.local_address()));
+    }
+    end(&group);
+}
+
+struct Ignore;
+
+impl Handler for Ignore {
+    type In = Bytes;
+    type Out = Bytes;
+
+    fn read(&mut self, _: &mut Context<'_, Self>, _: Bytes) -> Result {
+        Ok(())
+    }
+}
+
+// ---- accepting -------------------------------------------------------------------------------------------
+
+#[test]
+fn a_crowd_is_accepted_in_shares_of_a_turn() {
+    const CROWD: usize = 200;
+    let group = one_loop();
+    let (sender, turns) = mpsc::channel();
+    let event_loop = the_loop(&group).clone();
+    let server = ServerBootstrap::new(&group)
+        .pipeline(move |_| {
+            sender.send(event_loop.metrics().turns).unwrap();
+            Pipeline::new().codec(RawBytes).handler(Ignore)
+        })
+        .bind(ANY_PORT)
+        .unwrap();
+    some_turns(&group);
+    // All of them wait when the loop looks: one event, and no other for those that the first share leaves.
+    let release = block(&group);
+    let crowd: Vec<_> = (0..CROWD).map(|_| connect(server.local_address())).collect();
+    drop(release);
+    let turns: Vec<u64> = crowd.iter().map(|_| receive(&turns)).collect();
+    let most = turns.chunk_by(|a, b| a == b).map(<[u64]>::len).max().unwrap();
+    assert!(most < CROWD / 2, "{most} of {CROWD} in one turn");
+    end(&group);
+}
+
+// ---- T-19 ------------------------------------------------------------------------------------------------
+
+#[test]
+fn t_19_a_child_that_is_closed_by_force_takes_nobody_along() {
+    let group = one_loop();
+    // The first one is closed in the very callback, with bytes unsent; the others are echoed.
+    let first = Mutex::new(true);
+    let (server, at_server) = serve(&group, Settings::new(), move |ctx, event| {
+        if matches!(event, Event::Read(_)) && std::mem::take(&mut *first.lock().unwrap()) {
+            ctx.write("never sent".into())?;
+            ctx.close_now();
+            return Ok(());
+        }
+        echo(ctx, event)
+    });
+
+    let (channel, at_client) =
+        dial(&group, server.local_address(), Settings::new(), |ctx, event| match event {
+            Event::Active(_) => ctx.write("close me".into()),
+            _ => Ok(()),
+        });
+    done(channel.closed()).unwrap();
+    assert!(!channel.is_open());
+    assert_eq!(read_bytes(&at_client.until_inactive()), b"");
+    let child = at_server.channel();
+    assert_eq!(at_server.until_inactive(), [Event::Read("close me".into()), Event::Inactive]);
+    done(child.closed()).unwrap();
+
+    ping(&mut connect(server.local_address()), b"the server lives");
+    end(&group);
+}
+
+#[test]
+fn t_19_closing_in_active_closes_the_client() {
+    let group = one_loop();
+    let (server, at_server) = serve(&group, Settings::new(), |ctx, event| {
+        if matches!(event, Event::Active(_)) {
+            ctx.close_now();
+        }
+        Ok(())
+    });
+    let settings = Settings::channel(ChannelOptions::new());
+    let (channel, at_client) = dial(&group, server.local_address(), settings, silent);
+    done(channel.closed()).unwrap();
+    let told = at_client.until_inactive();
+    assert!(matches!(told.first(), Some(Event::Active(_))), "active first, whatever comes after: {told:?}");
+    let told = at_server.until_inactive();
+    assert!(matches!(told[..], [Event::Active(_), Event::Inactive]), "{told:?}");
+    end(&group);
+}
