@@ -78,6 +78,8 @@ fn c_67_socket_settings_out_of_range_are_refused_when_built() {
     for (options, setting, value, allowed) in [
         (TcpOptions::new().linger(SECOND), "linger", "1s", "zero: others would block the event loop"),
         (TcpOptions::new().keepalive(SECOND / 2), "keepalive", "500ms", "1 s or more"),
+        (TcpOptions::new().send_buffer(0), "send_buffer", "0", "1 to 2147483647 bytes"),
+        (TcpOptions::new().receive_buffer(1 << 31), "receive_buffer", "2147483648", "1 to 2147483647 bytes"),
     ] {
         let server = ServerBootstrap::new(&group).child_options(options.clone()).pipeline(lines);
         assert_refused(server.bind("127.0.0.1:0"), setting, value, allowed);

@@ -82,7 +82,8 @@ impl Outbound {
         self.len
     }
 
-    /// What counts against the water marks: the bytes, and an overhead for every chunk kept by reference.
+    /// What counts against the water marks: the bytes, and an overhead for every chunk in front of the tail: those
+    /// kept by reference, and what was copied before them.
     #[inline]
     pub(crate) fn weight(&self) -> usize {
         self.len + self.chunks.len() * ENTRY_OVERHEAD

@@ -135,7 +135,8 @@ impl<M> Scope<'_, M> {
         self.state.idle.as_ref().map_or_else(IdleTimeouts::new, |idle| idle.timeouts())
     }
 
-    /// Changes what the channel watches for quiet; the quiet so far counts.
+    /// Changes what the channel watches for quiet. The quiet so far counts if the channel was watching before;
+    /// otherwise it is counted from now.
     pub fn set_idle(&mut self, timeouts: IdleTimeouts) {
         self.state.set_idle(self.services, timeouts);
     }

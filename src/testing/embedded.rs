@@ -26,6 +26,9 @@ const MAX_MAIL: usize = 1 << 20;
 /// [`channel`](EmbeddedChannel::channel) handle works from any thread; what it sends is handled by
 /// [`run_pending`](EmbeddedChannel::run_pending), which the other methods call too.
 ///
+/// There are no turns here: `reads_per_turn` and `writes_per_turn` limit nothing, and each call runs all that is due,
+/// so a task that schedules itself again with no delay for ever never lets it return.
+///
 /// ```
 /// use netwheel::{codec::LengthField, prelude::*, testing::EmbeddedChannel};
 ///

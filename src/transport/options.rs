@@ -75,6 +75,8 @@ impl TcpOptions {
                 "zero: others would block the event loop",
             ));
         }
+        check_buffer("send_buffer", self.send_buffer)?;
+        check_buffer("receive_buffer", self.receive_buffer)?;
         if let Some(time) = self.keepalive
             && time < Duration::from_secs(1)
         {
@@ -166,6 +168,16 @@ impl ListenerOptions {
         if self.backlog == 0 || self.backlog > i32::MAX as u32 {
             return Err(Error::setting("backlog", self.backlog, "1 to 2147483647 connections"));
         }
-        Ok(())
+        check_buffer("receive_buffer", self.receive_buffer)
+    }
+}
+
+/// Socket buffers are given to the kernel as an `int`.
+fn check_buffer(setting: &'static str, bytes: Option<usize>) -> Result {
+    match bytes {
+        Some(bytes) if bytes == 0 || i32::try_from(bytes).is_err() => {
+            Err(Error::setting(setting, bytes, "1 to 2147483647 bytes"))
+        }
+        _ => Ok(()),
     }
 }
