@@ -31,8 +31,12 @@ fn wait_for_ends() {
     let is_loop = |entry: DirEntry| {
         fs::read_to_string(entry.path().join("comm")).is_ok_and(|name| name.starts_with("netwheel-"))
     };
-    while fs::read_dir("/proc/self/task").unwrap().flatten().any(is_loop) {
+    // A listing may leave out a thread while others end, so one is not enough.
+    let mut listings_without = 0;
+    while listings_without < 10 {
         assert!(begun.elapsed() < PATIENCE, "a loop's thread does not end");
+        let found = fs::read_dir("/proc/self/task").unwrap().flatten().any(is_loop);
+        listings_without = if found { 0 } else { listings_without + 1 };
         std::thread::yield_now();
     }
 }

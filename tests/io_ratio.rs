@@ -226,7 +226,6 @@ fn e_38_an_endless_task_starves_neither_a_timer_nor_a_socket() {
             assert_echoes(&mut peer);
         }
         assert!(result(timer.completion()).unwrap() - begun >= ms(20));
-        assert!(event_loop.metrics().polls_without_sleep > 0);
         drop(flood);
     }
 }

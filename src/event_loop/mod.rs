@@ -1,12 +1,13 @@
 //! Event loops: one thread each, which polls its sockets, runs its tasks and timers, and serves its channels.
 //!
 //! [`EventLoop`] is the handle, which any thread may hold. The loop itself is in `turn` (the order of things),
-//! `selector` (the poll, wake causes), `io` (one channel's socket), `accept` (new connections), `tasks`
+//! `selector` (the poll, wake causes), `rebuild` (moving to a new poll), `io` (one channel's socket), `accept` (new connections), `tasks`
 //! (scheduled tasks), `shutdown` and `metrics`.
 
 mod accept;
 mod io;
 mod metrics;
+mod rebuild;
 mod selector;
 mod shared;
 mod shutdown;

@@ -22,7 +22,6 @@ use crate::{
     channel::{Due, Scheduled},
     clock::TimeSource,
     error::{drop_guarded, panic_message},
-    id::Key,
     sync::Inbox,
 };
 use std::{
@@ -162,60 +161,6 @@ impl Turn {
             WakeCause::Premature => &metrics.wakes_premature,
         };
         counter.add(1);
-    }
-
-    /// Opens a new poll and moves everything to it.
-    ///
-    /// # Errors
-    /// If none can be opened (logged already); the old one stays in use then.
-    pub(crate) fn rebuild(&mut self) -> crate::Result {
-        if cfg!(windows) {
-            // mio leaves it open whether a source may change its poll; there it may not.
-            self.io.selector.worked();
-            log::warn!(
-                "{}: the poll returns for no reason, and cannot be replaced on this system",
-                self.shared.name
-            );
-            return Err(crate::Error::other("the poll cannot be replaced on this system"));
-        }
-        let (successor, waker) = match self.io.selector.successor() {
-            Ok(pair) => pair,
-            Err(e) => {
-                log::warn!("{}: cannot open a new poll, keeping the old one: {e}", self.shared.name);
-                return Err(crate::Error::io("opening a new poll", e));
-            }
-        };
-        let mut moved = 0;
-        let mut failed = Vec::new();
-        for key in self.sources.keys() {
-            let result = match self.sources.get(key) {
-                Some(Slot::Channel(slot)) => {
-                    let Some(stream) = &mut slot.stream else { continue };
-                    self.io.selector.move_source(&successor, stream.source(), key.token(), true)
-                }
-                Some(Slot::Connecting(connecting)) => {
-                    self.io.selector.move_source(&successor, connecting.stream.source(), key.token(), true)
-                }
-                Some(Slot::Listener(listening)) => {
-                    self.io.selector.move_source(&successor, listening.listener.source(), key.token(), false)
-                }
-                None => continue,
-            };
-            match result {
-                Ok(()) => moved += 1,
-                Err(e) => failed.push((key, e)),
-            }
-        }
-        // Wakes from here on go to the new poll. One that went to the old poll is lost, but whatever it announced
-        // is in the queue, and the queue is looked at before the next sleep.
-        self.shared.swap_waker(waker);
-        self.io.selector.replace(successor);
-        self.shared.metrics.rebuilds.add(1);
-        log::warn!("{}: poll rebuilt: {moved} sources moved, {} closed", self.shared.name, failed.len());
-        for (key, e) in failed {
-            self.fail_source(key, crate::Error::io("moving to a new poll", e));
-        }
-        Ok(())
     }
 
     // ---- I/O -----------------------------------------------------------------------------------------
@@ -453,23 +398,6 @@ impl Turn {
         let metrics = &self.shared.metrics;
         metrics.timers_pending.set(self.io.services.queue.len() as u64);
         metrics.wheel_pending.set(self.io.services.wheel.len() as u64);
-    }
-
-    /// Closes one source because of an error.
-    pub(crate) fn fail_source(&mut self, key: Key, error: crate::Error) {
-        let Turn { sources, io, shared, .. } = self;
-        match sources.get(key) {
-            Some(Slot::Channel(slot)) => {
-                slot.core.handle_io_error(&mut io.services, error);
-                slot.settle(io, &shared.metrics);
-            }
-            Some(Slot::Connecting(_)) => self.fail_connect(key, error),
-            Some(Slot::Listener(listening)) => {
-                log::error!("{}: the listener on {} is lost: {error}", shared.name, listening.address);
-                self.close_listener(key);
-            }
-            None => {}
-        }
     }
 
     pub(crate) fn time(&self) -> &TimeSource {
