@@ -306,7 +306,24 @@ fn e_24_no_task_is_slept_on() {
     });
 }
 
-// There is no lazy `execute`; what wakes nobody is a timer later than the sleep, and a cancel.
+#[test]
+fn e_25_lazy_tasks_wake_nobody_and_run_before_the_next_task() {
+    let (event_loop, _clock) = manual();
+    settle(&event_loop);
+    let order = Journal::new();
+    let note = |name: &'static str| {
+        let order = order.clone();
+        move || order.push(name)
+    };
+    let before = event_loop.metrics().wakes_written;
+    event_loop.execute_lazily(note("a")).unwrap();
+    event_loop.execute_lazily(note("b")).unwrap();
+    assert_eq!(event_loop.metrics().wakes_written, before);
+    on(&event_loop, note("c"));
+    assert_eq!(order.all(), ["a", "b", "c"]);
+}
+
+// Timers later than the sleep, and cancels, wake nobody either.
 #[test]
 fn e_25_what_did_not_wake_is_handled_before_the_next_task() {
     let (event_loop, clock) = manual();

@@ -9,7 +9,7 @@ use crate::{
     Error, Result,
     channel::Scheduled,
     clock::TimeSource,
-    error::panic_message,
+    error::{drop_guarded, panic_message},
     sync::{Completer, Completion},
     timer::QueueKey,
 };
@@ -89,7 +89,7 @@ impl<T: Send + 'static> Entry<T> {
         match std::mem::replace(&mut *state, State::Ended) {
             State::Waiting(body, completer) => {
                 drop(state);
-                drop(body);
+                drop_guarded(body);
                 completer.complete(Err(why));
                 true
             }
@@ -143,7 +143,7 @@ impl<T: Send + 'static> Scheduled for Entry<T> {
                 }
                 *state = State::Ended;
                 drop(state);
-                drop(body);
+                drop_guarded(body);
                 completer.complete(Err(result.err().unwrap_or(Error::Cancelled)));
                 None
             }
