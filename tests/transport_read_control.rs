@@ -105,6 +105,50 @@ fn t_26_with_auto_read_on_it_is_read_at_once() {
 }
 
 #[test]
+fn t_26_a_server_that_does_not_accept_leaves_connections_waiting() {
+    let group = one_loop();
+    let codec = || Pipeline::new().codec(netwheel::codec::RawBytes);
+    let bootstrap = ServerBootstrap::new(&group).accepting(false).pipeline(move |_| codec().handler(Repeat));
+    let server = bootstrap.bind("127.0.0.1:0").unwrap();
+
+    // The kernel makes the connection; the server is woken by it and lets it wait.
+    let mut early = connect(server.local_address());
+    early.write_all(b"early").unwrap();
+    turn_until(&group, |metrics| metrics.wakes_io > 0);
+    some_turns(&group);
+    assert_eq!(metrics(&group).accepted, 0);
+
+    server.set_accepting(true).unwrap();
+    assert_eq!(read_n(&mut early, 5), b"early");
+    assert_eq!(metrics(&group).accepted, 1);
+
+    // Off again: who is there is served, who comes has to wait.
+    server.set_accepting(false).unwrap();
+    some_turns(&group);
+    let wakes = metrics(&group).wakes_io;
+    let mut late = connect(server.local_address());
+    late.write_all(b"late").unwrap();
+    turn_until(&group, |metrics| metrics.wakes_io > wakes);
+    some_turns(&group);
+    ping(&mut early, b"still here");
+    assert_eq!(metrics(&group).accepted, 1);
+    server.set_accepting(true).unwrap();
+    assert_eq!(read_n(&mut late, 4), b"late");
+    end(&group);
+}
+
+struct Repeat;
+
+impl Handler for Repeat {
+    type In = Bytes;
+    type Out = Bytes;
+
+    fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
+        ctx.write(message)
+    }
+}
+
+#[test]
 fn t_26_turning_auto_read_on_brings_what_waited() {
     let group = one_loop();
     let (server, events) = serve(&group, Settings::explicit_read(), silent);
@@ -422,5 +466,7 @@ fn t_31_what_can_be_written_goes_before_what_can_be_read() {
     assert_eq!(events.message(), "answer");
     let (before, at_read) = (SIZE - taken, pending.load(SeqCst));
     assert!(at_read < before, "{at_read} bytes waited when the answer was read, as many as before it came");
+    // A graceful shutdown would wait for the peer to take the rest.
+    drop(stream);
     end(&group);
 }

@@ -5,6 +5,7 @@ use crate::{
     Completion, Error, EventLoopGroup, Result,
     channel::ChannelOptions,
     event_loop::{ChildSetup, Listening, LoopMail, Peer, ServerClosed, ServerGuard, ServerShared},
+    id::Key,
     pipeline::{AnyPipeline, IntoPipeline},
     sync::completion,
     transport::{Listener, ListenerOptions, TcpOptions, tcp},
@@ -43,6 +44,7 @@ pub struct ServerBootstrap<F = ()> {
     listener: ListenerOptions,
     child: TcpOptions,
     channel: ChannelOptions,
+    accepting: bool,
     factory: F,
 }
 
@@ -55,6 +57,7 @@ impl ServerBootstrap {
             listener: ListenerOptions::new(),
             child: TcpOptions::new(),
             channel: ChannelOptions::new(),
+            accepting: true,
             factory: (),
         }
     }
@@ -104,6 +107,13 @@ impl<F> ServerBootstrap<F> {
         self
     }
 
+    /// Whether connections are accepted from the start (the default) or only once
+    /// [`Server::set_accepting`] says so.
+    pub fn accepting(mut self, on: bool) -> Self {
+        self.accepting = on;
+        self
+    }
+
     /// What makes the pipeline of each connection, on that connection's loop. An error or a panic in it closes
     /// that connection only.
     pub fn pipeline<G, P>(self, factory: G) -> ServerBootstrap<G>
@@ -111,8 +121,8 @@ impl<F> ServerBootstrap<F> {
         G: Fn(&Peer) -> P + Send + Sync + 'static,
         P: IntoPipeline,
     {
-        let ServerBootstrap { acceptors, children, listener, child, channel, factory: _ } = self;
-        ServerBootstrap { acceptors, children, listener, child, channel, factory }
+        let ServerBootstrap { acceptors, children, listener, child, channel, accepting, factory: _ } = self;
+        ServerBootstrap { acceptors, children, listener, child, channel, accepting, factory }
     }
 }
 
@@ -153,6 +163,7 @@ where
             children: self.children,
             setup,
             shared: ServerGuard(shared.clone()),
+            accepting: self.accepting,
             paused: false,
             failing: false,
         };
@@ -175,23 +186,31 @@ impl Server {
         self.address
     }
 
+    /// Accepts connections, or leaves them waiting in the listener's backlog; those that are there stay.
+    ///
+    /// # Errors
+    /// If the acceptor's queue is full, or the acceptor is shut down.
+    pub fn set_accepting(&self, on: bool) -> Result {
+        self.tell(move |key| LoopMail::Accepting(key, on))
+    }
+
     /// Stops listening; connections that were accepted stay.
     pub fn close(&self) -> Completion {
-        let shared = self.shared.clone();
-        let acceptor = self.acceptor.clone();
-        // The key is known to the acceptor once it has taken the listener, which it was given before this.
-        let sent = self.acceptor.execute(move || {
-            if let Some(key) = shared.key.get() {
-                acceptor.shared.submit_quietly(LoopMail::CloseListener(*key));
-            }
-        });
-        if sent.is_err() {
-            log::debug!(
-                "the loop of the listener on {} takes no more: it is closed with the loop",
-                self.address
-            );
+        if let Err(e) = self.tell(LoopMail::CloseListener) {
+            log::debug!("the listener on {} is closed with its loop: {e}", self.address);
         }
         self.closed()
+    }
+
+    /// Sends mail about the listener to its loop.
+    fn tell(&self, mail: impl FnOnce(Key) -> LoopMail + Send + 'static) -> Result {
+        let (shared, acceptor) = (self.shared.clone(), self.acceptor.clone());
+        // The key is known to the acceptor once it has taken the listener, which it was given before this.
+        self.acceptor.execute(move || {
+            if let Some(key) = shared.key.get() {
+                acceptor.shared.submit_quietly(mail(*key));
+            }
+        })
     }
 
     /// Completes when it no longer listens: closed, shut down with its loop, or failed.

@@ -70,10 +70,18 @@ impl Turn {
         shared.set_closed(|| Ok(()));
     }
 
+    pub(super) fn set_accepting(&mut self, key: Key, accepting: bool) {
+        if let Some(Slot::Listener(listening)) = self.sources.get(key) {
+            listening.accepting = accepting;
+            // Those who came meanwhile have been announced already: no event will say so again.
+            self.accept(key);
+        }
+    }
+
     pub(super) fn accept(&mut self, key: Key) {
         for _ in 0..ACCEPTS_PER_TURN {
             let Some(Slot::Listener(listening)) = self.sources.get(key) else { return };
-            if listening.paused {
+            if listening.paused || !listening.accepting {
                 return;
             }
             match listening.listener.accept() {

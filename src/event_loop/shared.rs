@@ -43,6 +43,8 @@ pub(crate) enum LoopMail {
     Connect(Box<Connecting>),
     /// A listener to close.
     CloseListener(Key),
+    /// Whether a listener is to accept connections.
+    Accepting(Key, bool),
     /// Build the poll anew.
     Rebuild(Completer),
     /// Look at the state: shutdown was asked for.

@@ -136,6 +136,7 @@ impl Turn {
             LoopMail::Task(_) | LoopMail::Channel(..) | LoopMail::Schedule(..) => self.handle_mail(mail),
             LoopMail::Listen(_) | LoopMail::Connect(_) | LoopMail::Adopt(_) => self.handle_mail(mail),
             LoopMail::CloseListener(_)
+            | LoopMail::Accepting(..)
             | LoopMail::Unschedule(_)
             | LoopMail::Rebuild(_)
             | LoopMail::Shutdown => {}

@@ -46,6 +46,8 @@ pub(crate) struct Listening {
     pub(crate) children: EventLoopGroup,
     pub(crate) setup: Arc<ChildSetup>,
     pub(crate) shared: ServerGuard,
+    /// Whether the program wants connections accepted.
+    pub(crate) accepting: bool,
     /// Whether it waits: for its retry timer, since accepting failed for want of descriptors or memory, or for the
     /// next turn, since it has had its share of this one.
     pub(crate) paused: bool,

@@ -266,6 +266,7 @@ impl Turn {
             LoopMail::Adopt(accepted) => self.adopt(*accepted),
             LoopMail::Connect(connecting) => self.connect(*connecting),
             LoopMail::CloseListener(key) => self.close_listener(key),
+            LoopMail::Accepting(key, accepting) => self.set_accepting(key, accepting),
             LoopMail::Rebuild(completer) => {
                 let result = self.rebuild();
                 completer.complete(result);
