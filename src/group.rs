@@ -48,7 +48,7 @@ struct Inner {
 /// |---|---|---|
 /// | `threads` | 0, which means twice the processors | 0 or more |
 /// | `name` | "netwheel"; threads are called name-0, name-1, … | |
-/// | `io_ratio` | 50 | 1 to 100 percent; 100: tasks run without a limit |
+/// | `io_ratio` | 50 | 1 to 100 percent; 100: all tasks that wait are run |
 /// | `max_pending_tasks` | 1,048,576 for each loop | 16 or more |
 /// | `wheel_tick` | 100 ms | more than 0; below 1 ms it becomes 1 ms |
 /// | `wheel_slots` | 512 | 1 to 65,536, rounded up to a power of two |

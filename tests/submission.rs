@@ -454,3 +454,16 @@ fn e_29_a_refused_task_comes_back() {
     settle(&event_loop);
     assert_eq!(Arc::strong_count(&ran), 1);
 }
+
+#[test]
+fn e_29_a_full_queue_does_not_keep_a_server_from_closing() {
+    let (group, event_loop) = single(EventLoopGroup::builder().max_pending_tasks(16));
+    let (server, _failed) = echo_server(&group);
+    settle(&event_loop);
+    let gate = Gate::shut(&event_loop);
+    while event_loop.execute(|| ()).is_ok() {}
+    assert!(matches!(server.set_accepting(false), Err(Error::Full { .. })));
+    let closed = server.close();
+    drop(gate);
+    result(closed).unwrap();
+}

@@ -5,7 +5,6 @@ use crate::{
     Completion, Error, EventLoopGroup, Result,
     channel::ChannelOptions,
     event_loop::{ChildSetup, Listening, LoopMail, Peer, ServerClosed, ServerGuard, ServerShared},
-    id::Key,
     pipeline::{AnyPipeline, IntoPipeline},
     sync::completion,
     transport::{Listener, ListenerOptions, TcpOptions, tcp},
@@ -191,26 +190,15 @@ impl Server {
     /// # Errors
     /// If the acceptor's queue is full, or the acceptor is shut down.
     pub fn set_accepting(&self, on: bool) -> Result {
-        self.tell(move |key| LoopMail::Accepting(key, on))
+        let mail = LoopMail::Accepting(self.shared.clone(), on);
+        self.acceptor.shared.submit(mail, 0).map_err(|refused| refused.reason)
     }
 
     /// Stops listening; connections that were accepted stay.
     pub fn close(&self) -> Completion {
-        if let Err(e) = self.tell(LoopMail::CloseListener) {
-            log::debug!("the listener on {} is closed with its loop: {e}", self.address);
-        }
+        // A full queue must not keep anybody from closing; a loop that has ended has closed its listeners.
+        let _ = self.acceptor.shared.submit_always(LoopMail::CloseListener(self.shared.clone()));
         self.closed()
-    }
-
-    /// Sends mail about the listener to its loop.
-    fn tell(&self, mail: impl FnOnce(Key) -> LoopMail + Send + 'static) -> Result {
-        let (shared, acceptor) = (self.shared.clone(), self.acceptor.clone());
-        // The key is known to the acceptor once it has taken the listener, which it was given before this.
-        self.acceptor.execute(move || {
-            if let Some(key) = shared.key.get() {
-                acceptor.shared.submit_quietly(mail(*key));
-            }
-        })
     }
 
     /// Completes when it no longer listens: closed, shut down with its loop, or failed.

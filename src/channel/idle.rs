@@ -165,7 +165,7 @@ impl Idle {
             }
             // Traffic at the very time of a report came after it (a heartbeat, say), or nothing would have been due.
             let first = Self::last_traffic(kind, traffic) >= self.reported[kind];
-            self.reported[kind] = now.max(1);
+            self.reported[kind] = now;
             self.since[kind] = now;
             Some(IdleEvent { state: KINDS[kind], first })
         })

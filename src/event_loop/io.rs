@@ -137,8 +137,8 @@ impl ChannelSlot {
         let kept = std::mem::take(&mut self.core.state.partial);
         // A little that was kept goes in front of what is read now. A lot grows in a buffer of the channel's own,
         // so that a long message is not copied again with every read.
-        let (prefix, own) =
-            if kept.len() <= RECEIVE_SIZE / 2 { (&kept[..], None) } else { (&[][..], Some(())) };
+        let grows = kept.len() > RECEIVE_SIZE / 2;
+        let prefix = if grows { &[][..] } else { &kept[..] };
         let result = loop {
             let result = io.receive.read(prefix, |room| {
                 let limit = room.len().min(size);
@@ -169,7 +169,7 @@ impl ChannelSlot {
         metrics.bytes_read.add(n as u64);
         self.core.state.traffic.read = io.services.now;
         self.grant();
-        if own.is_some() {
+        if grows {
             let mut grown = kept;
             grown.extend_from_slice(&received.data);
             io.receive.give_back(received);

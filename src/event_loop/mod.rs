@@ -1,8 +1,8 @@
 //! Event loops: one thread each, which polls its sockets, runs its tasks and timers, and serves its channels.
 //!
 //! [`EventLoop`] is the handle, which any thread may hold. The loop itself is in `turn` (the order of things),
-//! `selector` (the poll, wake causes), `rebuild` (moving to a new poll), `io` (one channel's socket), `accept` (new connections), `tasks`
-//! (scheduled tasks), `shutdown` and `metrics`.
+//! `selector` (the poll, wake causes), `rebuild` (moving to a new poll), `io` (one channel's socket), `accept` (new
+//! connections), `tasks` (scheduled tasks), `shutdown` and `metrics`.
 
 mod accept;
 mod io;

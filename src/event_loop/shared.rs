@@ -6,7 +6,7 @@
 
 use super::{
     metrics::Metrics,
-    sources::{Accepted, Connecting, Listening},
+    sources::{Accepted, Connecting, Listening, ServerShared},
 };
 use crate::{
     Error, Result,
@@ -42,9 +42,9 @@ pub(crate) enum LoopMail {
     /// A connection that is being made.
     Connect(Box<Connecting>),
     /// A listener to close.
-    CloseListener(Key),
+    CloseListener(Arc<ServerShared>),
     /// Whether a listener is to accept connections.
-    Accepting(Key, bool),
+    Accepting(Arc<ServerShared>, bool),
     /// Build the poll anew.
     Rebuild(Completer),
     /// Look at the state: shutdown was asked for.
@@ -236,7 +236,7 @@ impl LoopShared {
     }
 
     /// As [`LoopShared::submit`], whatever the length of the queue: for what gives something back.
-    fn submit_always(&self, mail: LoopMail) -> Result<(), Refused<LoopMail>> {
+    pub(crate) fn submit_always(&self, mail: LoopMail) -> Result<(), Refused<LoopMail>> {
         self.enter_queue(mail, 0, Mailbox::put_always)
     }
 

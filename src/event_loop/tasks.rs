@@ -62,7 +62,7 @@ enum State<T> {
 
 pub(super) enum Body<T> {
     Once(Box<dyn FnOnce() -> T + Send>),
-    /// The body of a periodic task; `T` is `()` then, made by `done`.
+    /// The body of a periodic task, which has no value: its completion can only fail, and `T` is `()`.
     Again {
         body: Box<dyn FnMut() -> Result + Send>,
         repeat: Repeat,

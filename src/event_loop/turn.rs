@@ -47,7 +47,7 @@ pub(crate) struct Turn {
     pub(crate) inbox: Inbox<LoopMail>,
     pub(crate) sources: Sources,
     pub(crate) io: Io,
-    /// Percent of the busy time that I/O gets; 100: tasks run without a limit.
+    /// Percent of the busy time that I/O gets; 100: all tasks that wait are run.
     pub(crate) io_ratio: u8,
     pub(crate) shutdown: Option<Shutdown>,
     /// Whether time passes by itself.
@@ -265,8 +265,17 @@ impl Turn {
             LoopMail::Listen(listening) => self.listen(*listening),
             LoopMail::Adopt(accepted) => self.adopt(*accepted),
             LoopMail::Connect(connecting) => self.connect(*connecting),
-            LoopMail::CloseListener(key) => self.close_listener(key),
-            LoopMail::Accepting(key, accepting) => self.set_accepting(key, accepting),
+            // The listener came through this queue before what is asked of it; it has a key unless it was refused.
+            LoopMail::CloseListener(server) => {
+                if let Some(key) = server.key.get() {
+                    self.close_listener(*key);
+                }
+            }
+            LoopMail::Accepting(server, accepting) => {
+                if let Some(key) = server.key.get() {
+                    self.set_accepting(*key, accepting);
+                }
+            }
             LoopMail::Rebuild(completer) => {
                 let result = self.rebuild();
                 completer.complete(result);
