@@ -1,46 +1,14 @@
-//! Groups of event loops, and which of them serves the next channel.
+//! The settings of a group, with their defaults and ranges.
 //!
-//! Always holds: a group has at least one loop; `next` goes round them in order. The group owns no channel; its
-//! loops live until they are shut down, not until the last handle is dropped.
+//! Always holds: nothing is refused before `build`, and `build` refuses with the name of the setting, the value and
+//! the range. Runs on the thread that builds.
 
+use super::EventLoopGroup;
 use crate::{
-    Clock, Completion, Error, Result, SystemClock,
-    event_loop::{DEFAULT_REBUILD_THRESHOLD, EventLoop, LoopConfig, LoopMetrics, shutdown_request},
-    sync::completion_of_all,
+    Clock, Error, Result, SystemClock,
+    event_loop::{DEFAULT_REBUILD_THRESHOLD, EventLoop, LoopConfig},
 };
-use std::{
-    fmt,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
-
-/// Event loops that share the channels of a program; can be cloned, sent and shared.
-///
-/// Dropping the last handle does not end the loops: [`shutdown_gracefully`](EventLoopGroup::shutdown_gracefully)
-/// does.
-///
-/// ```
-/// use netwheel::EventLoopGroup;
-/// use std::time::Duration;
-///
-/// let group = EventLoopGroup::builder().threads(2).name("worker").io_ratio(50).build()?;
-/// let answer = group.next().schedule(Duration::from_millis(1), || 6 * 7)?;
-/// assert_eq!(answer.completion().wait()?, 42);
-/// group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(1)).wait()?;
-/// # Ok::<(), netwheel::Error>(())
-/// ```
-#[derive(Clone)]
-pub struct EventLoopGroup {
-    inner: Arc<Inner>,
-}
-
-struct Inner {
-    loops: Vec<EventLoop>,
-    next: AtomicUsize,
-}
+use std::{sync::Arc, time::Duration};
 
 /// Settings of an [`EventLoopGroup`]; refused values are reported by [`build`](EventLoopGroupBuilder::build).
 ///
@@ -67,17 +35,8 @@ pub struct EventLoopGroupBuilder {
     clock: Arc<dyn Clock>,
 }
 
-impl EventLoopGroup {
-    /// A group with the default settings.
-    ///
-    /// # Errors
-    /// If the operating system gives no poll.
-    pub fn new() -> Result<Self> {
-        Self::builder().build()
-    }
-
-    /// Settings first.
-    pub fn builder() -> EventLoopGroupBuilder {
+impl EventLoopGroupBuilder {
+    pub(super) fn new() -> Self {
         EventLoopGroupBuilder {
             threads: 0,
             name: "netwheel".to_owned(),
@@ -90,73 +49,6 @@ impl EventLoopGroup {
         }
     }
 
-    /// The loop whose turn it is to get a channel: each in order, round and round.
-    pub fn next(&self) -> &EventLoop {
-        let loops = &self.inner.loops;
-        let step = |n: usize| Some((n + 1) % loops.len());
-        // Counted modulo the size, so that the order holds for ever and not only until a counter wraps.
-        let n = self.inner.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, step);
-        &loops[n.unwrap_or(0)]
-    }
-
-    /// All loops.
-    pub fn event_loops(&self) -> &[EventLoop] {
-        &self.inner.loops
-    }
-
-    /// The counters of each loop.
-    pub fn metrics(&self) -> Vec<LoopMetrics> {
-        self.inner.loops.iter().map(EventLoop::metrics).collect()
-    }
-
-    /// Shuts every loop down as [`EventLoop::shutdown_gracefully`] does; completes when all have ended.
-    ///
-    /// Netty's defaults are a quiet period of 2 s and a timeout of 15 s; zero and a second end an idle group at
-    /// once.
-    pub fn shutdown_gracefully(&self, quiet: Duration, timeout: Duration) -> Completion {
-        if let Err(e) = shutdown_request(quiet, timeout) {
-            return Completion::ready(Err(e));
-        }
-        for event_loop in &self.inner.loops {
-            event_loop.shutdown_gracefully(quiet, timeout).detach();
-        }
-        self.terminated()
-    }
-
-    /// Completes when every loop has ended, with the first failure if there was one.
-    pub fn terminated(&self) -> Completion {
-        let ids = self.inner.loops.iter().map(|event_loop| event_loop.shared.id).collect();
-        let (completer, completion) = completion_of_all(ids);
-        let left = Mutex::new((self.inner.loops.len(), None::<Error>, Some(completer)));
-        let left = Arc::new(left);
-        for event_loop in &self.inner.loops {
-            let left = left.clone();
-            event_loop.terminated().on_complete(move |result| {
-                let mut left = left.lock().unwrap_or_else(PoisonError::into_inner);
-                left.0 -= 1;
-                if let Err(e) = result {
-                    left.1.get_or_insert(e);
-                }
-                if left.0 == 0
-                    && let Some(completer) = left.2.take()
-                {
-                    let result = left.1.take().map_or(Ok(()), Err);
-                    drop(left);
-                    completer.complete(result);
-                }
-            });
-        }
-        completion
-    }
-}
-
-impl fmt::Debug for EventLoopGroup {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EventLoopGroup").field("loops", &self.inner.loops).finish()
-    }
-}
-
-impl EventLoopGroupBuilder {
     /// Number of loops, each with a thread of its own; 0 means two for every processor.
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = threads;
@@ -232,6 +124,6 @@ impl EventLoopGroupBuilder {
         };
         // Loops have no thread yet, so those built before a failure just go.
         let loops = (0..threads).map(build).collect::<Result<Vec<_>>>()?;
-        Ok(EventLoopGroup { inner: Arc::new(Inner { loops, next: AtomicUsize::new(0) }) })
+        Ok(EventLoopGroup::of(loops))
     }
 }
