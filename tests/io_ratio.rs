@@ -53,7 +53,7 @@ fn run_after_io(
 
 fn with_ratio(ratio: u32) -> (EventLoopGroup, ManualClock) {
     let clock = ManualClock::new();
-    let builder = EventLoopGroup::builder().io_ratio(ratio).clock(clock.clone());
+    let builder = EventLoopGroup::builder().io_ratio(ratio).max_task_time(ms(60_000)).clock(clock.clone());
     (single(builder).0, clock)
 }
 

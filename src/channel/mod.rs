@@ -4,6 +4,7 @@
 
 mod config;
 mod core;
+mod due_queue;
 mod handle;
 mod idle;
 mod mail;
@@ -14,6 +15,7 @@ mod state;
 pub(crate) use self::core::{ChannelCore, Wish};
 pub(crate) use config::ChannelConfig;
 pub use config::ChannelOptions;
+pub(crate) use due_queue::DueQueue;
 pub use handle::Channel;
 pub(crate) use handle::ChannelShared;
 pub use idle::{IdleEvent, IdleState, IdleTimeouts};

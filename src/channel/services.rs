@@ -4,12 +4,12 @@
 //! Owned by the loop (or by the embedded test channel), borrowed by one channel at a time; runs on the loop. It
 //! does not own channels or sockets.
 
-use super::mail::Outlet;
+use super::{due_queue::DueQueue, mail::Outlet};
 use crate::{
     buffer::Outbound,
     clock::TimeSource,
     id::Key,
-    timer::{QueueKey, ScheduledQueue, Wheel},
+    timer::{QueueKey, Wheel},
 };
 use std::{any::Any, sync::Arc};
 
@@ -21,7 +21,7 @@ pub(crate) struct LoopServices {
     /// The time of the phase that is running; every callback of a phase sees the same.
     pub(crate) now: u64,
     /// Exact deadlines.
-    pub(crate) queue: ScheduledQueue<Due>,
+    pub(crate) queue: DueQueue,
     /// Coarse timeouts: one entry per channel that watches for quiet.
     pub(crate) wheel: Wheel<Key>,
     /// Where handles of this loop's channels send their mail.
@@ -48,7 +48,7 @@ pub(crate) enum Due {
 /// A task of the loop that waits for its time.
 pub(crate) trait Scheduled: Send + Sync {
     /// Runs it; the next deadline if it is periodic and goes on.
-    fn run(&self, deadline: u64, time: &TimeSource) -> Option<u64>;
+    fn run(&self, time: &TimeSource) -> Option<u64>;
 
     /// Tells it that it will never run (again).
     fn abandon(&self);
@@ -69,7 +69,7 @@ impl LoopServices {
         LoopServices {
             time,
             now,
-            queue: ScheduledQueue::new(),
+            queue: DueQueue::new(),
             wheel,
             outlet,
             attention: Vec::new(),

@@ -125,7 +125,7 @@ impl Turn {
         // it more than its share.
         if let Some(Slot::Listener(listening)) = self.sources.get(key) {
             listening.paused = true;
-            self.io.to_read.push(key);
+            self.io.to_read.push_back(key);
         }
     }
 
@@ -244,7 +244,7 @@ impl Turn {
             return;
         }
         if let Some(deadline) = connecting.deadline.take() {
-            self.io.services.queue.cancel(deadline);
+            drop(self.io.services.queue.cancel(deadline));
         }
         let (setup, peer) = (connecting.setup.clone(), connecting.peer);
         let options = setup.options.apply(&connecting.stream.socket());
@@ -281,7 +281,7 @@ impl Turn {
         let Some(Slot::Connecting(connecting)) = self.sources.remove(key) else { return };
         let Connecting { mut stream, done, deadline, .. } = connecting;
         if let Some(deadline) = deadline {
-            self.io.services.queue.cancel(deadline);
+            drop(self.io.services.queue.cancel(deadline));
         }
         if let Err(e) = self.io.selector.deregister(stream.source()) {
             log::debug!("{}: a connection leaving the poll: {e}", self.shared.name);

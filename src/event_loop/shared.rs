@@ -13,6 +13,7 @@ use crate::{
     channel::{Mail, Outlet, Scheduled},
     clock::TimeSource,
     error::Refused,
+    event_loop::RebuildReport,
     id::Key,
     sync::{Completer, Completion, Mailbox, WakeUp, completion, loop_id},
 };
@@ -21,7 +22,7 @@ use std::{
     panic::Location,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU8, Ordering},
+        atomic::{AtomicU8, AtomicUsize, Ordering},
     },
 };
 
@@ -33,6 +34,8 @@ pub(crate) enum LoopMail {
     Channel(Key, Mail),
     /// A task for the heap.
     Schedule(u64, Arc<dyn Scheduled>),
+    /// A task for the end of this turn.
+    AtTurnEnd(Arc<dyn Scheduled>),
     /// A cancelled task, to be taken out of the heap.
     Unschedule(Arc<dyn Scheduled>),
     /// A listener to watch.
@@ -46,7 +49,7 @@ pub(crate) enum LoopMail {
     /// Whether a listener is to accept connections.
     Accepting(Arc<ServerShared>, bool),
     /// Build the poll anew.
-    Rebuild(Completer),
+    Rebuild(Completer<RebuildReport>),
     /// Look at the state: shutdown was asked for.
     Shutdown,
 }
@@ -75,6 +78,9 @@ pub(crate) struct LoopShared {
     pub(crate) metrics: Metrics,
     pub(crate) wake_up: WakeUp,
     pub(crate) mailbox: Mailbox<LoopMail>,
+    pub(crate) max_scheduled_tasks: usize,
+    /// Scheduled tasks that have not ended.
+    pub(crate) scheduled_tasks: AtomicUsize,
     state: AtomicU8,
     waker: Mutex<Arc<Waker>>,
     /// What the thread is made of, until it is started.
@@ -108,6 +114,7 @@ impl LoopShared {
         name: String,
         time: TimeSource,
         mailbox: Mailbox<LoopMail>,
+        max_scheduled_tasks: usize,
         waker: Arc<Waker>,
     ) -> Self {
         LoopShared {
@@ -117,6 +124,8 @@ impl LoopShared {
             metrics: Metrics::default(),
             wake_up: WakeUp::new(),
             mailbox,
+            max_scheduled_tasks,
+            scheduled_tasks: AtomicUsize::new(0),
             state: AtomicU8::new(LifeState::NotStarted as u8),
             waker: Mutex::new(waker),
             seed: Mutex::new(None),

@@ -133,7 +133,10 @@ impl Turn {
 
     fn run_last(&mut self, mail: LoopMail) {
         match mail {
-            LoopMail::Task(_) | LoopMail::Channel(..) | LoopMail::Schedule(..) => self.handle_mail(mail),
+            LoopMail::Task(_) | LoopMail::Channel(..) | LoopMail::Schedule(..) | LoopMail::AtTurnEnd(_) => {
+                self.handle_mail(mail);
+                self.run_at_end();
+            }
             LoopMail::Listen(_) | LoopMail::Connect(_) | LoopMail::Adopt(_) => self.handle_mail(mail),
             LoopMail::CloseListener(_)
             | LoopMail::Accepting(..)

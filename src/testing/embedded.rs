@@ -283,7 +283,7 @@ impl<M: 'static> EmbeddedChannel<M> {
                 Due::Channel(_, task) => self.core.handle_task(&mut self.services, due.key, task),
                 // Only the close timeout is armed here.
                 Due::Source(_) => self.core.state.request_close_now(),
-                Due::Task(task) => drop(task.run(due.deadline, &self.services.time)),
+                Due::Task(task) => drop(task.run(&self.services.time)),
             }
         }
         while self.services.wheel.expire(now).is_some() {

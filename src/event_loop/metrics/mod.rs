@@ -9,7 +9,9 @@ macro_rules! metrics {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
         #[derive(Debug, Default)]
         pub(crate) struct Metrics {
-            $(pub(crate) $name: Counter),*
+            $(pub(crate) $name: Counter,)*
+            pub(crate) lag: Hist,
+            pub(crate) turn_time: Hist,
         }
 
         /// A copy of a loop's counters, as of one moment (each counter by itself; they are not taken together).
@@ -50,8 +52,30 @@ metrics! {
     polls_without_sleep,
     /// Writes to the waker, by whatever thread.
     wakes_written,
+    /// Wakes by another thread after which there was nothing to do.
+    wakes_in_vain,
     /// Times that the poll was rebuilt.
     rebuilds,
+    /// Sources moved to a new poll.
+    sources_moved,
+    /// Sources that could not be moved and were closed.
+    sources_lost,
+    /// Nanoseconds spent on rebuilding.
+    rebuild_time,
+    /// Short rests of a loop that would have turned in vain.
+    rests,
+    /// Panics while a socket was handled that no channel has caught.
+    io_panics,
+    /// Nanoseconds in the poll.
+    time_polling,
+    /// Nanoseconds spent on ready sockets.
+    time_io,
+    /// Nanoseconds spent on tasks.
+    time_tasks,
+    /// Nanoseconds spent on timers.
+    time_timers,
+    /// Nanoseconds spent on sending at the end of a turn.
+    time_flushing,
     /// Polls that failed.
     poll_errors,
     /// Readings of the clock.
@@ -114,4 +138,11 @@ impl Counter {
     pub(crate) fn read(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
+}
+
+/// Placeholder until merge.
+#[derive(Debug, Default)]
+pub(crate) struct Hist;
+impl Hist {
+    pub(crate) fn record(&self, _: u64) {}
 }
