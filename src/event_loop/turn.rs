@@ -225,7 +225,7 @@ impl Turn {
                     log::warn!("{}: {why}; resting {REST:?} each time", self.shared.name);
                 }
                 self.shared.metrics.rests.add(1);
-                std::thread::sleep(REST);
+                self.rest(REST);
             }
         }
     }
@@ -237,15 +237,18 @@ impl Turn {
         let first = self.poll_failures == 0;
         let level = if first { log::Level::Error } else { log::Level::Debug };
         log::log!(level, "{}: poll failed: {e}; opening a new one", self.shared.name);
-        let rebuilt = self.rebuild(RebuildCause::PollFailed { first });
-        if let Err(e) = rebuilt
-            && first
-        {
-            log::warn!("{}: keeping the poll that failed: {e}", self.shared.name);
-        }
+        // If that fails, as it has said then, the old one is tried again.
+        let _ = self.rebuild(RebuildCause::PollFailed { first });
         let rest = POLL_ERROR_REST.saturating_mul(1 << self.poll_failures.min(16));
         self.poll_failures = self.poll_failures.saturating_add(1);
-        std::thread::sleep(rest.min(MAX_POLL_ERROR_REST));
+        self.rest(rest.min(MAX_POLL_ERROR_REST));
+    }
+
+    /// Does nothing for a while; that is not the time of any phase.
+    fn rest(&mut self, time: Duration) {
+        self.watch.rename(Span::Polling);
+        std::thread::sleep(time);
+        self.lap(Span::Flushing);
     }
 
     // ---- I/O -----------------------------------------------------------------------------------------
