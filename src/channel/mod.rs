@@ -10,6 +10,7 @@ mod mail;
 mod scope;
 mod services;
 mod state;
+mod tally;
 
 pub(crate) use self::core::{ChannelCore, Wish};
 pub(crate) use config::ChannelConfig;
@@ -23,3 +24,4 @@ pub use scope::{Scope, TaskKey};
 pub(crate) use services::{Due, LoopServices, Scheduled};
 pub(crate) use state::ChannelState;
 pub(crate) use state::Flags;
+pub(crate) use tally::Tally;

@@ -21,6 +21,7 @@ impl Turn {
             );
             return Err(Error::other("the poll cannot be replaced on this system"));
         }
+        let began = self.time().now();
         let (successor, waker) = match self.io.selector.successor() {
             Ok(pair) => pair,
             Err(e) => {
@@ -53,7 +54,12 @@ impl Turn {
         // is in the queue, and the queue is looked at before the next sleep.
         self.shared.swap_waker(waker);
         self.io.selector.replace(successor);
-        self.shared.metrics.rebuilds.add(1);
+        let metrics = &self.shared.metrics;
+        metrics.rebuilds.add(1);
+        metrics.sources_moved.add(moved);
+        metrics.sources_lost.add(failed.len() as u64);
+        metrics.time_rebuilding.add(self.time().now().saturating_sub(began));
+        metrics.clock_reads.add(2);
         log::warn!("{}: poll rebuilt: {moved} sources moved, {} closed", self.shared.name, failed.len());
         for (key, e) in failed {
             self.fail_source(key, Error::io("moving to a new poll", e));

@@ -16,7 +16,7 @@ use crate::{
 use std::{
     fmt,
     panic::{AssertUnwindSafe, Location, catch_unwind},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
 
 /// What a fixed-rate task does about runs whose time passed while the loop was busy.
@@ -49,6 +49,8 @@ pub(super) struct Entry<T> {
     place: Mutex<Option<QueueKey>>,
     /// Where the task was scheduled, for reports.
     origin: &'static Location<'static>,
+    /// Where a panic is counted. Weak, since the loop's queue holds entries.
+    event_loop: Weak<LoopShared>,
 }
 
 enum State<T> {
@@ -71,11 +73,12 @@ pub(super) enum Body<T> {
 
 impl<T: Send + 'static> Entry<T> {
     #[track_caller]
-    pub(super) fn new(body: Body<T>, completer: Completer<T>) -> Self {
+    pub(super) fn new(body: Body<T>, completer: Completer<T>, event_loop: Weak<LoopShared>) -> Self {
         Entry {
             state: Mutex::new(State::Waiting(body, completer)),
             place: Mutex::new(None),
             origin: Location::caller(),
+            event_loop,
         }
     }
 
@@ -172,6 +175,9 @@ impl<T> Entry<T> {
     fn panicked(&self, panic: &(dyn std::any::Any + Send)) -> Error {
         let message = panic_message(panic);
         log::error!("the task scheduled at {} panicked: {message}", self.origin);
+        if let Some(event_loop) = self.event_loop.upgrade() {
+            event_loop.metrics.tasks_panicked.add(1);
+        }
         Error::Panicked(message)
     }
 }
@@ -206,6 +212,7 @@ impl<T: Send + 'static> ScheduledTask<T> {
     pub fn cancel(&self) -> bool {
         let cancelled = self.entry.cancel(Error::Cancelled);
         if cancelled {
+            self.shared.metrics.timers_cancelled.add_shared(1);
             // Takes the empty entry out of the heap; nothing has to wake up for that.
             self.shared.submit_quietly(LoopMail::Unschedule(self.entry.clone()));
         }

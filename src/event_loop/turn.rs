@@ -315,6 +315,7 @@ impl Turn {
         while fired < TIMERS_PER_TURN {
             let Some(due) = self.io.services.queue.pop_due(now) else { break };
             fired += 1;
+            self.shared.metrics.lag.record(now - due.deadline);
             let (key, deadline) = (due.key, due.deadline);
             match due.value {
                 Due::Task(ref task) => {
@@ -404,10 +405,11 @@ impl Turn {
         }
     }
 
-    fn update_gauges(&self) {
+    fn update_gauges(&mut self) {
         let metrics = &self.shared.metrics;
         metrics.timers_pending.set(self.io.services.queue.len() as u64);
         metrics.wheel_pending.set(self.io.services.wheel.len() as u64);
+        metrics.fold(&mut self.io.services.tally);
     }
 
     pub(crate) fn time(&self) -> &TimeSource {
