@@ -210,7 +210,11 @@ impl ChannelCore {
                 drop_guarded(mail)
             }
             Mail::Message(message) => {
-                self.call(services, |links, state, _| links.write(state, message));
+                self.call(services, |links, state, services| {
+                    links.write(state, message)?;
+                    services.tally.messages_written += 1;
+                    Ok(())
+                });
             }
             Mail::Run(task) => {
                 self.call(services, |links, state, services| links.run(state, services, task));
@@ -251,6 +255,7 @@ impl ChannelCore {
         }
         let result = guarded(|| self.links.event(&mut self.state, services, Event::Inactive));
         if let Err(error) = result {
+            services.tally.channel_errors += 1;
             log::warn!("channel {} ({}): in inactive: {error}", self.state.id(), self.links.handler_name());
         }
         // A task or a timer armed in `inactive` has nobody to run for.
@@ -315,8 +320,10 @@ impl ChannelCore {
         if self.state.has(Flags::CLOSED) {
             return;
         }
+        services.tally.channel_errors += 1;
         let result = guarded(|| self.links.event(&mut self.state, services, Event::Error(error)));
         if let Err(error) = result {
+            services.tally.channel_errors += 1;
             log::warn!("channel {} ({}): in error: {error}", self.state.id(), self.links.handler_name());
             self.state.request_close_now();
         }

@@ -11,6 +11,7 @@ mod mail;
 mod scope;
 mod services;
 mod state;
+mod tally;
 
 pub(crate) use self::core::{ChannelCore, Wish};
 pub(crate) use config::ChannelConfig;
@@ -25,3 +26,4 @@ pub use scope::{Scope, TaskKey};
 pub(crate) use services::{Due, LoopServices, Scheduled};
 pub(crate) use state::ChannelState;
 pub(crate) use state::Flags;
+pub(crate) use tally::Tally;

@@ -4,7 +4,7 @@
 //! Owned by the loop (or by the embedded test channel), borrowed by one channel at a time; runs on the loop. It
 //! does not own channels or sockets.
 
-use super::{due_queue::DueQueue, mail::Outlet};
+use super::{due_queue::DueQueue, mail::Outlet, tally::Tally};
 use crate::{
     buffer::Outbound,
     clock::TimeSource,
@@ -28,6 +28,8 @@ pub(crate) struct LoopServices {
     pub(crate) outlet: Arc<dyn Outlet>,
     /// Channels with something to flush, read or close before the turn ends; each at most once.
     pub(crate) attention: Vec<Key>,
+    /// What has been done in this turn.
+    pub(crate) tally: Tally,
     #[expect(
         clippy::vec_box,
         reason = "a channel owns its buffer boxed, so that an idle one pays a pointer only"
@@ -73,6 +75,7 @@ impl LoopServices {
             wheel,
             outlet,
             attention: Vec::new(),
+            tally: Tally::default(),
             spares: Vec::new(),
         }
     }
@@ -83,6 +86,13 @@ impl LoopServices {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         }
+    }
+
+    /// Takes a timer out before it comes due; the caller drops it.
+    pub(crate) fn cancel_timer(&mut self, key: QueueKey) -> Option<Due> {
+        let due = self.queue.cancel(key);
+        self.tally.timers_cancelled += u64::from(due.is_some());
+        due
     }
 
     pub(crate) fn lend_outbound(&mut self) -> Box<Outbound> {

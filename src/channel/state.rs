@@ -328,7 +328,7 @@ impl ChannelState {
     }
 
     pub(crate) fn cancel(&mut self, services: &mut LoopServices, key: QueueKey) -> bool {
-        self.forget_task(key) && services.queue.cancel(key).is_some()
+        self.forget_task(key) && services.cancel_timer(key).is_some()
     }
 
     /// Takes a task off the list of those to be dropped with the channel; whether it was there.
@@ -380,7 +380,7 @@ impl ChannelState {
         if let Some(idle) = self.idle.take()
             && let Some(entry) = idle.entry
         {
-            services.wheel.cancel(entry);
+            services.tally.wheel_cancelled += u64::from(services.wheel.cancel(entry).is_some());
         }
     }
 
@@ -389,7 +389,7 @@ impl ChannelState {
         self.set(Flags::CLOSED);
         self.disarm_idle(services);
         for key in std::mem::take(&mut self.tasks) {
-            drop_guarded(services.queue.cancel(key));
+            drop_guarded(services.cancel_timer(key));
         }
         let dropped = self.drop_outbound(services);
         if dropped > 0 {

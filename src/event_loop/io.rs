@@ -314,6 +314,7 @@ impl ChannelSlot {
         }
         drop(stream);
         metrics.channels.set(metrics.channels.read().saturating_sub(1));
+        metrics.channels_closed.add(1);
         self.core.handle_closed(&mut io.services);
         io.inactive.push(self.core.state.key());
     }

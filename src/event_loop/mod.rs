@@ -24,7 +24,7 @@ mod timer_phase;
 mod turn;
 
 pub(crate) use budget::{Budget, DEFAULT_MAX_TASK_TIME, UNLIMITED};
-pub use metrics::LoopMetrics;
+pub use metrics::{Histogram, LoopMetrics};
 pub use periodic::{MissedRuns, Periodic};
 pub use rebuild::{RebuildCause, RebuildReport};
 pub(crate) use shared::{LifeState, LoopMail, ShutdownRequest};
@@ -149,7 +149,10 @@ impl EventLoop {
         self.shared.is_in_event_loop()
     }
 
-    /// The loop's counters, as they are now; never blocks the loop.
+    /// What the loop has counted, as it is now; from any thread, and never blocks the loop.
+    ///
+    /// It reads some three hundred numbers, without a lock or a system call, whatever the loop is doing.
+    #[doc(alias = "snapshot")]
     pub fn metrics(&self) -> LoopMetrics {
         let mut metrics = self.shared.metrics.snapshot();
         metrics.tasks_pending = self.shared.mailbox.len() as u64;

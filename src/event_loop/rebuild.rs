@@ -130,7 +130,8 @@ impl Turn {
         metrics.rebuilds.add(1);
         metrics.sources_moved.add(moved as u64);
         metrics.sources_lost.add(failed.len() as u64);
-        metrics.rebuild_time.add(took);
+        metrics.time_rebuilding.add(took);
+        metrics.clock_reads.add(2);
         log::log!(cause.level(), "{}: {report}", self.shared.name);
         for (key, e) in failed {
             self.fail_source(key, Error::io("moving to a new poll", e));

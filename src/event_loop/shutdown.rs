@@ -54,6 +54,9 @@ impl Turn {
         self.shutdown =
             Some(Shutdown { last_task: now, busy: false, quiet: request.quiet, until, next_look: now });
         for due in self.io.services.queue.clear() {
+            // What was cancelled by its handle has been counted.
+            let waits = !matches!(&due, Due::Task(task) if !task.is_waiting());
+            self.io.services.tally.timers_cancelled += u64::from(waits);
             match due {
                 Due::Task(task) => {
                     task.set_place(None);
@@ -129,6 +132,7 @@ impl Turn {
                 task.abandon();
             }
         }
+        self.shared.metrics.fold(&mut self.io.services.tally);
     }
 
     fn run_last(&mut self, mail: LoopMail) {

@@ -201,6 +201,7 @@ impl<T: Send + 'static> ScheduledTask<T> {
     pub fn cancel(&self) -> bool {
         let cancelled = self.entry.cancel(Error::Cancelled);
         if cancelled {
+            self.entry.shared.metrics.timers_cancelled.add_shared(1);
             self.leave_heap();
         }
         cancelled

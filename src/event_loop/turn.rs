@@ -394,10 +394,11 @@ impl Turn {
         }
     }
 
-    fn update_gauges(&self) {
+    fn update_gauges(&mut self) {
         let metrics = &self.shared.metrics;
         metrics.timers_pending.set(self.io.services.queue.len() as u64);
         metrics.wheel_pending.set(self.io.services.wheel.len() as u64);
+        metrics.fold(&mut self.io.services.tally);
     }
 
     pub(crate) fn time(&self) -> &TimeSource {
