@@ -2,7 +2,7 @@
 //!
 //! [`EventLoop`] is the handle, which any thread may hold. The loop itself is in `turn` (the order of things),
 //! `selector` (the poll, wake causes), `rebuild` (moving to a new poll), `io` (one channel's socket), `accept` (new
-//! connections), `tasks` (scheduled tasks), `shutdown` and `metrics`.
+//! connections), `tasks` (scheduled tasks), `shutdown`, `metrics` and `watchdog`.
 
 mod accept;
 mod io;
@@ -14,6 +14,7 @@ mod shutdown;
 mod sources;
 mod tasks;
 mod turn;
+mod watchdog;
 
 pub use metrics::LoopMetrics;
 pub(crate) use selector::DEFAULT_REBUILD_THRESHOLD;
@@ -23,6 +24,8 @@ pub(crate) use sources::{
     ChildSetup, Connected, Connecting, Listening, ServerClosed, ServerGuard, ServerShared,
 };
 pub use tasks::{MissedRuns, ScheduledTask};
+pub(crate) use watchdog::Patrol;
+pub use watchdog::{Stall, Watchdog};
 
 use crate::{
     Clock, Error, Result,
@@ -30,7 +33,7 @@ use crate::{
     channel::{LoopServices, Outlet, Scheduled},
     clock::{TimeSource, nanos},
     error::{Refused, panic_message},
-    sync::{Completion, completion, loop_id, mailbox},
+    sync::{Completion, Phase, completion, loop_id, mailbox},
     timer::Wheel,
 };
 use io::Io;
@@ -66,6 +69,7 @@ pub(crate) struct LoopConfig {
     pub(crate) wheel_slots: usize,
     pub(crate) rebuild_threshold: u32,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) patrol: Option<Arc<Patrol>>,
 }
 
 impl EventLoop {
@@ -87,6 +91,7 @@ impl EventLoop {
             }));
         }
         let (io_ratio, real_time) = (config.io_ratio, config.clock.is_real_time());
+        let patrol = config.patrol;
         // The seed is kept in what it refers to: a strong reference would keep a loop that never starts for ever.
         let weak = Arc::downgrade(&shared);
         shared.set_seed(Box::new(move || {
@@ -95,13 +100,13 @@ impl EventLoop {
                 let outlet: Arc<dyn Outlet> = shared.clone();
                 let io = Io {
                     selector,
-                    services: LoopServices::new(time, wheel, outlet),
+                    services: LoopServices::new(time, wheel, outlet, shared.whereabouts.clone()),
                     receive: ReceiveBuffers::new(),
                     to_read: Vec::new(),
                     inactive: Vec::new(),
                 };
                 let sources = Sources::new();
-                live(Turn {
+                let turn = Turn {
                     shared,
                     inbox,
                     sources,
@@ -110,7 +115,8 @@ impl EventLoop {
                     shutdown: None,
                     real_time,
                     timers_left: false,
-                });
+                };
+                live(turn, patrol);
             })
         }));
         Ok(EventLoop { shared })
@@ -341,19 +347,22 @@ fn as_setting_of_a_group(error: Error) -> Error {
 }
 
 /// The life of a loop's thread.
-fn live(mut turn: Turn) {
+fn live(mut turn: Turn, patrol: Option<Arc<Patrol>>) {
     let shared = turn.shared.clone();
     let _entered = loop_id::enter(shared.id);
+    let watch = patrol.map(|patrol| patrol.watch(&shared.name, shared.id, shared.whereabouts.clone()));
     let result = catch_unwind(AssertUnwindSafe(|| turn.run()));
     let cause = result.err().map(|panic| panic_message(&*panic));
     if let Some(cause) = &cause {
         log::error!("{}: the loop itself panicked and ends: {cause}", shared.name);
     }
     shared.advance(LifeState::ShutDown);
+    shared.whereabouts.enter_phase(Phase::Shutdown);
     // Channels, handlers and what is left in the queue are dropped here, on their own thread.
     if let Err(panic) = catch_unwind(AssertUnwindSafe(move || drop(turn))) {
         log::error!("{}: ending: {}", shared.name, panic_message(&*panic));
     }
+    drop(watch);
     shared.advance(LifeState::Terminated);
     shared.set_terminated(cause);
 }

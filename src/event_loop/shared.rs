@@ -14,7 +14,7 @@ use crate::{
     clock::TimeSource,
     error::Refused,
     id::Key,
-    sync::{Completer, Completion, Mailbox, WakeUp, completion, loop_id},
+    sync::{Completer, Completion, Mailbox, WakeUp, Whereabouts, completion, loop_id},
 };
 use mio::Waker;
 use std::{
@@ -74,6 +74,7 @@ pub(crate) struct LoopShared {
     pub(crate) time: TimeSource,
     pub(crate) metrics: Metrics,
     pub(crate) wake_up: WakeUp,
+    pub(crate) whereabouts: Arc<Whereabouts>,
     pub(crate) mailbox: Mailbox<LoopMail>,
     state: AtomicU8,
     waker: Mutex<Arc<Waker>>,
@@ -116,6 +117,7 @@ impl LoopShared {
             time,
             metrics: Metrics::default(),
             wake_up: WakeUp::new(),
+            whereabouts: Arc::default(),
             mailbox,
             state: AtomicU8::new(LifeState::NotStarted as u8),
             waker: Mutex::new(waker),

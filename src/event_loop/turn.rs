@@ -22,7 +22,7 @@ use crate::{
     channel::{Due, Scheduled},
     clock::TimeSource,
     error::{drop_guarded, panic_message},
-    sync::Inbox,
+    sync::{Inbox, Phase},
 };
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -66,16 +66,22 @@ impl Turn {
     fn turn(&mut self) -> bool {
         self.shared.metrics.turns.add(1);
         self.poll();
+        self.shared.whereabouts.begin_turn();
         let did_io = self.handle_io();
+        self.shared.whereabouts.enter_phase(Phase::Tasks);
         let mut worked = self.run_tasks(did_io);
+        self.shared.whereabouts.enter_phase(Phase::Timers);
         worked |= self.run_timers();
         if worked {
             self.io.selector.worked();
         }
+        self.shared.whereabouts.enter_phase(Phase::Flush);
         self.attend();
         self.tell_inactive();
         self.update_gauges();
-        self.proceed_with_shutdown()
+        let last = self.proceed_with_shutdown();
+        self.shared.whereabouts.rest();
+        last
     }
 
     fn read_clock(&mut self) {
@@ -289,7 +295,8 @@ impl Turn {
             shutdown.note_task();
         }
         let Task { body, origin } = task;
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(body)) {
+        let run = || catch_unwind(AssertUnwindSafe(body));
+        if let Err(panic) = self.shared.whereabouts.in_task(origin, run) {
             self.shared.metrics.tasks_panicked.add(1);
             let message = panic_message(&*panic);
             log::error!("{}: the task given at {origin} panicked: {message}", self.shared.name);
@@ -323,7 +330,8 @@ impl Turn {
                     if let Some(shutdown) = &mut self.shutdown {
                         shutdown.note_task();
                     }
-                    match task.run(deadline, &self.io.services.time) {
+                    let run = || task.run(deadline, &self.io.services.time);
+                    match self.shared.whereabouts.in_task(task.origin(), run) {
                         // Makes up for runs that it missed: one in a turn, so that I/O gets through between them.
                         Some(next) if next <= now => behind.push((due, next)),
                         Some(next) => self.put_back(due, next),

@@ -6,7 +6,7 @@
 use super::EventLoopGroup;
 use crate::{
     Clock, Error, Result, SystemClock,
-    event_loop::{DEFAULT_REBUILD_THRESHOLD, EventLoop, LoopConfig},
+    event_loop::{DEFAULT_REBUILD_THRESHOLD, EventLoop, LoopConfig, Patrol, Watchdog},
 };
 use std::{sync::Arc, time::Duration};
 
@@ -22,6 +22,7 @@ use std::{sync::Arc, time::Duration};
 /// | `wheel_slots` | 512 | 1 to 65,536, rounded up to a power of two |
 /// | `rebuild_threshold` | 512 premature returns in a row | below 3: never |
 /// | `clock` | [`SystemClock`] | |
+/// | `watchdog` | none | a limit of 10 ms or more |
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct EventLoopGroupBuilder {
@@ -33,6 +34,7 @@ pub struct EventLoopGroupBuilder {
     wheel_slots: usize,
     rebuild_threshold: u32,
     clock: Arc<dyn Clock>,
+    watchdog: Option<Watchdog>,
 }
 
 impl EventLoopGroupBuilder {
@@ -46,6 +48,7 @@ impl EventLoopGroupBuilder {
             wheel_slots: 512,
             rebuild_threshold: DEFAULT_REBUILD_THRESHOLD,
             clock: Arc::new(SystemClock),
+            watchdog: None,
         }
     }
 
@@ -98,6 +101,12 @@ impl EventLoopGroupBuilder {
         self
     }
 
+    /// Watches the loops, and says when one of them is stuck; see [`Watchdog`]. Without one nobody does.
+    pub fn watchdog(mut self, watchdog: Watchdog) -> Self {
+        self.watchdog = Some(watchdog);
+        self
+    }
+
     /// The group; its threads start when they are first needed.
     ///
     /// # Errors
@@ -109,6 +118,8 @@ impl EventLoopGroupBuilder {
         if self.max_pending_tasks < 16 {
             return Err(Error::setting("max_pending_tasks", self.max_pending_tasks, "16 tasks or more"));
         }
+        self.watchdog.as_ref().map_or(Ok(()), Watchdog::check)?;
+        let patrol = self.watchdog.map(|watchdog| Arc::new(Patrol::new(&self.name, watchdog)));
         let processors = || std::thread::available_parallelism().map_or(1, usize::from);
         let threads = if self.threads == 0 { processors() * 2 } else { self.threads };
         let build = |n: usize| {
@@ -120,6 +131,7 @@ impl EventLoopGroupBuilder {
                 wheel_slots: self.wheel_slots,
                 rebuild_threshold: self.rebuild_threshold,
                 clock: self.clock.clone(),
+                patrol: patrol.clone(),
             })
         };
         // Loops have no thread yet, so those built before a failure just go.
