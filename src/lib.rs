@@ -82,12 +82,13 @@ pub use channel::{Channel, ChannelOptions, IdleEvent, IdleState, IdleTimeouts, S
 pub use clock::{Clock, SystemClock};
 pub use error::{BoxError, EncodeError, Error, PeerError, Refused, Result, SettingError};
 pub use event_loop::{
-    EventLoop, Histogram, LoopMetrics, MissedRuns, Peer, Periodic, RebuildCause, RebuildReport, ScheduledTask,
+    EventLoop, Histogram, LoopMetrics, MissedRuns, Peer, Periodic, RebuildCause, RebuildReport,
+    ScheduledTask, Stall, Watchdog,
 };
 pub use group::{EventLoopGroup, EventLoopGroupBuilder};
 pub use id::ChannelId;
 pub use pipeline::{ChannelPipeline, Context, Handler, Pipeline};
-pub use sync::Completion;
+pub use sync::{Completion, Phase};
 pub use transport::{ListenerOptions, TcpOptions};
 
 /// The README's code, compiled with the tests.

@@ -9,9 +9,10 @@ use crate::{
     buffer::Outbound,
     clock::TimeSource,
     id::Key,
+    sync::Whereabouts,
     timer::{QueueKey, Wheel},
 };
-use std::{any::Any, sync::Arc};
+use std::{any::Any, panic::Location, sync::Arc};
 
 /// Spare outbound buffers kept for the next writers.
 const MAX_SPARES: usize = 256;
@@ -26,6 +27,8 @@ pub(crate) struct LoopServices {
     pub(crate) wheel: Wheel<Key>,
     /// Where handles of this loop's channels send their mail.
     pub(crate) outlet: Arc<dyn Outlet>,
+    /// Where the loop says what it is doing.
+    pub(crate) whereabouts: Arc<Whereabouts>,
     /// Channels with something to flush, read or close before the turn ends; each at most once.
     pub(crate) attention: Vec<Key>,
     /// What has been done in this turn.
@@ -55,6 +58,9 @@ pub(crate) trait Scheduled: Send + Sync {
     /// Tells it that it will never run (again).
     fn abandon(&self);
 
+    /// Where it was scheduled, for reports.
+    fn origin(&self) -> &'static Location<'static>;
+
     /// Whether it is still to run.
     fn is_waiting(&self) -> bool;
 
@@ -66,7 +72,12 @@ pub(crate) trait Scheduled: Send + Sync {
 }
 
 impl LoopServices {
-    pub(crate) fn new(time: TimeSource, wheel: Wheel<Key>, outlet: Arc<dyn Outlet>) -> Self {
+    pub(crate) fn new(
+        time: TimeSource,
+        wheel: Wheel<Key>,
+        outlet: Arc<dyn Outlet>,
+        whereabouts: Arc<Whereabouts>,
+    ) -> Self {
         let now = time.now();
         LoopServices {
             time,
@@ -74,6 +85,7 @@ impl LoopServices {
             queue: DueQueue::new(),
             wheel,
             outlet,
+            whereabouts,
             attention: Vec::new(),
             tally: Tally::default(),
             spares: Vec::new(),

@@ -3,7 +3,8 @@
 //! [`EventLoop`] is the handle, which any thread may hold. The loop itself is in `turn` (the order of things) with
 //! `task_phase` and `timer_phase` (what runs for how long, by `budget`), `selector` (the poll, wake causes), `spin`
 //! (turning in vain), `rebuild` (moving to a new poll), `io` (one channel's socket), `accept` (new connections),
-//! `tasks` (scheduled tasks, repeated as `periodic` says, found by `local`), `shutdown`, `stopwatch` and `metrics`.
+//! `tasks` (scheduled tasks, repeated as `periodic` says, found by `local`) and `shutdown`. `stopwatch`, `metrics` and
+//! `watchdog` look on.
 
 mod accept;
 mod budget;
@@ -22,6 +23,7 @@ mod task_phase;
 mod tasks;
 mod timer_phase;
 mod turn;
+mod watchdog;
 
 pub(crate) use budget::{Budget, DEFAULT_MAX_TASK_TIME, UNLIMITED};
 pub use metrics::{Histogram, LoopMetrics};
@@ -34,6 +36,8 @@ pub(crate) use sources::{
 };
 pub(crate) use spin::DEFAULT_REBUILD_THRESHOLD;
 pub use tasks::ScheduledTask;
+pub(crate) use watchdog::Patrol;
+pub use watchdog::{Stall, Watchdog};
 
 use crate::{
     Clock, Error, Result,
@@ -41,7 +45,7 @@ use crate::{
     channel::{LoopServices, Outlet, Scheduled},
     clock::{TimeSource, nanos},
     error::{Refused, panic_message},
-    sync::{Completion, completion, loop_id, mailbox},
+    sync::{Completion, Phase, completion, loop_id, mailbox},
     timer::Wheel,
 };
 use io::Io;
@@ -82,6 +86,7 @@ pub(crate) struct LoopConfig {
     pub(crate) wheel_slots: usize,
     pub(crate) rebuild_threshold: u32,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) patrol: Option<Arc<Patrol>>,
 }
 
 impl EventLoop {
@@ -104,7 +109,7 @@ impl EventLoop {
             }));
         }
         let (budget, real_time) = (config.budget, config.clock.is_real_time());
-        let threshold = config.rebuild_threshold;
+        let (threshold, patrol) = (config.rebuild_threshold, config.patrol);
         // The seed is kept in what it refers to: a strong reference would keep a loop that never starts for ever.
         let weak = Arc::downgrade(&shared);
         shared.set_seed(Box::new(move || {
@@ -113,14 +118,14 @@ impl EventLoop {
                 let outlet: Arc<dyn Outlet> = shared.clone();
                 let io = Io {
                     selector,
-                    services: LoopServices::new(time, wheel, outlet),
+                    services: LoopServices::new(time, wheel, outlet, shared.whereabouts.clone()),
                     receive: ReceiveBuffers::new(),
                     to_read: VecDeque::new(),
                     turn_bytes: 0,
                     inactive: Vec::new(),
                 };
                 let now = io.services.now;
-                live(Turn {
+                let turn = Turn {
                     shared,
                     inbox,
                     sources: Sources::new(),
@@ -133,7 +138,8 @@ impl EventLoop {
                     timers_left: false,
                     at_end: Vec::new(),
                     poll_failures: 0,
-                });
+                };
+                live(turn, patrol);
             })
         }));
         Ok(EventLoop { shared })
@@ -406,20 +412,23 @@ fn as_setting_of_a_group(error: Error) -> Error {
 }
 
 /// The life of a loop's thread.
-fn live(mut turn: Turn) {
+fn live(mut turn: Turn, patrol: Option<Arc<Patrol>>) {
     let shared = turn.shared.clone();
     let _entered = loop_id::enter(shared.id);
     let _local = local::enter(shared.id, turn.io.services.queue.clone());
+    let watch = patrol.map(|patrol| patrol.watch(&shared.name, shared.id, shared.whereabouts.clone()));
     let result = catch_unwind(AssertUnwindSafe(|| turn.run()));
     let cause = result.err().map(|panic| panic_message(&*panic));
     if let Some(cause) = &cause {
         log::error!("{}: the loop itself panicked and ends: {cause}", shared.name);
     }
     shared.advance(LifeState::ShutDown);
+    shared.whereabouts.enter_phase(Phase::Shutdown);
     // Channels, handlers and what is left in the queue are dropped here, on their own thread.
     if let Err(panic) = catch_unwind(AssertUnwindSafe(move || drop(turn))) {
         log::error!("{}: ending: {}", shared.name, panic_message(&*panic));
     }
+    drop(watch);
     shared.advance(LifeState::Terminated);
     shared.set_terminated(cause);
 }

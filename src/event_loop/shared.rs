@@ -15,7 +15,7 @@ use crate::{
     error::Refused,
     event_loop::RebuildReport,
     id::Key,
-    sync::{Completer, Completion, Mailbox, WakeUp, completion, loop_id},
+    sync::{Completer, Completion, Mailbox, WakeUp, Whereabouts, completion, loop_id},
 };
 use mio::Waker;
 use std::{
@@ -77,6 +77,7 @@ pub(crate) struct LoopShared {
     pub(crate) time: TimeSource,
     pub(crate) metrics: Metrics,
     pub(crate) wake_up: WakeUp,
+    pub(crate) whereabouts: Arc<Whereabouts>,
     pub(crate) mailbox: Mailbox<LoopMail>,
     pub(crate) max_scheduled_tasks: usize,
     /// Scheduled tasks that have not ended.
@@ -123,6 +124,7 @@ impl LoopShared {
             time,
             metrics: Metrics::default(),
             wake_up: WakeUp::new(),
+            whereabouts: Arc::default(),
             mailbox,
             max_scheduled_tasks,
             scheduled_tasks: AtomicUsize::new(0),

@@ -14,6 +14,7 @@ use super::{
 use crate::{
     channel::{Due, Flags},
     error::drop_guarded,
+    sync::Phase,
 };
 
 /// A shutdown that is going on; times of the loop in nanoseconds.
@@ -109,6 +110,7 @@ impl Turn {
     }
 
     fn finish(&mut self) {
+        self.shared.whereabouts.enter_phase(Phase::Shutdown);
         self.shared.advance(LifeState::ShutDown);
         self.shared.mailbox.close();
         // From here on nothing is accepted; what was accepted before is run.

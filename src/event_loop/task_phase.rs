@@ -97,7 +97,8 @@ impl Turn {
             shutdown.note_task();
         }
         let Task { body, origin } = task;
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(body)) {
+        let run = || catch_unwind(AssertUnwindSafe(body));
+        if let Err(panic) = self.shared.whereabouts.in_task(origin, run) {
             self.shared.metrics.tasks_panicked.add(1);
             let message = panic_message(&*panic);
             log::error!("{}: the task given at {origin} panicked: {message}", self.shared.name);

@@ -146,6 +146,10 @@ impl<T: Send + 'static> Scheduled for Entry<T> {
         self.cancel(Error::ShutDown);
     }
 
+    fn origin(&self) -> &'static Location<'static> {
+        self.origin
+    }
+
     fn is_waiting(&self) -> bool {
         matches!(*self.lock(), State::Waiting(..))
     }

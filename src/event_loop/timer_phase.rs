@@ -77,7 +77,8 @@ impl Turn {
                     if let Some(shutdown) = &mut self.shutdown {
                         shutdown.note_task();
                     }
-                    match task.run(&self.io.services.time) {
+                    let run = || task.run(&self.io.services.time);
+                    match self.shared.whereabouts.in_task(task.origin(), run) {
                         // Makes up for runs that it missed: one in a turn, so that I/O gets through between them.
                         Some(next) if next <= now => behind.push((due, next)),
                         Some(next) => self.put_back(due, next),
@@ -134,7 +135,7 @@ impl Turn {
             if let Some(shutdown) = &mut self.shutdown {
                 shutdown.note_task();
             }
-            task.run(&self.io.services.time);
+            self.shared.whereabouts.in_task(task.origin(), || task.run(&self.io.services.time));
         }
         true
     }

@@ -28,7 +28,7 @@ use crate::{
     clock::TimeSource,
     error::{drop_guarded, panic_message},
     id::Key,
-    sync::Inbox,
+    sync::{Inbox, Phase},
 };
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -83,12 +83,15 @@ impl Turn {
     fn turn(&mut self) -> bool {
         self.shared.metrics.turns.add(1);
         let cause = self.poll();
+        self.shared.whereabouts.begin_turn();
         let handled = self.handle_io();
         self.watch.note_events(handled);
         let did_io = handled > 0;
         let mut worked = false;
         if let Some(share) = self.end_io(did_io) {
+            self.shared.whereabouts.enter_phase(Phase::Tasks);
             worked |= self.run_tasks(share);
+            self.shared.whereabouts.enter_phase(Phase::Timers);
             worked |= self.run_timers(share);
             worked |= self.run_at_end();
         }
@@ -97,10 +100,13 @@ impl Turn {
         } else if cause == Some(WakeCause::Waker) {
             self.shared.metrics.wakes_in_vain.add(1);
         }
+        self.shared.whereabouts.enter_phase(Phase::Flush);
         self.attend();
         self.tell_inactive();
         self.update_gauges();
-        self.proceed_with_shutdown()
+        let last = self.proceed_with_shutdown();
+        self.shared.whereabouts.rest();
+        last
     }
 
     /// Reads the clock: what went on until now is charged to its phase, and `next` begins.

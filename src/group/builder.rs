@@ -8,7 +8,8 @@ use crate::{
     Clock, Error, Result, SystemClock,
     clock::nanos,
     event_loop::{
-        Budget, DEFAULT_MAX_TASK_TIME, DEFAULT_REBUILD_THRESHOLD, EventLoop, LoopConfig, UNLIMITED,
+        Budget, DEFAULT_MAX_TASK_TIME, DEFAULT_REBUILD_THRESHOLD, EventLoop, LoopConfig, Patrol, UNLIMITED,
+        Watchdog,
     },
 };
 use std::{sync::Arc, time::Duration};
@@ -27,6 +28,7 @@ use std::{sync::Arc, time::Duration};
 /// | `wheel_slots` | 512 | 1 to 65,536, rounded up to a power of two |
 /// | `rebuild_threshold` | 512 premature returns in a row | below 3: never |
 /// | `clock` | [`SystemClock`] | |
+/// | `watchdog` | none | a limit of 10 ms or more |
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct EventLoopGroupBuilder {
@@ -40,6 +42,7 @@ pub struct EventLoopGroupBuilder {
     wheel_slots: usize,
     rebuild_threshold: u32,
     clock: Arc<dyn Clock>,
+    watchdog: Option<Watchdog>,
 }
 
 impl EventLoopGroupBuilder {
@@ -55,6 +58,7 @@ impl EventLoopGroupBuilder {
             wheel_slots: 512,
             rebuild_threshold: DEFAULT_REBUILD_THRESHOLD,
             clock: Arc::new(SystemClock),
+            watchdog: None,
         }
     }
 
@@ -126,6 +130,12 @@ impl EventLoopGroupBuilder {
         self
     }
 
+    /// Watches the loops, and says when one of them is stuck; see [`Watchdog`]. Without one nobody does.
+    pub fn watchdog(mut self, watchdog: Watchdog) -> Self {
+        self.watchdog = Some(watchdog);
+        self
+    }
+
     /// The group; its threads start when they are first needed.
     ///
     /// # Errors
@@ -144,6 +154,8 @@ impl EventLoopGroupBuilder {
             return Err(Error::setting("max_task_time", "0", "more than zero"));
         }
         let budget = Budget { io_ratio, cap: nanos(self.max_task_time) };
+        self.watchdog.as_ref().map_or(Ok(()), Watchdog::check)?;
+        let patrol = self.watchdog.map(|watchdog| Arc::new(Patrol::new(&self.name, watchdog)));
         let processors = || std::thread::available_parallelism().map_or(1, usize::from);
         let threads = if self.threads == 0 { processors() * 2 } else { self.threads };
         let build = |n: usize| {
@@ -156,6 +168,7 @@ impl EventLoopGroupBuilder {
                 wheel_slots: self.wheel_slots,
                 rebuild_threshold: self.rebuild_threshold,
                 clock: self.clock.clone(),
+                patrol: patrol.clone(),
             })
         };
         // Loops have no thread yet, so those built before a failure just go.

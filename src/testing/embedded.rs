@@ -109,7 +109,7 @@ impl<M: 'static> EmbeddedChannel<M> {
         let time = TimeSource::new(Arc::new(clock.clone()));
         let (mailbox, inbox) = mailbox(MAX_MAIL);
         let mail = Arc::new(TestOutlet { event_loop, mailbox, time: time.clone() });
-        let mut services = LoopServices::new(time, wheel, mail.clone());
+        let mut services = LoopServices::new(time, wheel, mail.clone(), Arc::default());
         let id = ChannelId { event_loop, key: Key { index: 0, generation: 0 } };
         let core = ChannelCore::new(id, config, pipeline.into(), (None, None), &mut services);
         let mut channel = EmbeddedChannel {
