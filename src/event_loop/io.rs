@@ -292,6 +292,7 @@ impl ChannelSlot {
             }
         }
         drop(stream);
+        self.assignment = None;
         metrics.channels.set(metrics.channels.read().saturating_sub(1));
         self.core.handle_closed(&mut io.services);
         io.inactive.push(self.core.state.key());

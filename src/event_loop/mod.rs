@@ -2,19 +2,26 @@
 //!
 //! [`EventLoop`] is the handle, which any thread may hold. The loop itself is in `turn` (the order of things),
 //! `selector` (the poll, wake causes), `rebuild` (moving to a new poll), `io` (one channel's socket), `accept` (new
-//! connections), `tasks` (scheduled tasks), `shutdown` and `metrics`.
+//! connections), `tasks` (scheduled tasks), `sleep` (whether and how long), `load` (how many connections, how long
+//! turns take), `affinity` (which core), `shutdown` and `metrics`. `manual` is the loop without a thread.
 
 mod accept;
+mod affinity;
 mod io;
+mod load;
+mod manual;
 mod metrics;
 mod rebuild;
 mod selector;
 mod shared;
 mod shutdown;
+mod sleep;
 mod sources;
 mod tasks;
 mod turn;
 
+pub(crate) use affinity::Core;
+pub use manual::ManualEventLoop;
 pub use metrics::LoopMetrics;
 pub(crate) use selector::DEFAULT_REBUILD_THRESHOLD;
 pub(crate) use shared::{LifeState, LoopMail, ShutdownRequest};
@@ -36,8 +43,10 @@ use crate::{
 use io::Io;
 use selector::Selector;
 use shared::{LoopShared, Task};
+use sleep::Sleep;
 use sources::Sources;
 use std::{
+    any::Any,
     fmt,
     panic::{AssertUnwindSafe, Location, catch_unwind},
     sync::Arc,
@@ -65,11 +74,35 @@ pub(crate) struct LoopConfig {
     pub(crate) wheel_tick: Duration,
     pub(crate) wheel_slots: usize,
     pub(crate) rebuild_threshold: u32,
+    pub(crate) busy_poll: Duration,
+    pub(crate) core: Option<Core>,
     pub(crate) clock: Arc<dyn Clock>,
 }
 
+/// Makes the loop itself, on the thread that will run it.
+type MakeTurn = Box<dyn FnOnce(Arc<LoopShared>) -> Turn + Send>;
+
 impl EventLoop {
+    /// A loop whose thread starts with the first thing that it is given to do.
     pub(crate) fn new(config: LoopConfig) -> Result<Self> {
+        let core = config.core;
+        let (shared, make) = Self::prepare(config)?;
+        // The seed is kept in what it refers to: a strong reference would keep a loop that never starts for ever.
+        let weak = Arc::downgrade(&shared);
+        shared.set_seed(Box::new(move || {
+            let shared = weak.upgrade().expect("a loop is started through a handle to it");
+            Box::new(move || {
+                if let Some(core) = core {
+                    core.pin(&shared.name);
+                }
+                live(make(shared));
+            })
+        }));
+        Ok(EventLoop { shared })
+    }
+
+    /// What the handles of a loop share, and what becomes the loop on whatever thread will run it.
+    fn prepare(config: LoopConfig) -> Result<(Arc<LoopShared>, MakeTurn)> {
         let wheel =
             Wheel::<crate::id::Key>::builder().tick(config.wheel_tick).slots(config.wheel_slots).build();
         let wheel = wheel.map_err(as_setting_of_a_group)?;
@@ -87,33 +120,30 @@ impl EventLoop {
             }));
         }
         let (io_ratio, real_time) = (config.io_ratio, config.clock.is_real_time());
-        // The seed is kept in what it refers to: a strong reference would keep a loop that never starts for ever.
-        let weak = Arc::downgrade(&shared);
-        shared.set_seed(Box::new(move || {
-            let shared = weak.upgrade().expect("a loop is started through a handle to it");
-            Box::new(move || {
-                let outlet: Arc<dyn Outlet> = shared.clone();
-                let io = Io {
-                    selector,
-                    services: LoopServices::new(time, wheel, outlet),
-                    receive: ReceiveBuffers::new(),
-                    to_read: Vec::new(),
-                    inactive: Vec::new(),
-                };
-                let sources = Sources::new();
-                live(Turn {
-                    shared,
-                    inbox,
-                    sources,
-                    io,
-                    io_ratio,
-                    shutdown: None,
-                    real_time,
-                    timers_left: false,
-                });
-            })
-        }));
-        Ok(EventLoop { shared })
+        let sleep = Sleep::new(config.clock.longest_sleep(), config.busy_poll);
+        let make = move |shared: Arc<LoopShared>| {
+            let outlet: Arc<dyn Outlet> = shared.clone();
+            let io = Io {
+                selector,
+                services: LoopServices::new(time, wheel, outlet),
+                receive: ReceiveBuffers::new(),
+                to_read: Vec::new(),
+                inactive: Vec::new(),
+            };
+            let sources = Sources::new();
+            Turn {
+                shared,
+                inbox,
+                sources,
+                io,
+                io_ratio,
+                shutdown: None,
+                sleep,
+                real_time,
+                timers_left: false,
+            }
+        };
+        Ok((shared, Box::new(make)))
     }
 
     /// The name of its thread.
@@ -132,6 +162,30 @@ impl EventLoop {
         metrics.tasks_pending = self.shared.mailbox.len() as u64;
         metrics.tasks_refused = self.shared.mailbox.refused() as u64;
         metrics
+    }
+
+    /// Connections that the loop serves now, or will: each counts from the moment in which it is assigned to the
+    /// loop (accepted, or about to be made) until its socket is closed, or it has failed.
+    pub fn connections(&self) -> usize {
+        self.shared.load.connections()
+    }
+
+    /// The weights of these connections ([`ChannelOptions::weight`](crate::ChannelOptions::weight)) together; as long
+    /// as all weigh 1, their number.
+    pub fn load(&self) -> usize {
+        self.shared.load.weight()
+    }
+
+    /// About how long something that is given to the loop now would wait: the time that a turn takes, for as many
+    /// turns as it may need to come to it through the queue.
+    ///
+    /// A turn takes as long as the longest of late, which is forgotten over about a second, or as the one that is
+    /// running, if that is longer: so a loop that is held up by a task shows it at once. A loop that sleeps and had
+    /// little to do shows next to nothing. Reads the clock; meant to compare loops, not to be precise.
+    pub fn lag(&self) -> Duration {
+        let turn = self.shared.load.turn_time(self.shared.time.now());
+        let turns = 1 + self.shared.mailbox.len() / turn::TASKS_PER_CHECK;
+        Duration::from_nanos(turn.saturating_mul(turns as u64))
     }
 
     /// Runs `task` on the loop.
@@ -345,7 +399,13 @@ fn live(mut turn: Turn) {
     let shared = turn.shared.clone();
     let _entered = loop_id::enter(shared.id);
     let result = catch_unwind(AssertUnwindSafe(|| turn.run()));
-    let cause = result.err().map(|panic| panic_message(&*panic));
+    end(turn, result.err());
+}
+
+/// What follows the last turn of a loop, on its thread; `panic` is what the loop itself has failed with.
+fn end(turn: Turn, panic: Option<Box<dyn Any + Send>>) {
+    let shared = turn.shared.clone();
+    let cause = panic.map(|panic| panic_message(&*panic));
     if let Some(cause) = &cause {
         log::error!("{}: the loop itself panicked and ends: {cause}", shared.name);
     }

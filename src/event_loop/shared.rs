@@ -5,6 +5,7 @@
 //! everything here.
 
 use super::{
+    load::Load,
     metrics::Metrics,
     sources::{Accepted, Connecting, Listening, ServerShared},
 };
@@ -73,6 +74,7 @@ pub(crate) struct LoopShared {
     pub(crate) name: String,
     pub(crate) time: TimeSource,
     pub(crate) metrics: Metrics,
+    pub(crate) load: Arc<Load>,
     pub(crate) wake_up: WakeUp,
     pub(crate) mailbox: Mailbox<LoopMail>,
     state: AtomicU8,
@@ -115,6 +117,7 @@ impl LoopShared {
             name,
             time,
             metrics: Metrics::default(),
+            load: Arc::new(Load::new()),
             wake_up: WakeUp::new(),
             mailbox,
             state: AtomicU8::new(LifeState::NotStarted as u8),

@@ -16,6 +16,7 @@ use super::{
     selector::{Selector, WakeCause},
     shared::{LifeState, LoopMail, LoopShared, Task},
     shutdown::Shutdown,
+    sleep::Sleep,
     sources::{Slot, Sources},
 };
 use crate::{
@@ -36,9 +37,6 @@ pub(crate) const TASKS_PER_CHECK: usize = 64;
 /// Scheduled tasks, and idle entries, that run in one turn at most.
 const TIMERS_PER_TURN: usize = 1024;
 
-/// The longest sleep without a look at the clock, so that no timeout is too long for the operating system's poll.
-const MAX_SLEEP: u64 = 24 * 60 * 60 * 1_000_000_000;
-
 /// How long a loop rests after its poll failed, so that an error which stays does not take a whole core.
 const POLL_ERROR_REST: Duration = Duration::from_secs(1);
 
@@ -50,6 +48,7 @@ pub(crate) struct Turn {
     /// Percent of the busy time that I/O gets; 100: all tasks that wait are run.
     pub(crate) io_ratio: u8,
     pub(crate) shutdown: Option<Shutdown>,
+    pub(crate) sleep: Sleep,
     /// Whether time passes by itself.
     pub(crate) real_time: bool,
     /// A bound was hit in the last turn: timers are still due.
@@ -63,7 +62,7 @@ impl Turn {
     }
 
     /// One turn; true if it was the last.
-    fn turn(&mut self) -> bool {
+    pub(crate) fn turn(&mut self) -> bool {
         self.shared.metrics.turns.add(1);
         self.poll();
         let did_io = self.handle_io();
@@ -71,6 +70,9 @@ impl Turn {
         worked |= self.run_timers();
         if worked {
             self.io.selector.worked();
+        }
+        if did_io || worked {
+            self.sleep.worked(self.io.services.now);
         }
         self.attend();
         self.tell_inactive();
@@ -86,7 +88,7 @@ impl Turn {
 
     // ---- poll ----------------------------------------------------------------------------------------
 
-    fn has_work(&self) -> bool {
+    pub(crate) fn has_work(&self) -> bool {
         self.timers_left
             || !self.io.services.attention.is_empty()
             || !self.io.to_read.is_empty()
@@ -105,13 +107,13 @@ impl Turn {
     /// How long the poll may sleep; none: until something happens. Publishes the sleep to submitters.
     fn fall_asleep(&mut self) -> (Option<Duration>, Option<u64>) {
         const NOT_AT_ALL: Option<Duration> = Some(Duration::ZERO);
-        if self.has_work() {
+        if self.has_work() || self.sleep.is_forbidden(self.io.services.now) {
             return (NOT_AT_ALL, None);
         }
         let mut deadline = self.next_deadline();
-        if deadline.is_some() {
+        if deadline.is_some() || self.sleep.is_bounded() {
             self.read_clock();
-            deadline = deadline.map(|at| at.min(self.io.services.now.saturating_add(MAX_SLEEP)));
+            deadline = self.sleep.until(deadline, self.io.services.now);
         }
         if deadline.is_some_and(|deadline| deadline <= self.io.services.now) {
             return (NOT_AT_ALL, deadline);
@@ -128,14 +130,22 @@ impl Turn {
         // Time that is moved by hand may have been moved just before the sleep was published.
         self.read_clock();
         let due = deadline.is_some_and(|deadline| deadline <= self.io.services.now);
-        (if due { NOT_AT_ALL } else { None }, deadline)
+        match self.sleep.timeout_in_manual_time() {
+            // A sleep that is bounded in real time ends when its time is up, wherever the loop's own time stands.
+            Some(timeout) if !due => (Some(timeout), Some(self.io.services.now)),
+            _ => (if due { NOT_AT_ALL } else { None }, deadline),
+        }
     }
 
     fn poll(&mut self) {
         let (timeout, deadline) = self.fall_asleep();
+        if timeout != Some(Duration::ZERO) {
+            self.shared.load.turn_ended(self.io.services.now);
+        }
         let polled = self.io.selector.poll(timeout);
         self.shared.wake_up.awake();
         self.read_clock();
+        self.shared.load.turn_began(self.io.services.now);
         let metrics = &self.shared.metrics;
         metrics.polls.add(1);
         let cause = match polled {
@@ -174,6 +184,7 @@ impl Turn {
         // Taken before the events: whoever has had its share now and is listed again waits for the next turn.
         let mut to_read = std::mem::take(&mut self.io.to_read);
         let mut did_io = !to_read.is_empty();
+        self.shared.metrics.ready.add(to_read.len() as u64);
         if let Some(events) = self.io.selector.take_events() {
             for event in events.iter().filter(|event| !Selector::is_waker(event.token())) {
                 did_io = true;
@@ -195,6 +206,7 @@ impl Turn {
     }
 
     fn handle_event(&mut self, event: &mio::event::Event) {
+        self.shared.metrics.ready.add(1);
         let Turn { sources, io, shared, .. } = self;
         // An event for a source that was closed earlier in this batch finds another generation, or nothing.
         let Some((key, slot)) = sources.by_token(event.token().0) else { return };
