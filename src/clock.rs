@@ -4,6 +4,12 @@
 //! instant is a `u64` of nanoseconds since the loop's origin ([`TimeSource`]), taken once per phase of a turn and
 //! passed down. It never goes back, whatever the clock does.
 
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod boot;
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub use boot::BootClock;
+
 use std::{
     fmt,
     sync::{
@@ -28,10 +34,22 @@ pub trait Clock: Send + Sync + fmt::Debug {
     fn on_advance(&self, wake: Box<dyn Fn() + Send + Sync>) {
         drop(wake);
     }
+
+    /// The longest that a loop may sleep towards a deadline without looking at this clock; at least a millisecond.
+    ///
+    /// For clocks that may get ahead of the one by which the system's poll sleeps, like one that goes on while the
+    /// machine is suspended. None, which is the default: until the deadline. A loop that has no deadline sleeps
+    /// until something happens in either case.
+    fn longest_sleep(&self) -> Option<Duration> {
+        None
+    }
 }
 
-/// The operating system's monotonic clock (`CLOCK_MONOTONIC` on Linux: it stands still while the machine is
-/// suspended).
+/// The operating system's monotonic clock.
+///
+/// While the machine is suspended it stands still on Linux (`CLOCK_MONOTONIC`) and macOS, so no timeout counts that
+/// time; on Windows it goes on. On Linux and Android `BootClock` is the one that goes on, and tells what that means
+/// for timeouts.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
 

@@ -79,13 +79,15 @@ mod id;
 
 pub use bootstrap::{ClientBootstrap, Server, ServerBootstrap};
 pub use channel::{Channel, ChannelOptions, IdleEvent, IdleState, IdleTimeouts, Scope, TaskKey};
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub use clock::BootClock;
 pub use clock::{Clock, SystemClock};
 pub use error::{BoxError, EncodeError, Error, PeerError, Refused, Result, SettingError};
 pub use event_loop::{
-    EventLoop, Histogram, LoopMetrics, MissedRuns, Peer, Periodic, RebuildCause, RebuildReport,
-    ScheduledTask, Stall, Watchdog,
+    EventLoop, Histogram, LoopMetrics, ManualEventLoop, MissedRuns, Peer, Periodic, RebuildCause,
+    RebuildReport, ScheduledTask, Stall, Watchdog,
 };
-pub use group::{EventLoopGroup, EventLoopGroupBuilder};
+pub use group::{Chooser, EventLoopGroup, EventLoopGroupBuilder, LeastConnections, LeastLag, RoundRobin};
 pub use id::ChannelId;
 pub use pipeline::{ChannelPipeline, Context, Handler, Pipeline};
 pub use sync::{Completion, Phase};

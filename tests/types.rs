@@ -5,7 +5,8 @@
 use netwheel::{
     Channel, ChannelId, ChannelOptions, ChannelPipeline, ClientBootstrap, Completion, Context, Error,
     EventLoop, EventLoopGroup, EventLoopGroupBuilder, Handler, Histogram, IdleEvent, IdleTimeouts,
-    LoopMetrics, Peer, Refused, Result, ScheduledTask, Scope, Server, ServerBootstrap, TaskKey, TcpOptions,
+    LoopMetrics, ManualEventLoop, Peer, Refused, Result, ScheduledTask, Scope, Server, ServerBootstrap,
+    TaskKey, TcpOptions,
     buffer::{Outbound, WaterMark},
     pipeline::StageContext,
     testing::{EmbeddedChannel, ManualClock},
@@ -73,6 +74,9 @@ assert_not_impl_any!(Context<'static, Pinned>: Send, Sync);
 assert_not_impl_any!(Scope<'static, String>: Send, Sync);
 assert_not_impl_any!(StageContext<'static, String>: Send, Sync);
 assert_not_impl_any!(EmbeddedChannel<String>: Send, Sync);
+
+// E-32: a loop that is driven by hand stays with its owner's thread; its handles do not have to.
+assert_not_impl_any!(ManualEventLoop: Send, Sync, Clone);
 
 /// A pipeline factory crosses threads, the handler that it makes does not: this must compile.
 #[test]

@@ -132,12 +132,13 @@ where
         let opened = (|| -> Result<_> {
             self.options.check()?;
             let config = Arc::new(self.channel.build()?);
+            let assignment = event_loop.shared.load.assign(config.weight);
             let peer = resolve(address)?[0];
             let stream = tcp::connect(peer, self.local_address, &self.options)
                 .map_err(|e| Error::io("connecting", e))?;
-            Ok((config, peer, stream))
+            Ok((config, assignment, peer, stream))
         })();
-        let (config, peer, stream) = match opened {
+        let (config, assignment, peer, stream) = match opened {
             Ok(opened) => opened,
             Err(e) => return Err((completer, e)),
         };
@@ -148,6 +149,7 @@ where
             options: self.options.clone(),
         });
         let connecting = Connecting {
+            assignment,
             stream: Stream::Tcp(stream),
             peer,
             setup,
@@ -158,7 +160,7 @@ where
         if let Err(refused) = event_loop.shared.submit(LoopMail::Connect(Box::new(connecting)), 0)
             && let LoopMail::Connect(connecting) = refused.value
         {
-            connecting.done.failed(refused.reason);
+            connecting.refuse(refused.reason);
         }
         Ok(())
     }

@@ -18,6 +18,7 @@ use std::time::Duration;
 /// | `reads_per_turn` | 16 | 1 or more | the rest is read in the next turn, after the other channels |
 /// | `writes_per_turn` | 16 | 1 or more | the rest is written in the next turn |
 /// | `close_timeout` | 10 s | 0 or more | a closing channel drops what its peer did not take |
+/// | `weight` | 1 | 1 to 65,536 | |
 #[derive(Debug, Clone)]
 pub struct ChannelOptions {
     water_mark: WaterMark,
@@ -28,6 +29,7 @@ pub struct ChannelOptions {
     reads_per_turn: usize,
     writes_per_turn: usize,
     close_timeout: Duration,
+    weight: u32,
 }
 
 impl Default for ChannelOptions {
@@ -41,6 +43,7 @@ impl Default for ChannelOptions {
             reads_per_turn: 16,
             writes_per_turn: 16,
             close_timeout: Duration::from_secs(10),
+            weight: 1,
         }
     }
 }
@@ -100,6 +103,13 @@ impl ChannelOptions {
         self
     }
 
+    /// As how many connections this one counts where connections are spread over loops: more for a heavy one
+    /// ([`EventLoop::load`](crate::EventLoop::load)).
+    pub fn weight(mut self, connections: u32) -> Self {
+        self.weight = connections;
+        self
+    }
+
     pub(crate) fn build(&self) -> Result<ChannelConfig> {
         if self.max_outbound == 0 {
             return Err(Error::setting("max_outbound", 0, "1 byte or more"));
@@ -116,6 +126,9 @@ impl ChannelOptions {
         if self.writes_per_turn == 0 {
             return Err(Error::setting("writes_per_turn", 0, "1 or more"));
         }
+        if !(1..=65_536).contains(&self.weight) {
+            return Err(Error::setting("weight", self.weight, "1 to 65536 connections"));
+        }
         Ok(ChannelConfig {
             water_mark: self.water_mark,
             max_outbound: self.max_outbound,
@@ -125,6 +138,7 @@ impl ChannelOptions {
             reads_per_turn: self.reads_per_turn,
             writes_per_turn: self.writes_per_turn,
             close_timeout: nanos(self.close_timeout),
+            weight: self.weight,
         })
     }
 }
@@ -140,4 +154,5 @@ pub(crate) struct ChannelConfig {
     pub(crate) reads_per_turn: usize,
     pub(crate) writes_per_turn: usize,
     pub(crate) close_timeout: u64,
+    pub(crate) weight: u32,
 }

@@ -90,8 +90,10 @@ impl Turn {
                     listening.failing = false;
                     let local = Some(listening.address).filter(|address| !address.ip().is_unspecified());
                     let local = local.or_else(|| stream.local_address());
-                    let accepted = Accepted { stream, peer, local, setup: listening.setup.clone() };
+                    let setup = listening.setup.clone();
                     let child = listening.children.next();
+                    let assignment = child.shared.load.assign(setup.config.weight);
+                    let accepted = Accepted { assignment, stream, peer, local, setup };
                     if child.shared.id == self.shared.id {
                         self.adopt(accepted);
                     } else if let Err(refused) = child.shared.submit(LoopMail::Adopt(Box::new(accepted)), 0) {
@@ -156,7 +158,7 @@ impl Turn {
     // ---- accepted connections ------------------------------------------------------------------------
 
     pub(super) fn adopt(&mut self, accepted: Accepted) {
-        let Accepted { mut stream, peer, local, setup } = accepted;
+        let Accepted { assignment, mut stream, peer, local, setup } = accepted;
         if self.shared.state() >= LifeState::ShuttingDown {
             return;
         }
@@ -173,7 +175,8 @@ impl Turn {
         match opened {
             Ok((key, pipeline)) => {
                 let core = self.core(key, &setup, pipeline, (local, peer));
-                self.sources.insert(Slot::Channel(ChannelSlot { core, stream: Some(stream) }));
+                let (stream, assignment) = (Some(stream), Some(assignment));
+                self.sources.insert(Slot::Channel(ChannelSlot { core, stream, assignment }));
                 self.activate(key);
             }
             Err(e) => log::warn!("{}: a connection from {peer:?} is closed: {e}", self.shared.name),
@@ -208,20 +211,20 @@ impl Turn {
     pub(super) fn connect(&mut self, mut connecting: Connecting) {
         if self.shared.state() >= LifeState::ShuttingDown {
             self.shared.metrics.connect_errors.add(1);
-            connecting.done.failed(Error::ShutDown);
+            connecting.refuse(Error::ShutDown);
             return;
         }
         let key = match self.sources.next_key() {
             Ok(key) => key,
             Err(e) => {
                 self.shared.metrics.connect_errors.add(1);
-                connecting.done.failed(e);
+                connecting.refuse(e);
                 return;
             }
         };
         if let Err(e) = self.io.selector.register(connecting.stream.source(), key.token(), true) {
             self.shared.metrics.connect_errors.add(1);
-            connecting.done.failed(Error::io("watching a connection", e));
+            connecting.refuse(Error::io("watching a connection", e));
             return;
         }
         if connecting.timeout > 0 {
@@ -264,10 +267,11 @@ impl Turn {
         };
         let mut core = self.core(key, &setup, pipeline, (local, Some(peer)));
         let shared = core.state.share(&self.io.services);
-        let slot = Slot::Channel(ChannelSlot { core, stream: None });
+        let slot = Slot::Channel(ChannelSlot { core, stream: None, assignment: None });
         let Some(Slot::Connecting(connecting)) = self.sources.replace(key, slot) else { return };
         if let Some(slot) = self.sources.channel(key) {
             slot.stream = Some(connecting.stream);
+            slot.assignment = Some(connecting.assignment);
         }
         self.shared.metrics.connected.add(1);
         connecting.done.connected(shared);
@@ -283,7 +287,7 @@ impl Turn {
             return;
         }
         let Some(Slot::Connecting(connecting)) = self.sources.remove(key) else { return };
-        let Connecting { mut stream, done, deadline, .. } = connecting;
+        let Connecting { assignment, mut stream, done, deadline, .. } = connecting;
         if let Some(deadline) = deadline {
             self.io.services.cancel_timer(deadline);
         }
@@ -292,6 +296,7 @@ impl Turn {
         }
         drop::<Stream>(stream);
         self.shared.metrics.connect_errors.add(1);
+        drop(assignment);
         done.failed(error);
     }
 }

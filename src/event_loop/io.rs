@@ -313,6 +313,7 @@ impl ChannelSlot {
             }
         }
         drop(stream);
+        self.assignment = None;
         metrics.channels.set(metrics.channels.read().saturating_sub(1));
         metrics.channels_closed.add(1);
         self.core.handle_closed(&mut io.services);

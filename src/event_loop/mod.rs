@@ -1,21 +1,26 @@
 //! Event loops: one thread each, which polls its sockets, runs its tasks and timers, and serves its channels.
 //!
 //! [`EventLoop`] is the handle, which any thread may hold. The loop itself is in `turn` (the order of things) with
-//! `task_phase` and `timer_phase` (what runs for how long, by `budget`), `selector` (the poll, wake causes), `spin`
-//! (turning in vain), `rebuild` (moving to a new poll), `io` (one channel's socket), `accept` (new connections),
-//! `tasks` (scheduled tasks, repeated as `periodic` says, found by `local`) and `shutdown`. `stopwatch`, `metrics` and
-//! `watchdog` look on.
+//! `task_phase` and `timer_phase` (what runs for how long, by `budget`), `selector` (the poll, wake causes), `sleep`
+//! (whether and how long), `spin` (turning in vain), `rebuild` (moving to a new poll), `io` (one channel's socket),
+//! `accept` (new connections), `tasks` (scheduled tasks, repeated as `periodic` says, found by `local`) and `shutdown`.
+//! `stopwatch`, `load` (how many connections, how long turns take), `metrics` and `watchdog` look on. `manual` is the
+//! loop without a thread, `affinity` says where a thread runs.
 
 mod accept;
+mod affinity;
 mod budget;
 mod io;
+mod load;
 mod local;
+mod manual;
 mod metrics;
 mod periodic;
 mod rebuild;
 mod selector;
 mod shared;
 mod shutdown;
+mod sleep;
 mod sources;
 mod spin;
 mod stopwatch;
@@ -25,7 +30,9 @@ mod timer_phase;
 mod turn;
 mod watchdog;
 
+pub(crate) use affinity::Core;
 pub(crate) use budget::{Budget, DEFAULT_MAX_TASK_TIME, UNLIMITED};
+pub use manual::ManualEventLoop;
 pub use metrics::{Histogram, LoopMetrics};
 pub use periodic::{MissedRuns, Periodic};
 pub use rebuild::{RebuildCause, RebuildReport};
@@ -37,6 +44,7 @@ pub(crate) use sources::{
 pub(crate) use spin::DEFAULT_REBUILD_THRESHOLD;
 pub use tasks::ScheduledTask;
 pub(crate) use watchdog::Patrol;
+use watchdog::Watch;
 pub use watchdog::{Stall, Watchdog};
 
 use crate::{
@@ -52,9 +60,11 @@ use io::Io;
 use periodic::Repeat;
 use selector::Selector;
 use shared::{LoopShared, Task};
+use sleep::Sleep;
 use sources::Sources;
 use spin::SpinGuard;
 use std::{
+    any::Any,
     collections::VecDeque,
     fmt,
     panic::{AssertUnwindSafe, Location, catch_unwind},
@@ -85,12 +95,36 @@ pub(crate) struct LoopConfig {
     pub(crate) wheel_tick: Duration,
     pub(crate) wheel_slots: usize,
     pub(crate) rebuild_threshold: u32,
+    pub(crate) busy_poll: Duration,
+    pub(crate) core: Option<Core>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) patrol: Option<Arc<Patrol>>,
 }
 
+/// Makes the loop itself, on the thread that will run it.
+type MakeTurn = Box<dyn FnOnce(Arc<LoopShared>) -> Turn + Send>;
+
 impl EventLoop {
+    /// A loop whose thread starts with the first thing that it is given to do.
     pub(crate) fn new(config: LoopConfig) -> Result<Self> {
+        let (core, patrol) = (config.core, config.patrol.clone());
+        let (shared, make) = Self::prepare(config)?;
+        // The seed is kept in what it refers to: a strong reference would keep a loop that never starts for ever.
+        let weak = Arc::downgrade(&shared);
+        shared.set_seed(Box::new(move || {
+            let shared = weak.upgrade().expect("a loop is started through a handle to it");
+            Box::new(move || {
+                if let Some(core) = core {
+                    core.pin(&shared.name);
+                }
+                live(make(shared), patrol);
+            })
+        }));
+        Ok(EventLoop { shared })
+    }
+
+    /// What the handles of a loop share, and what becomes the loop on whatever thread will run it.
+    fn prepare(config: LoopConfig) -> Result<(Arc<LoopShared>, MakeTurn)> {
         let wheel =
             Wheel::<crate::id::Key>::builder().tick(config.wheel_tick).slots(config.wheel_slots).build();
         let wheel = wheel.map_err(as_setting_of_a_group)?;
@@ -109,40 +143,36 @@ impl EventLoop {
             }));
         }
         let (budget, real_time) = (config.budget, config.clock.is_real_time());
-        let (threshold, patrol) = (config.rebuild_threshold, config.patrol);
-        // The seed is kept in what it refers to: a strong reference would keep a loop that never starts for ever.
-        let weak = Arc::downgrade(&shared);
-        shared.set_seed(Box::new(move || {
-            let shared = weak.upgrade().expect("a loop is started through a handle to it");
-            Box::new(move || {
-                let outlet: Arc<dyn Outlet> = shared.clone();
-                let io = Io {
-                    selector,
-                    services: LoopServices::new(time, wheel, outlet, shared.whereabouts.clone()),
-                    receive: ReceiveBuffers::new(),
-                    to_read: VecDeque::new(),
-                    turn_bytes: 0,
-                    inactive: Vec::new(),
-                };
-                let now = io.services.now;
-                let turn = Turn {
-                    shared,
-                    inbox,
-                    sources: Sources::new(),
-                    io,
-                    budget,
-                    spin: SpinGuard::new(threshold),
-                    watch: Stopwatch::new(now),
-                    shutdown: None,
-                    real_time,
-                    timers_left: false,
-                    at_end: Vec::new(),
-                    poll_failures: 0,
-                };
-                live(turn, patrol);
-            })
-        }));
-        Ok(EventLoop { shared })
+        let threshold = config.rebuild_threshold;
+        let sleep = Sleep::new(config.clock.longest_sleep(), config.busy_poll);
+        let make = move |shared: Arc<LoopShared>| {
+            let outlet: Arc<dyn Outlet> = shared.clone();
+            let io = Io {
+                selector,
+                services: LoopServices::new(time, wheel, outlet, shared.whereabouts.clone()),
+                receive: ReceiveBuffers::new(),
+                to_read: VecDeque::new(),
+                turn_bytes: 0,
+                inactive: Vec::new(),
+            };
+            let now = io.services.now;
+            Turn {
+                shared,
+                inbox,
+                sources: Sources::new(),
+                io,
+                budget,
+                spin: SpinGuard::new(threshold),
+                watch: Stopwatch::new(now),
+                shutdown: None,
+                sleep,
+                real_time,
+                timers_left: false,
+                at_end: Vec::new(),
+                poll_failures: 0,
+            }
+        };
+        Ok((shared, Box::new(make)))
     }
 
     /// The name of its thread.
@@ -164,6 +194,30 @@ impl EventLoop {
         metrics.tasks_pending = self.shared.mailbox.len() as u64;
         metrics.tasks_refused = self.shared.mailbox.refused() as u64;
         metrics
+    }
+
+    /// Connections that the loop serves now, or will: each counts from the moment in which it is assigned to the
+    /// loop (accepted, or about to be made) until its socket is closed, or it has failed.
+    pub fn connections(&self) -> usize {
+        self.shared.load.connections()
+    }
+
+    /// The weights of these connections ([`ChannelOptions::weight`](crate::ChannelOptions::weight)) together; as long
+    /// as all weigh 1, their number.
+    pub fn load(&self) -> usize {
+        self.shared.load.weight()
+    }
+
+    /// About how long something that is given to the loop now would wait: the time that a turn takes, for as many
+    /// turns as it may need to come to it through the queue.
+    ///
+    /// A turn takes as long as the longest of late, which is forgotten over about a second, or as the one that is
+    /// running, if that is longer: so a loop that is held up by a task shows it at once. A loop that sleeps and had
+    /// little to do shows next to nothing. Reads the clock; meant to compare loops, not to be precise.
+    pub fn lag(&self) -> Duration {
+        let turn = self.shared.load.turn_time(self.shared.time.now());
+        let turns = 1 + self.shared.mailbox.len() / budget::TASKS_PER_CHECK;
+        Duration::from_nanos(turn.saturating_mul(turns as u64))
     }
 
     /// Runs `task` on the loop.
@@ -418,7 +472,14 @@ fn live(mut turn: Turn, patrol: Option<Arc<Patrol>>) {
     let _local = local::enter(shared.id, turn.io.services.queue.clone());
     let watch = patrol.map(|patrol| patrol.watch(&shared.name, shared.id, shared.whereabouts.clone()));
     let result = catch_unwind(AssertUnwindSafe(|| turn.run()));
-    let cause = result.err().map(|panic| panic_message(&*panic));
+    end(turn, result.err(), watch);
+}
+
+/// What follows the last turn of a loop, on its thread; `panic` is what the loop itself has failed with, `watch` is
+/// over when there is nothing left that could get stuck.
+fn end(turn: Turn, panic: Option<Box<dyn Any + Send>>, watch: Option<Watch>) {
+    let shared = turn.shared.clone();
+    let cause = panic.map(|panic| panic_message(&*panic));
     if let Some(cause) = &cause {
         log::error!("{}: the loop itself panicked and ends: {cause}", shared.name);
     }

@@ -5,6 +5,7 @@
 //! everything here.
 
 use super::{
+    load::Load,
     metrics::Metrics,
     sources::{Accepted, Connecting, Listening, ServerShared},
 };
@@ -76,6 +77,7 @@ pub(crate) struct LoopShared {
     pub(crate) name: String,
     pub(crate) time: TimeSource,
     pub(crate) metrics: Metrics,
+    pub(crate) load: Arc<Load>,
     pub(crate) wake_up: WakeUp,
     pub(crate) whereabouts: Arc<Whereabouts>,
     pub(crate) mailbox: Mailbox<LoopMail>,
@@ -123,6 +125,7 @@ impl LoopShared {
             name,
             time,
             metrics: Metrics::default(),
+            load: Arc::new(Load::new()),
             wake_up: WakeUp::new(),
             whereabouts: Arc::default(),
             mailbox,

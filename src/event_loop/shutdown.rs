@@ -109,6 +109,12 @@ impl Turn {
         true
     }
 
+    /// Ends the loop although it is not its time: channels are told, then all is closed; nothing is waited for.
+    pub(super) fn end_now(&mut self) {
+        self.begin_shutdown();
+        self.finish();
+    }
+
     fn finish(&mut self) {
         self.shared.whereabouts.enter_phase(Phase::Shutdown);
         self.shared.advance(LifeState::ShutDown);

@@ -3,6 +3,7 @@
 //! Always holds: a key names at most one source for ever, since its generation grows when the slot is given up;
 //! so events and mail for a source that is gone are recognised and dropped. Runs on the loop's thread.
 
+use super::load::Assignment;
 use crate::{
     Error, Result,
     buffer::RECEIVE_SIZE,
@@ -105,6 +106,7 @@ impl ServerShared {
 
 /// A connection on its way to its loop.
 pub(crate) struct Accepted {
+    pub(crate) assignment: Assignment,
     pub(crate) stream: Stream,
     pub(crate) peer: Option<SocketAddr>,
     pub(crate) local: Option<SocketAddr>,
@@ -113,6 +115,8 @@ pub(crate) struct Accepted {
 
 /// A connection in the making.
 pub(crate) struct Connecting {
+    /// Before `done`: who hears that it failed finds it no longer counted, also where all of this is dropped.
+    pub(crate) assignment: Assignment,
     pub(crate) stream: Stream,
     pub(crate) peer: SocketAddr,
     /// Makes the pipeline and tells who waits for the channel; called on the loop.
@@ -121,6 +125,15 @@ pub(crate) struct Connecting {
     /// Nanoseconds; 0 for no limit.
     pub(crate) timeout: u64,
     pub(crate) deadline: Option<crate::timer::QueueKey>,
+}
+
+impl Connecting {
+    /// It comes to nothing before the poll has heard of it.
+    pub(crate) fn refuse(self, error: Error) {
+        let Connecting { assignment, stream, done, .. } = self;
+        drop((assignment, stream));
+        done.failed(error);
+    }
 }
 
 /// Who waits for a connection.
@@ -137,6 +150,8 @@ pub(crate) struct ChannelSlot {
     pub(crate) core: ChannelCore,
     /// None once it is closed and only `inactive` is still to come.
     pub(crate) stream: Option<Stream>,
+    /// None as soon as the stream is.
+    pub(crate) assignment: Option<Assignment>,
 }
 
 pub(crate) enum Slot {

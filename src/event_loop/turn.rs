@@ -9,7 +9,8 @@
 //! Always holds: every turn polls; what a bound cuts off is carried over and keeps the next poll from sleeping; tasks
 //! and timers have a budget each (`budget`), so that neither keeps the other out, nor the I/O. docs/fairness.md
 //! states all bounds. The clock is read after the poll, after the I/O if there are tasks or due timers, after every
-//! 64 of these, and before a sleep: twice in a turn that only moves bytes (`stopwatch`). Runs on the loop's thread and owns everything that the loop owns.
+//! 64 of these, and before a sleep: twice in a turn that only moves bytes (`stopwatch`). Runs on the loop's thread
+//! and owns everything that the loop owns.
 
 use super::{
     budget::{Budget, Share},
@@ -18,6 +19,7 @@ use super::{
     selector::{Selector, WakeCause},
     shared::{LoopMail, LoopShared},
     shutdown::Shutdown,
+    sleep::Sleep,
     sources::{Slot, Sources},
     spin::{Remedy, SpinGuard},
     stopwatch::{Span, Stopwatch},
@@ -38,9 +40,6 @@ use std::{
 
 /// Sources that are read without an event in one turn; the rest has its turn in the next.
 const LISTED_PER_TURN: usize = 1024;
-
-/// The longest sleep without a look at the clock, so that no timeout is too long for the operating system's poll.
-const MAX_SLEEP: u64 = 24 * 60 * 60 * 1_000_000_000;
 
 /// How long a loop that spins rests at every turn in vain: short enough to serve on, long enough to free the core.
 const REST: Duration = Duration::from_millis(1);
@@ -63,6 +62,7 @@ pub(crate) struct Turn {
     pub(crate) spin: SpinGuard,
     pub(crate) watch: Stopwatch,
     pub(crate) shutdown: Option<Shutdown>,
+    pub(crate) sleep: Sleep,
     /// Whether time passes by itself.
     pub(crate) real_time: bool,
     /// A bound was hit in the last turn: timers are still due.
@@ -80,7 +80,7 @@ impl Turn {
     }
 
     /// One turn; true if it was the last.
-    fn turn(&mut self) -> bool {
+    pub(crate) fn turn(&mut self) -> bool {
         self.shared.metrics.turns.add(1);
         let cause = self.poll();
         self.shared.whereabouts.begin_turn();
@@ -97,6 +97,7 @@ impl Turn {
         }
         if worked || did_io {
             self.spin.worked();
+            self.sleep.worked(self.io.services.now);
         } else if cause == Some(WakeCause::Waker) {
             self.shared.metrics.wakes_in_vain.add(1);
         }
@@ -126,7 +127,7 @@ impl Turn {
 
     // ---- poll ----------------------------------------------------------------------------------------
 
-    fn has_work(&self) -> bool {
+    pub(crate) fn has_work(&self) -> bool {
         self.timers_left
             || !self.io.services.attention.is_empty()
             || !self.io.to_read.is_empty()
@@ -145,7 +146,7 @@ impl Turn {
     /// How long the poll may sleep; none: until something happens. Publishes the sleep to submitters.
     fn fall_asleep(&mut self) -> (Option<Duration>, Option<u64>) {
         const NOT_AT_ALL: Option<Duration> = Some(Duration::ZERO);
-        if self.has_work() {
+        if self.has_work() || self.sleep.is_forbidden(self.io.services.now) {
             return (NOT_AT_ALL, None);
         }
         // A sampled turn was read before its flush; a sleep that begins a little later ends that much later.
@@ -154,7 +155,7 @@ impl Turn {
         }
         self.end_turn_time();
         let now = self.io.services.now;
-        let deadline = self.next_deadline().map(|at| at.min(now.saturating_add(MAX_SLEEP)));
+        let deadline = self.sleep.until(self.next_deadline(), now);
         if let Some(deadline) = deadline
             && deadline <= now
         {
@@ -173,12 +174,19 @@ impl Turn {
         // Time that is moved by hand may have been moved just before the sleep was published.
         self.lap(Span::Polling);
         let due = deadline.is_some_and(|deadline| deadline <= self.io.services.now);
-        (if due { NOT_AT_ALL } else { None }, deadline)
+        match self.sleep.timeout_in_manual_time() {
+            // A sleep that is bounded in real time ends when its time is up, wherever the loop's own time stands.
+            Some(timeout) if !due => (Some(timeout), Some(self.io.services.now)),
+            _ => (if due { NOT_AT_ALL } else { None }, deadline),
+        }
     }
 
     /// Sleeps until there is something to do; why it returned, unless it failed.
     fn poll(&mut self) -> Option<WakeCause> {
         let (timeout, deadline) = self.fall_asleep();
+        if timeout != Some(Duration::ZERO) {
+            self.shared.load.turn_ended(self.io.services.now);
+        }
         let polled = self.io.selector.poll(timeout);
         self.shared.wake_up.awake();
         self.lap(Span::Flushing);
@@ -186,6 +194,7 @@ impl Turn {
         self.end_turn_time();
         self.watch.begin_turn();
         let now = self.io.services.now;
+        self.shared.load.turn_began(now);
         let metrics = &self.shared.metrics;
         metrics.polls.add(1);
         let cause = match polled {
@@ -289,6 +298,7 @@ impl Turn {
                 }
             }
         });
+        self.shared.metrics.ready.add(handled);
         handled
     }
 

@@ -3,16 +3,16 @@
 //! Always holds: nothing is refused before `build`, and `build` refuses with the name of the setting, the value and
 //! the range. Runs on the thread that builds.
 
-use super::EventLoopGroup;
+use super::{Chooser, EventLoopGroup};
 use crate::{
     Clock, Error, Result, SystemClock,
     clock::nanos,
     event_loop::{
-        Budget, DEFAULT_MAX_TASK_TIME, DEFAULT_REBUILD_THRESHOLD, EventLoop, LoopConfig, Patrol, UNLIMITED,
-        Watchdog,
+        Budget, Core, DEFAULT_MAX_TASK_TIME, DEFAULT_REBUILD_THRESHOLD, EventLoop, LoopConfig,
+        ManualEventLoop, Patrol, UNLIMITED, Watchdog,
     },
 };
-use std::{sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 /// Settings of an [`EventLoopGroup`]; refused values are reported by [`build`](EventLoopGroupBuilder::build).
 ///
@@ -27,9 +27,12 @@ use std::{sync::Arc, time::Duration};
 /// | `wheel_tick` | 100 ms | more than 0; below 1 ms it becomes 1 ms |
 /// | `wheel_slots` | 512 | 1 to 65,536, rounded up to a power of two |
 /// | `rebuild_threshold` | 512 premature returns in a row | below 3: never |
+/// | `chooser` | [`RoundRobin`](crate::RoundRobin) | |
+/// | `pin_to` | threads run where they may | cores that the building thread may use |
+/// | `busy_poll` | 0, which means never | 0 or more |
 /// | `clock` | [`SystemClock`] | |
 /// | `watchdog` | none | a limit of 10 ms or more |
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 #[must_use]
 pub struct EventLoopGroupBuilder {
     threads: usize,
@@ -41,6 +44,9 @@ pub struct EventLoopGroupBuilder {
     wheel_tick: Duration,
     wheel_slots: usize,
     rebuild_threshold: u32,
+    chooser: Option<Arc<dyn Chooser>>,
+    pin_to: Option<Vec<usize>>,
+    busy_poll: Duration,
     clock: Arc<dyn Clock>,
     watchdog: Option<Watchdog>,
 }
@@ -57,6 +63,9 @@ impl EventLoopGroupBuilder {
             wheel_tick: Duration::from_millis(100),
             wheel_slots: 512,
             rebuild_threshold: DEFAULT_REBUILD_THRESHOLD,
+            chooser: None,
+            pin_to: None,
+            busy_poll: Duration::ZERO,
             clock: Arc::new(SystemClock),
             watchdog: None,
         }
@@ -124,6 +133,36 @@ impl EventLoopGroupBuilder {
         self
     }
 
+    /// Which loop gets the next connection: [`RoundRobin`](crate::RoundRobin) if nothing is said,
+    /// [`LeastConnections`](crate::LeastConnections) where some live long, [`LeastLag`](crate::LeastLag) where some
+    /// cost much, or a [`Chooser`] of the program's own.
+    ///
+    /// Groups that are built from clones of this builder share it.
+    pub fn chooser(mut self, chooser: impl Chooser + 'static) -> Self {
+        self.chooser = Some(Arc::new(chooser));
+        self
+    }
+
+    /// Makes each loop's thread run on one core: the first loop on the first of these, and so on, and round again if
+    /// they are fewer than the loops. Cores are numbered as the system does it, from 0.
+    ///
+    /// A thread that cannot be pinned when it starts logs that and runs where it may; on macOS this is only a hint to
+    /// the system. Threads that a pinned loop starts stay on its core unless they are pinned themselves: that is how
+    /// the system does it.
+    pub fn pin_to(mut self, cores: impl IntoIterator<Item = usize>) -> Self {
+        self.pin_to = Some(cores.into_iter().collect());
+        self
+    }
+
+    /// For how long a loop polls without sleeping after its last work (I/O, tasks, timers), before it sleeps.
+    ///
+    /// That takes a whole core for each loop meanwhile, and saves the time that the system needs to wake a thread:
+    /// for replies within a few microseconds where cores are to spare. Nobody has to wake a loop that polls.
+    pub fn busy_poll(mut self, time: Duration) -> Self {
+        self.busy_poll = time;
+        self
+    }
+
     /// Where the loops take their time from; tests give a [`ManualClock`](crate::testing::ManualClock).
     pub fn clock(mut self, clock: impl Clock + 'static) -> Self {
         self.clock = Arc::new(clock);
@@ -141,6 +180,36 @@ impl EventLoopGroupBuilder {
     /// # Errors
     /// If a setting is out of its range, or the operating system gives no poll.
     pub fn build(self) -> Result<EventLoopGroup> {
+        let processors = || std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = if self.threads == 0 { processors() * 2 } else { self.threads };
+        let cores = self.pin_to.as_deref().map(Core::all).transpose()?;
+        let core = |n: usize| cores.as_ref().map(|cores| cores[n % cores.len()]);
+        // Loops have no thread yet, so those built before a failure just go.
+        let patrol = self.patrol()?;
+        let build = |n| EventLoop::new(self.config(n, core(n), patrol.clone())?);
+        let loops = (0..threads).map(build).collect::<Result<Vec<_>>>()?;
+        Ok(EventLoopGroup::of(loops, self.chooser))
+    }
+
+    /// One loop without a thread, which the caller drives by hand on this thread.
+    ///
+    /// # Errors
+    /// As [`build`](EventLoopGroupBuilder::build); and if `threads` is more than one, or `pin_to` is set: the thread
+    /// is the caller's.
+    pub fn build_manual(self) -> Result<ManualEventLoop> {
+        if self.threads > 1 {
+            return Err(Error::setting("threads", self.threads, "at most 1 where a loop is driven by hand"));
+        }
+        if let Some(cores) = self.pin_to {
+            let allowed = "nothing where a loop is driven by hand";
+            return Err(Error::setting("pin_to", format!("{cores:?}"), allowed));
+        }
+        let config = self.config(0, None, self.patrol()?)?;
+        ManualEventLoop::new(config, |event_loop| EventLoopGroup::of(vec![event_loop], self.chooser))
+    }
+
+    /// The settings of loop number `n`, checked.
+    fn config(&self, n: usize, core: Option<Core>, patrol: Option<Arc<Patrol>>) -> Result<LoopConfig> {
         let io_ratio = u8::try_from(self.io_ratio).ok().filter(|ratio| (1..=100).contains(ratio));
         let io_ratio =
             io_ratio.ok_or_else(|| Error::setting("io_ratio", self.io_ratio, "1 to 100 percent"))?;
@@ -153,26 +222,45 @@ impl EventLoopGroupBuilder {
         if self.max_task_time.is_zero() {
             return Err(Error::setting("max_task_time", "0", "more than zero"));
         }
-        let budget = Budget { io_ratio, cap: nanos(self.max_task_time) };
-        self.watchdog.as_ref().map_or(Ok(()), Watchdog::check)?;
-        let patrol = self.watchdog.map(|watchdog| Arc::new(Patrol::new(&self.name, watchdog)));
-        let processors = || std::thread::available_parallelism().map_or(1, usize::from);
-        let threads = if self.threads == 0 { processors() * 2 } else { self.threads };
-        let build = |n: usize| {
-            EventLoop::new(LoopConfig {
-                name: format!("{}-{n}", self.name),
-                budget,
-                max_pending_tasks: self.max_pending_tasks,
-                max_scheduled_tasks: self.max_scheduled_tasks,
-                wheel_tick: self.wheel_tick,
-                wheel_slots: self.wheel_slots,
-                rebuild_threshold: self.rebuild_threshold,
-                clock: self.clock.clone(),
-                patrol: patrol.clone(),
-            })
-        };
-        // Loops have no thread yet, so those built before a failure just go.
-        let loops = (0..threads).map(build).collect::<Result<Vec<_>>>()?;
-        Ok(EventLoopGroup::of(loops))
+        Ok(LoopConfig {
+            name: format!("{}-{n}", self.name),
+            budget: Budget { io_ratio, cap: nanos(self.max_task_time) },
+            max_pending_tasks: self.max_pending_tasks,
+            max_scheduled_tasks: self.max_scheduled_tasks,
+            wheel_tick: self.wheel_tick,
+            wheel_slots: self.wheel_slots,
+            rebuild_threshold: self.rebuild_threshold,
+            busy_poll: self.busy_poll,
+            core,
+            clock: self.clock.clone(),
+            patrol,
+        })
+    }
+
+    /// Who watches all loops of the group.
+    fn patrol(&self) -> Result<Option<Arc<Patrol>>> {
+        let Some(watchdog) = &self.watchdog else { return Ok(None) };
+        watchdog.check()?;
+        Ok(Some(Arc::new(Patrol::new(&self.name, watchdog.clone()))))
+    }
+}
+
+impl fmt::Debug for EventLoopGroupBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EventLoopGroupBuilder")
+            .field("threads", &self.threads)
+            .field("name", &self.name)
+            .field("io_ratio", &self.io_ratio)
+            .field("max_task_time", &self.max_task_time)
+            .field("max_pending_tasks", &self.max_pending_tasks)
+            .field("max_scheduled_tasks", &self.max_scheduled_tasks)
+            .field("wheel_tick", &self.wheel_tick)
+            .field("wheel_slots", &self.wheel_slots)
+            .field("rebuild_threshold", &self.rebuild_threshold)
+            .field("pin_to", &self.pin_to)
+            .field("busy_poll", &self.busy_poll)
+            .field("clock", &self.clock)
+            .field("watchdog", &self.watchdog)
+            .finish_non_exhaustive()
     }
 }

@@ -1,22 +1,26 @@
 //! Groups of event loops, and which of them serves the next channel.
 //!
-//! Always holds: a group has at least one loop; `next` goes round them in order. The group owns no channel; its
-//! loops live until they are shut down, not until the last handle is dropped.
+//! Always holds: a group has at least one loop; `next` gives one of them, whatever the chooser says. The group owns no
+//! channel; its loops live until they are shut down, not until the last handle is dropped.
 
 mod builder;
+mod chooser;
 
 pub use builder::EventLoopGroupBuilder;
+pub use chooser::{Chooser, LeastConnections, LeastLag, RoundRobin};
 
 use crate::{
     Completion, Error, Result,
+    error::panic_message,
     event_loop::{EventLoop, LoopMetrics, shutdown_request},
     sync::completion_of_all,
 };
 use std::{
     fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
@@ -43,7 +47,11 @@ pub struct EventLoopGroup {
 
 struct Inner {
     loops: Vec<EventLoop>,
-    next: AtomicUsize,
+    /// None: in order.
+    chooser: Option<Arc<dyn Chooser>>,
+    in_order: RoundRobin,
+    /// Whether it was said already that the chooser fails.
+    said: AtomicBool,
 }
 
 impl EventLoopGroup {
@@ -60,17 +68,31 @@ impl EventLoopGroup {
         EventLoopGroupBuilder::new()
     }
 
-    fn of(loops: Vec<EventLoop>) -> Self {
-        EventLoopGroup { inner: Arc::new(Inner { loops, next: AtomicUsize::new(0) }) }
+    fn of(loops: Vec<EventLoop>, chooser: Option<Arc<dyn Chooser>>) -> Self {
+        let (in_order, said) = (RoundRobin::new(), AtomicBool::new(false));
+        EventLoopGroup { inner: Arc::new(Inner { loops, chooser, in_order, said }) }
     }
 
-    /// The loop whose turn it is to get a channel: each in order, round and round.
+    /// The loop whose turn it is to get a connection, by the group's [`Chooser`]: without one, each in order, round
+    /// and round.
     pub fn next(&self) -> &EventLoop {
+        let Inner { loops, chooser, in_order, .. } = &*self.inner;
+        let chosen = chooser.as_deref().and_then(|chooser| self.ask(chooser));
+        &loops[chosen.unwrap_or_else(|| in_order.choose(loops))]
+    }
+
+    /// What a chooser says, if it makes sense. It may be called on a loop, which must not end because of it.
+    fn ask(&self, chooser: &dyn Chooser) -> Option<usize> {
         let loops = &self.inner.loops;
-        let step = |n: usize| Some((n + 1) % loops.len());
-        // Counted modulo the size, so that the order holds for ever and not only until a counter wraps.
-        let n = self.inner.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, step);
-        &loops[n.unwrap_or(0)]
+        let why = match catch_unwind(AssertUnwindSafe(|| chooser.choose(loops))) {
+            Ok(n) if n < loops.len() => return Some(n),
+            Ok(n) => format!("chose {n} of {} loops", loops.len()),
+            Err(panic) => format!("panicked: {}", panic_message(&*panic)),
+        };
+        if !self.inner.said.swap(true, Ordering::Relaxed) {
+            log::error!("{}: the chooser {why}; going round in order instead", loops[0].name());
+        }
+        None
     }
 
     /// All loops.

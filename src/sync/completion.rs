@@ -4,7 +4,7 @@
 //! `Future`); a producer that is dropped without a word completes with [`Error::Cancelled`]. A callback runs on
 //! the thread that completes, where a panic in it is logged and goes no further, or at once on the calling thread
 //! if the result is there already; no lock is held meanwhile. Waiting on the loop that has to complete it, or on
-//! one of them if they are several, is an error.
+//! one of them if they are several, is an error; so is waiting on the thread that drives such a loop by hand.
 
 use super::loop_id;
 use crate::{Error, Result, error::panic_message};
@@ -76,10 +76,10 @@ fn pair<T>(event_loops: Loops) -> (Completer<T>, Completion<T>) {
 impl Loops {
     /// Whether the calling thread is one of them.
     fn is_here(&self) -> bool {
-        loop_id::current().is_some_and(|current| match self {
-            Loops::One(event_loop) => *event_loop == Some(current),
-            Loops::All(event_loops) => event_loops.contains(&current),
-        })
+        match self {
+            Loops::One(event_loop) => event_loop.is_some_and(loop_id::is_own),
+            Loops::All(event_loops) => event_loops.iter().copied().any(loop_id::is_own),
+        }
     }
 }
 
@@ -128,7 +128,8 @@ impl<T> Completion<T> {
     /// Blocks the calling thread until it is done.
     ///
     /// # Errors
-    /// What the operation failed with; [`Error::WouldDeadlock`] at once on the event loop that has to complete it.
+    /// What the operation failed with; [`Error::WouldDeadlock`] at once on the event loop that has to complete it,
+    /// or on the thread that drives this loop by hand ([`ManualEventLoop`](crate::ManualEventLoop)).
     pub fn wait(self) -> Result<T> {
         self.wait_until(None).unwrap_or(Err(Error::Cancelled))
     }

@@ -78,6 +78,8 @@ metrics! {
         wakes_premature,
         /// Polls that were not to sleep, since work was waiting.
         polls_without_sleep,
+        /// Sources that were handled: since the poll said so, or since an earlier turn had left something of them.
+        ready,
         /// Writes to the waker, by whatever thread.
         wakes_written,
         /// Polls that the waker ended although there was nothing to do.

@@ -7,7 +7,7 @@ mod observer;
 mod patrol;
 mod stall;
 
-pub(crate) use patrol::Patrol;
+pub(crate) use patrol::{Patrol, Watch};
 pub use stall::Stall;
 
 use crate::{Error, Result};

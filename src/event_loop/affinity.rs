@@ -1,0 +1,37 @@
+//! Which processor core a loop's thread runs on.
+//!
+//! Always holds: a [`Core`] existed, and the thread that built the group was allowed to run on it. The pinning itself
+//! may fail later, which costs the loop nothing but its place. Runs on the thread that builds, then on the loop's.
+
+use crate::{Error, Result};
+use core_affinity::CoreId;
+
+/// A core to run on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Core(CoreId);
+
+impl Core {
+    /// The cores with these numbers.
+    ///
+    /// # Errors
+    /// If there is none, or one is not among those that the calling thread may use.
+    pub(crate) fn all(numbers: &[usize]) -> Result<Vec<Core>> {
+        if numbers.is_empty() {
+            return Err(Error::setting("pin_to", "no core", "one core or more"));
+        }
+        let usable = core_affinity::get_core_ids().unwrap_or_default();
+        let core = |&number: &usize| {
+            let core = usable.iter().find(|core| core.id == number).copied();
+            let refused = || Error::setting("pin_to", number, "cores that this process may use");
+            core.map(Core).ok_or_else(refused)
+        };
+        numbers.iter().map(core).collect()
+    }
+
+    /// Makes the calling thread, which is that of the loop `name`, run on this core only.
+    pub(crate) fn pin(self, name: &str) {
+        if !core_affinity::set_for_current(self.0) {
+            log::warn!("{name}: the thread cannot be pinned to core {}; it runs where it may", self.0.id);
+        }
+    }
+}

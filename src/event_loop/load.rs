@@ -1,0 +1,153 @@
+//! What a loop has to carry: its connections, and how long something that is given to it waits.
+//!
+//! Always holds: a connection counts from the moment in which it is assigned to a loop, long before that loop hears
+//! of it, until its socket is closed, wherever it ends: the count is kept by a value ([`Assignment`]) that travels
+//! with the connection. Any thread assigns, gives back and reads; only the loop's thread says when its turns begin
+//! and end.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, AtomicUsize, Ordering},
+};
+
+/// The bit of [`Load::since`] that says that the loop sleeps.
+const ASLEEP: u64 = 1 << 63;
+
+/// The time in which a long turn is forgotten is about `2^DECAY` nanoseconds: a second.
+const DECAY: u32 = 30;
+
+#[derive(Debug)]
+pub(crate) struct Load {
+    connections: AtomicUsize,
+    weight: AtomicUsize,
+    /// How long turns took, lately: the longest one, which fades.
+    turn: AtomicU64,
+    /// When the turn that is running began, or the last one ended: then with [`ASLEEP`].
+    since: AtomicU64,
+}
+
+/// A connection's share of the load of its loop, until dropped.
+#[derive(Debug)]
+pub(crate) struct Assignment {
+    load: Arc<Load>,
+    weight: u32,
+}
+
+impl Load {
+    pub(crate) fn new() -> Self {
+        Load {
+            connections: AtomicUsize::new(0),
+            weight: AtomicUsize::new(0),
+            turn: AtomicU64::new(0),
+            // A loop whose thread was not started yet is as good as asleep.
+            since: AtomicU64::new(ASLEEP),
+        }
+    }
+
+    /// Counts a connection that is on its way to the loop.
+    pub(crate) fn assign(self: &Arc<Self>, weight: u32) -> Assignment {
+        self.connections.fetch_add(1, Ordering::Relaxed);
+        self.weight.fetch_add(weight as usize, Ordering::Relaxed);
+        Assignment { load: self.clone(), weight }
+    }
+
+    pub(crate) fn connections(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn weight(&self) -> usize {
+        self.weight.load(Ordering::Relaxed)
+    }
+
+    // ---- lag -----------------------------------------------------------------------------------------
+
+    /// The loop's poll has returned.
+    pub(crate) fn turn_began(&self, now: u64) {
+        self.note(now);
+        self.since.store(now & !ASLEEP, Ordering::Relaxed);
+    }
+
+    /// The loop is about to sleep; `now` is what it knows of the time.
+    pub(crate) fn turn_ended(&self, now: u64) {
+        self.note(now);
+        self.since.store(now | ASLEEP, Ordering::Relaxed);
+    }
+
+    fn note(&self, now: u64) {
+        self.turn.store(self.turn_time(now), Ordering::Relaxed);
+    }
+
+    /// How long turns take, as of `now`: the longest of late, or the one that is running if that is longer.
+    pub(crate) fn turn_time(&self, now: u64) -> u64 {
+        let since = self.since.load(Ordering::Relaxed);
+        let passed = now.saturating_sub(since & !ASLEEP);
+        let lately = faded(self.turn.load(Ordering::Relaxed), passed);
+        if since & ASLEEP == 0 { lately.max(passed) } else { lately }
+    }
+}
+
+/// What is left of `value` when some time has passed; never the same unless it is nothing.
+fn faded(value: u64, passed: u64) -> u64 {
+    let lost = (u128::from(value) * u128::from(passed)).div_ceil(1 << DECAY);
+    value.saturating_sub(u64::try_from(lost).unwrap_or(u64::MAX))
+}
+
+impl Drop for Assignment {
+    fn drop(&mut self) {
+        self.load.connections.fetch_sub(1, Ordering::Relaxed);
+        self.load.weight.fetch_sub(self.weight as usize, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    #[test]
+    fn an_assignment_counts_until_it_is_dropped() {
+        let load = Arc::new(Load::new());
+        let (light, heavy) = (load.assign(1), load.assign(9));
+        assert_eq!((load.connections(), load.weight()), (2, 10));
+        drop(light);
+        assert_eq!((load.connections(), load.weight()), (1, 9));
+        drop(heavy);
+        assert_eq!((load.connections(), load.weight()), (0, 0));
+    }
+
+    #[test]
+    fn a_turn_that_is_running_counts_at_once_and_sleep_does_not() {
+        let load = Load::new();
+        assert_eq!(load.turn_time(5 * SECOND), 0, "it was never started");
+        load.turn_began(10 * SECOND);
+        assert_eq!(load.turn_time(12 * SECOND), 2 * SECOND);
+        load.turn_ended(12 * SECOND);
+        assert_eq!(load.turn_time(12 * SECOND), 2 * SECOND);
+        assert_eq!(load.turn_time(100 * SECOND), 0, "asleep, and it is long ago");
+        load.turn_began(100 * SECOND);
+        assert_eq!(load.turn_time(100 * SECOND), 0);
+    }
+
+    #[test]
+    fn a_long_turn_is_held_and_fades() {
+        let load = Load::new();
+        load.turn_began(0);
+        load.turn_began(SECOND);
+        load.turn_began(SECOND + SECOND / 10);
+        let left = load.turn_time(SECOND + SECOND / 10);
+        assert!((SECOND * 8 / 10..SECOND).contains(&left), "{left}");
+        for n in 1..1000 {
+            load.turn_began(SECOND + SECOND / 10 + n * SECOND / 100);
+        }
+        assert!(load.turn_time(11 * SECOND + SECOND / 10) <= SECOND / 50);
+    }
+
+    #[test]
+    fn what_fades_comes_to_nothing() {
+        assert_eq!(faded(1, 1), 0);
+        assert_eq!(faded(u64::MAX, u64::MAX), 0);
+        assert_eq!(faded(0, 5), 0);
+        assert_eq!(faded(100, 0), 100);
+    }
+}
