@@ -76,7 +76,9 @@ pub use bootstrap::{ClientBootstrap, Server, ServerBootstrap};
 pub use channel::{Channel, ChannelOptions, IdleEvent, IdleState, IdleTimeouts, Scope, TaskKey};
 pub use clock::{Clock, SystemClock};
 pub use error::{BoxError, EncodeError, Error, PeerError, Refused, Result, SettingError};
-pub use event_loop::{EventLoop, LoopMetrics, MissedRuns, Peer, ScheduledTask};
+pub use event_loop::{
+    EventLoop, LoopMetrics, MissedRuns, Peer, ScheduledTask, ShutdownOptions, ShutdownReport,
+};
 pub use group::{EventLoopGroup, EventLoopGroupBuilder};
 pub use id::ChannelId;
 pub use pipeline::{ChannelPipeline, Context, Handler, Pipeline};

@@ -293,6 +293,11 @@ impl ChannelSlot {
         }
         drop(stream);
         metrics.channels.set(metrics.channels.read().saturating_sub(1));
+        let unsent = self.core.state.pending_bytes();
+        if unsent > 0 {
+            metrics.closes_unsent.add(1);
+            metrics.bytes_unsent.add(unsent as u64);
+        }
         self.core.handle_closed(&mut io.services);
         io.inactive.push(self.core.state.key());
     }

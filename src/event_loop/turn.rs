@@ -14,7 +14,7 @@
 use super::{
     io::Io,
     selector::{Selector, WakeCause},
-    shared::{LifeState, LoopMail, LoopShared, Task},
+    shared::{LoopMail, LoopShared, Task},
     shutdown::Shutdown,
     sources::{Slot, Sources},
 };
@@ -68,6 +68,7 @@ impl Turn {
         self.poll();
         let did_io = self.handle_io();
         let mut worked = self.run_tasks(did_io);
+        self.tell_channels();
         worked |= self.run_timers();
         if worked {
             self.io.selector.worked();
@@ -299,8 +300,8 @@ impl Turn {
     // ---- timers --------------------------------------------------------------------------------------
 
     fn schedule(&mut self, deadline: u64, task: Arc<dyn Scheduled>) {
-        if self.shared.state() >= LifeState::ShuttingDown {
-            task.abandon();
+        if let Some(shutdown) = &mut self.shutdown {
+            shutdown.cancel(&*task);
         } else if task.is_waiting() {
             let place = self.io.services.queue.insert(deadline, Due::Task(task.clone()));
             task.set_place(Some(place));

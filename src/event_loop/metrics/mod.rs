@@ -88,6 +88,10 @@ metrics! {
     writes_blocked,
     /// Bytes written.
     bytes_written,
+    /// Channels that closed with bytes unsent.
+    closes_unsent,
+    /// Bytes that were written to channels and not sent when those closed.
+    bytes_unsent,
 }
 
 #[derive(Debug, Default)]
