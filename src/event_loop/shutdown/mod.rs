@@ -115,7 +115,7 @@ impl Shutdown {
         let after = Unsent::read(metrics);
         let report = &mut self.report;
         report.incomplete = after.channels - self.before.channels - self.forced_unsent;
-        report.graceful = report.channels - report.forced - report.incomplete;
+        report.graceful = report.channels.saturating_sub(report.forced + report.incomplete);
         report.unsent_bytes = after.bytes - self.before.bytes;
         report.took = Duration::from_nanos(now.saturating_sub(self.began));
         self.report
