@@ -108,7 +108,8 @@ check_echo() {
 
 check_im_server() {
     local out=$work/session
-    start im_server --listen 127.0.0.1:0 --threads 2 --heartbeat 300ms --idle-timeout 1s --max-line 1000
+    start im_server --listen 127.0.0.1:0 --threads 2 --heartbeat 300ms --idle-timeout 1s --max-line 1000 \
+        --drain 200ms
     talk 5 >"$out" <<'LINES'
 {"type":"join","room":"lobby"}
 {"type":"login","user":"ann"}
@@ -138,6 +139,7 @@ LINES
     expect "im_server: bye shutdown" "$out" '"type":"bye","reason":"shutdown"'
     wait $!
     wait "$server" || fail "im_server stops with somebody there: exit status $?" "$work/im_server.err"
+    expect "im_server: report" "$work/im_server.out" '^took .*channels: 1, of them graceful 1, incomplete 0, forced 0'
     server=
 }
 

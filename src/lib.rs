@@ -85,7 +85,7 @@ pub use clock::{Clock, SystemClock};
 pub use error::{BoxError, EncodeError, Error, PeerError, Refused, Result, SettingError};
 pub use event_loop::{
     EventLoop, Histogram, LoopMetrics, ManualEventLoop, MissedRuns, Peer, Periodic, RebuildCause,
-    RebuildReport, ScheduledTask, Stall, Watchdog,
+    RebuildReport, ScheduledTask, ShutdownOptions, ShutdownReport, Stall, Watchdog,
 };
 pub use group::{Chooser, EventLoopGroup, EventLoopGroupBuilder, LeastConnections, LeastLag, RoundRobin};
 pub use id::ChannelId;

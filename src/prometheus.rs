@@ -227,6 +227,8 @@ fn families(metrics: &LoopMetrics) -> Vec<Family<'_>> {
         writes_blocked,
         bytes_written,
         messages_written,
+        closes_unsent,
+        bytes_unsent,
         tasks_pending,
         tasks_refused,
         time_polling,
@@ -314,6 +316,8 @@ fn families(metrics: &LoopMetrics) -> Vec<Family<'_>> {
         counter("writes_blocked", "Writes to sockets that the kernel took nothing of.", *writes_blocked),
         counter("written", "Bytes written to sockets.", *bytes_written).unit(Unit::Bytes),
         counter("messages_written", "Messages that were written.", *messages_written),
+        counter("closes_unsent", "Channels that closed with bytes unsent.", *closes_unsent),
+        counter("bytes_unsent", "Bytes that were not sent when their channels closed.", *bytes_unsent),
         Family {
             name: "time",
             help: "Time of the loop, by what it was spent on.",

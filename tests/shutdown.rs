@@ -1,5 +1,8 @@
-//! The end of a loop: states, quiet period, what still runs and what is refused (E-51 to E-57, E-59).
+//! The end of a loop: states, quiet period, what still runs and what is refused (E-51 to E-57, E-59 to E-61). What
+//! becomes of its channels is in `shutdown_paced.rs`.
 
+#[path = "support/logs.rs"]
+mod logs;
 #[path = "support/loops.rs"]
 mod loops;
 
@@ -9,8 +12,8 @@ use loops::{
 };
 use loops::{settle, single};
 use netwheel::{
-    Completion, Context, Error, EventLoop, EventLoopGroup, Handler, Pipeline, Result, ServerBootstrap,
-    codec::RawBytes, testing::ManualClock,
+    ClientBootstrap, Completion, Context, Error, EventLoop, EventLoopGroup, Handler, Pipeline, Result,
+    ServerBootstrap, ShutdownOptions, ShutdownReport, codec::RawBytes, testing::ManualClock,
 };
 use std::{
     io::Read,
@@ -105,12 +108,44 @@ fn e_51_a_second_request_changes_nothing() {
     result(event_loop.shutdown_gracefully(LONG, LONG)).unwrap();
 }
 
-// A `Duration` is never negative; there are no defaults, both are always given.
+#[test]
+fn e_52_the_defaults_are_a_quiet_period_of_2_s_and_a_timeout_of_15_s() {
+    let (event_loop, clock) = manual();
+    settle(&event_loop);
+    let cancelled = event_loop.schedule(LONG, || ()).unwrap();
+    let end = event_loop.shut_down(ShutdownOptions::new());
+    // It has begun; from here on no task makes the quiet begin anew.
+    assert!(matches!(result(cancelled.completion()), Err(Error::ShutDown)));
+    clock.advance(ms(1999));
+    assert_eq!(states(&event_loop), [true, false, false]);
+    clock.advance(ms(1));
+    assert_eq!(result(end).unwrap().took, ms(2000));
+
+    let (event_loop, clock) = manual();
+    let _flood = flood(&event_loop);
+    let end = event_loop.shut_down(ShutdownOptions::new());
+    settle(&event_loop);
+    advance(&event_loop, &clock, ms(14_999));
+    assert_eq!(states(&event_loop), [true, false, false]);
+    clock.advance(ms(1));
+    assert_eq!(result(end).unwrap().took, ms(15_000));
+}
+
+// A `Duration` is never negative.
 #[test]
 fn e_52_a_timeout_shorter_than_the_quiet_period_is_refused() {
     let (group, event_loop) = single(EventLoopGroup::builder());
     for refused in [event_loop.shutdown_gracefully(ms(2), ms(1)), group.shutdown_gracefully(ms(2), ms(1))] {
         assert!(matches!(result(refused), Err(Error::Setting(e)) if e.setting == "timeout"));
+    }
+    let options = [
+        ("timeout", ShutdownOptions::new().timeout(ms(1999))),
+        ("window", ShutdownOptions::new().window(ms(15_001))),
+    ];
+    for (setting, options) in options {
+        for refused in [event_loop.shut_down(options.clone()), group.shut_down(options)] {
+            assert!(matches!(result(refused), Err(Error::Setting(e)) if e.setting == setting));
+        }
     }
     assert_eq!(states(&event_loop), [false; 3]);
     assert_eq!(on(&event_loop, || "alive"), "alive");
@@ -127,6 +162,9 @@ fn e_53_a_loop_that_never_started_ends_at_once() {
     assert_refuses(&event_loop);
     assert_eq!(event_loop.metrics().turns, 0);
     result(event_loop.terminated()).unwrap();
+    assert!(matches!(event_loop.on_shutdown(|| ()), Err(Error::ShutDown)));
+    let report = result(event_loop.shut_down(ShutdownOptions::new())).unwrap();
+    assert_eq!(report, ShutdownReport::default());
 }
 
 #[test]
@@ -333,23 +371,138 @@ fn e_59_a_task_that_races_with_the_end_runs_or_is_refused() {
         settle(&event_loop);
         let ran = Arc::new(AtomicUsize::new(0));
         let submit = || {
-            let mut accepted = 0;
+            let (mut submitted, mut refused) = (0, 0);
             loop {
                 let ran = ran.clone();
+                submitted += 1;
                 match event_loop.execute(move || count(&ran)) {
-                    Ok(()) => accepted += 1,
-                    Err(Error::ShutDown) => return accepted,
-                    Err(Error::Full { .. }) => std::thread::yield_now(),
+                    Ok(()) => {}
+                    Err(Error::ShutDown) => return (submitted, refused + 1),
+                    Err(Error::Full { .. }) => {
+                        refused += 1;
+                        std::thread::yield_now();
+                    }
                     Err(other) => panic!("{other}"),
                 }
             }
         };
-        let accepted: usize = std::thread::scope(|scope| {
+        let (submitted, refused) = std::thread::scope(|scope| {
             let submitters = [scope.spawn(submit), scope.spawn(submit)];
             // Those who submit without a pause never let it be quiet: the timeout has to end it.
             result(event_loop.shutdown_gracefully(Duration::ZERO, Duration::ZERO)).unwrap();
-            submitters.map(|submitter| submitter.join().unwrap()).iter().sum()
+            submitters.map(|s| s.join().unwrap()).iter().fold((0, 0), |sum, s| (sum.0 + s.0, sum.1 + s.1))
         });
-        assert_eq!(ran.load(Ordering::Relaxed), accepted, "round {round}");
+        assert_eq!(ran.load(Ordering::Relaxed) + refused, submitted, "round {round}");
     }
+}
+
+#[test]
+fn e_60_hooks_run_once_on_the_loop_after_the_tasks_in_order() {
+    let (event_loop, _clock) = manual();
+    let ran = Journal::new();
+    let note = |what: &'static str| {
+        let (ran, me) = (ran.clone(), event_loop.clone());
+        move || {
+            assert!(me.in_event_loop());
+            ran.push(what);
+        }
+    };
+    event_loop.on_shutdown(note("first hook")).unwrap();
+    let (late, latest, me) = (note("hook of a hook"), note("hook of that"), event_loop.clone());
+    event_loop
+        .on_shutdown(move || {
+            let it = me.clone();
+            me.on_shutdown(move || {
+                late();
+                it.on_shutdown(latest).unwrap();
+            })
+            .unwrap();
+            assert_refuses(&me);
+        })
+        .unwrap();
+    event_loop.on_shutdown(note("last hook")).unwrap();
+    let gate = Gate::shut(&event_loop);
+    event_loop.execute(note("task")).unwrap();
+    let end = event_loop.shutdown_gracefully(Duration::ZERO, LONG);
+    event_loop.execute(note("late task")).unwrap();
+    drop(gate);
+    result(end).unwrap();
+    assert_eq!(ran.all(), ["task", "late task", "first hook", "last hook", "hook of a hook", "hook of that"]);
+    assert!(matches!(event_loop.on_shutdown(|| ()), Err(Error::ShutDown)));
+}
+
+#[test]
+fn e_60_a_hook_that_panics_is_logged_and_the_others_run() {
+    logs::collect();
+    let (event_loop, _clock) = manual();
+    let ran = Arc::new(AtomicUsize::new(0));
+    event_loop.on_shutdown(|| panic!("a hook fails on purpose")).unwrap();
+    let mine = ran.clone();
+    event_loop.on_shutdown(move || count(&mine)).unwrap();
+    result(event_loop.shutdown_gracefully(Duration::ZERO, LONG)).unwrap();
+    assert_eq!(ran.load(Ordering::Relaxed), 1);
+    let lines = logs::lines_with("a hook fails on purpose");
+    assert!(lines.len() == 1 && lines[0].starts_with("ERROR") && lines[0].contains(file!()), "{lines:?}");
+}
+
+#[test]
+fn e_60_hooks_that_add_hooks_for_ever_come_to_an_end() {
+    fn again(event_loop: EventLoop, ran: Arc<AtomicUsize>, refused: std::sync::mpsc::Sender<Error>) {
+        let me = event_loop.clone();
+        let next = refused.clone();
+        let added = event_loop.on_shutdown(move || {
+            count(&ran);
+            again(me, ran, next);
+        });
+        if let Err(e) = added {
+            refused.send(e).unwrap();
+        }
+    }
+    let (event_loop, _clock) = manual();
+    let ran = Arc::new(AtomicUsize::new(0));
+    let (refused, refusals) = channel();
+    again(event_loop.clone(), ran.clone(), refused);
+    result(event_loop.shutdown_gracefully(Duration::ZERO, LONG)).unwrap();
+    assert_eq!(ran.load(Ordering::Relaxed), 1024);
+    assert!(matches!(refusals.recv().unwrap(), Error::Full { limit: 1024, .. }));
+}
+
+#[test]
+fn e_61_a_connection_for_a_loop_that_is_shut_down_is_closed_and_its_maker_told() {
+    logs::collect();
+    let (children, _child) = single(EventLoopGroup::builder().name("e-61-children"));
+    let (acceptors, _acceptor) = single(EventLoopGroup::builder().name("e-61-acceptors"));
+    let server = ServerBootstrap::new(&children).acceptor_group(&acceptors);
+    let server = server.pipeline(|_peer| Pipeline::new().codec(RawBytes).handler(Patient(channel().0)));
+    let server = server.bind("127.0.0.1:0").unwrap();
+    assert_echoes(&mut connect(&server));
+    result(children.shutdown_gracefully(Duration::ZERO, LONG)).unwrap();
+    assert_eq!(connect(&server).read(&mut [0]).unwrap(), 0);
+    assert_eq!(logs::lines_with("e-61-acceptors-0: a connection is dropped").len(), 1);
+
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = ClientBootstrap::new(&children)
+        .pipeline(|_peer| Pipeline::new().codec(RawBytes).handler(Patient(channel().0)));
+    let refused = result(client.connect(listener.local_addr().unwrap()));
+    assert!(matches!(refused, Err(Error::ShutDown)));
+    assert_eq!(listener.accept().unwrap().0.read(&mut [0]).unwrap(), 0);
+    result(acceptors.shutdown_gracefully(Duration::ZERO, LONG)).unwrap();
+}
+
+#[test]
+fn shutdown_idle_fast() {
+    const MAX_TURNS: u64 = 4;
+    let clock = ManualClock::new();
+    let (group, event_loop) = single(EventLoopGroup::builder().clock(clock.clone()));
+    let (server, _failed) = echo_server(&group);
+    let mut peers: Vec<_> = (0..50).map(|_| connect(&server)).collect();
+    peers.iter_mut().for_each(assert_echoes);
+    settle(&event_loop);
+    let turns = event_loop.metrics().turns;
+    let end = event_loop.shut_down(ShutdownOptions::new().quiet(Duration::ZERO));
+    let report = result(end).unwrap();
+    let turns = event_loop.metrics().turns - turns;
+    assert!(turns <= MAX_TURNS, "{turns} turns");
+    assert_eq!((report.channels, report.graceful, report.took), (50, 50, Duration::ZERO));
+    assert_eq!(clock.elapsed(), Duration::ZERO);
 }

@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Both see what is said. docs/im-protocol.md has every message; `im_client` is a client for people, `im_bots` a
-//! crowd. Ctrl-C says goodbye to everybody and ends it.
+//! crowd. Ctrl-C says goodbye to everybody and ends it: at once, or with `--drain 30s` to one after the other over that
+//! time, so that they do not all come back at the same instant. At the end it prints what became of them.
 //!
 //! Reading order: `wire.rs` (bytes to requests), `session.rs` (one client), `hub.rs` (what clients share), and this
 //! file, which puts them together.
@@ -24,7 +25,7 @@ mod wire;
 
 use clap::Parser;
 use hub::Hub;
-use netwheel::{ChannelOptions, prelude::*};
+use netwheel::{ChannelOptions, ShutdownOptions, prelude::*};
 use session::{Session, Times};
 use std::{
     sync::{Arc, atomic::Ordering, mpsc},
@@ -59,6 +60,9 @@ struct Options {
     /// Bytes of the longest line that a client may send.
     #[arg(long, default_value_t = 65536)]
     max_line: usize,
+    /// Over how long clients are told goodbye, one after the other, when it ends; 0s: all at once.
+    #[arg(long, default_value = "0s", value_parser = humantime::parse_duration)]
+    drain: Duration,
     /// Prints connections and messages per second so often.
     #[arg(long, value_parser = at_least_a_millisecond)]
     stats: Option<Duration>,
@@ -83,7 +87,11 @@ fn main() -> Result {
     }
     let result = wait_for_end(&server);
     println!("stopping");
-    group.shutdown_gracefully(Duration::ZERO, CLOSE_TIMEOUT).wait()?;
+    let shutdown = ShutdownOptions::new()
+        .quiet(Duration::ZERO)
+        .window(options.drain)
+        .timeout(options.drain.saturating_add(CLOSE_TIMEOUT));
+    println!("{}", group.shut_down(shutdown).wait()?);
     result
 }
 

@@ -55,6 +55,11 @@ impl DueQueue {
         self.0.borrow().len()
     }
 
+    /// Takes out those that are `wanted`, in the order in which they would have come due.
+    pub(crate) fn take_if(&self, wanted: impl Fn(&Due) -> bool) -> Vec<Due> {
+        self.0.borrow_mut().take_if(wanted)
+    }
+
     /// Takes out everything, in the order in which it would have come due.
     pub(crate) fn clear(&self) -> Vec<Due> {
         self.0.borrow_mut().clear()

@@ -384,13 +384,23 @@ impl ChannelState {
         }
     }
 
+    /// Drops the tasks that wait for their time, and with them the close timeout; how many that were.
+    pub(crate) fn cancel_tasks(&mut self, services: &mut LoopServices) -> usize {
+        let mut cancelled = 0;
+        for key in std::mem::take(&mut self.tasks) {
+            if let Some(due) = services.cancel_timer(key) {
+                cancelled += 1;
+                drop_guarded(due);
+            }
+        }
+        cancelled
+    }
+
     /// Ends everything that would come later: timers, tasks, unsent bytes.
     pub(crate) fn end(&mut self, services: &mut LoopServices) {
         self.set(Flags::CLOSED);
         self.disarm_idle(services);
-        for key in std::mem::take(&mut self.tasks) {
-            drop_guarded(services.cancel_timer(key));
-        }
+        self.cancel_tasks(services);
         let dropped = self.drop_outbound(services);
         if dropped > 0 {
             log::debug!("channel {}: closed with {dropped} bytes unsent", self.id);

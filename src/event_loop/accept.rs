@@ -159,7 +159,9 @@ impl Turn {
 
     pub(super) fn adopt(&mut self, accepted: Accepted) {
         let Accepted { assignment, mut stream, peer, local, setup } = accepted;
-        if self.shared.state() >= LifeState::ShuttingDown {
+        if let Some(shutdown) = &mut self.shutdown {
+            shutdown.note_refused_connection();
+            log::debug!("{}: shutting down: a connection from {peer:?} is closed", self.shared.name);
             return;
         }
         let opened = (|| -> Result<_> {
@@ -196,14 +198,13 @@ impl Turn {
     }
 
     fn activate(&mut self, key: Key) {
-        let shutting_down = self.shared.state() >= LifeState::ShuttingDown;
+        debug_assert!(
+            self.shutdown.is_none(),
+            "who comes after the beginning of a shutdown is told of it by nobody"
+        );
         let Turn { sources, io, shared, .. } = self;
         let Some(slot) = sources.channel(key) else { return };
         activate(slot, io, &shared.metrics);
-        if shutting_down {
-            slot.core.handle_shutdown(&mut io.services);
-            slot.settle(io, &shared.metrics);
-        }
     }
 
     // ---- connections of our own ----------------------------------------------------------------------

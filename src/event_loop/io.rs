@@ -316,6 +316,11 @@ impl ChannelSlot {
         self.assignment = None;
         metrics.channels.set(metrics.channels.read().saturating_sub(1));
         metrics.channels_closed.add(1);
+        let unsent = self.core.state.pending_bytes();
+        if unsent > 0 {
+            metrics.closes_unsent.add(1);
+            metrics.bytes_unsent.add(unsent as u64);
+        }
         self.core.handle_closed(&mut io.services);
         io.inactive.push(self.core.state.key());
     }

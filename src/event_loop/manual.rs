@@ -190,7 +190,7 @@ impl Drop for ManualEventLoop {
         let Some(mut turn) = self.turn.take() else { return };
         let _entered =
             (loop_id::enter(turn.shared.id), local::enter(turn.shared.id, turn.io.services.queue.clone()));
-        turn.shared.shut_down(ShutdownRequest { quiet: 0, timeout: 0 });
+        turn.shared.shut_down(ShutdownRequest { quiet: 0, timeout: 0, window: 0 });
         let result = catch_unwind(AssertUnwindSafe(|| turn.end_now()));
         end(turn, result.err(), self.watch.take());
     }

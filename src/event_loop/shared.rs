@@ -7,6 +7,7 @@
 use super::{
     load::Load,
     metrics::Metrics,
+    shutdown::{Hooks, ShutdownReport, ShutdownRequest},
     sources::{Accepted, Connecting, Listening, ServerShared},
 };
 use crate::{
@@ -22,7 +23,7 @@ use mio::Waker;
 use std::{
     panic::Location,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU8, AtomicUsize, Ordering},
     },
 };
@@ -89,25 +90,21 @@ pub(crate) struct LoopShared {
     /// What the thread is made of, until it is started.
     seed: Mutex<Option<Seed>>,
     shutdown: Mutex<Option<ShutdownRequest>>,
+    hooks: Hooks,
+    /// What came of the shutdown, once the loop has ended.
+    report: OnceLock<ShutdownReport>,
     terminated: Mutex<Termination>,
 }
 
 /// Makes the body of the thread; called while the loop's handle is at hand, so it need not keep the loop alive.
 pub(crate) type Seed = Box<dyn FnOnce() -> Box<dyn FnOnce() + Send> + Send>;
 
-/// A graceful shutdown, in nanoseconds.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct ShutdownRequest {
-    pub(crate) quiet: u64,
-    pub(crate) timeout: u64,
-}
-
 enum Termination {
     Awaited(Vec<Completer>),
     Done(Option<String>),
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -135,6 +132,8 @@ impl LoopShared {
             waker: Mutex::new(waker),
             seed: Mutex::new(None),
             shutdown: Mutex::new(None),
+            hooks: Hooks::default(),
+            report: OnceLock::new(),
             terminated: Mutex::new(Termination::Awaited(Vec::new())),
         }
     }
@@ -210,6 +209,36 @@ impl LoopShared {
 
     pub(crate) fn shutdown_request(&self) -> Option<ShutdownRequest> {
         *lock(&self.shutdown)
+    }
+
+    pub(crate) fn set_report(&self, report: ShutdownReport) {
+        // There is one shutdown, so it is the first.
+        let _ = self.report.set(report);
+    }
+
+    /// What came of the shutdown; nothing, if the loop never started.
+    pub(crate) fn report(&self) -> ShutdownReport {
+        self.report.get().cloned().unwrap_or_default()
+    }
+
+    /// Keeps a hook for when the loop has ended, and starts its thread if need be: that is where the hook runs.
+    ///
+    /// # Errors
+    /// If the loop has ended or cannot be started, or has too many hooks.
+    pub(crate) fn add_hook(&self, hook: Task) -> Result {
+        if self.state() == LifeState::NotStarted {
+            self.start()?;
+        }
+        // A thread that has run the hooks takes no more of them; one that never was cannot say so.
+        if self.state() == LifeState::Terminated {
+            return Err(Error::ShutDown);
+        }
+        self.hooks.add(hook)
+    }
+
+    /// Runs the hooks; the last thing that the loop's thread does for its program.
+    pub(crate) fn run_hooks(&self) {
+        self.hooks.run(&self.name);
     }
 
     /// Completes when the loop has ended.

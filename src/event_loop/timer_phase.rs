@@ -6,7 +6,6 @@
 
 use super::{
     budget::{Share, TASKS_PER_CHECK},
-    shared::LifeState,
     stopwatch::Span,
     turn::Turn,
 };
@@ -22,8 +21,9 @@ const TIMERS_PER_TURN: usize = 1024;
 impl Turn {
     /// Puts a task into the heap, unless it was cancelled meanwhile.
     pub(super) fn schedule(&mut self, deadline: u64, task: Arc<dyn Scheduled>) {
-        if self.shared.state() >= LifeState::ShuttingDown {
-            task.abandon();
+        if let Some(shutdown) = &mut self.shutdown {
+            self.io.services.tally.timers_cancelled += u64::from(task.is_waiting());
+            shutdown.cancel(&*task);
         } else if task.is_waiting() {
             let place = self.io.services.queue.insert(deadline, Due::Task(task.clone()));
             task.set_place(Some(place));

@@ -12,7 +12,7 @@ pub use chooser::{Chooser, LeastConnections, LeastLag, RoundRobin};
 use crate::{
     Completion, Error, Result,
     error::panic_message,
-    event_loop::{EventLoop, LoopMetrics, shutdown_request},
+    event_loop::{EventLoop, LoopMetrics, ShutdownOptions, ShutdownReport, ShutdownRequest},
     sync::completion_of_all,
 };
 use std::{
@@ -107,22 +107,57 @@ impl EventLoopGroup {
 
     /// Shuts every loop down as [`EventLoop::shutdown_gracefully`] does; completes when all have ended.
     ///
-    /// Netty's defaults are a quiet period of 2 s and a timeout of 15 s; zero and a second end an idle group at
-    /// once.
+    /// The defaults of [`ShutdownOptions`], as Netty's, are a quiet period of 2 s and a timeout of 15 s; zero and a
+    /// second end an idle group at once.
     pub fn shutdown_gracefully(&self, quiet: Duration, timeout: Duration) -> Completion {
-        if let Err(e) = shutdown_request(quiet, timeout) {
-            return Completion::ready(Err(e));
+        match ShutdownOptions::new().quiet(quiet).timeout(timeout).check() {
+            Ok(request) => {
+                self.request_shutdown(request);
+                self.terminated()
+            }
+            Err(e) => Completion::ready(Err(e)),
         }
+    }
+
+    /// Shuts every loop down as [`EventLoop::shut_down`] does; completes when all have ended, with what came of it in
+    /// all of them together, or with the first failure if there was one.
+    ///
+    /// Each loop spreads its own channels over the same [`window`](ShutdownOptions::window).
+    ///
+    /// An error ([`Error::Setting`]) if the options contradict each other; the loops go on then.
+    pub fn shut_down(&self, options: ShutdownOptions) -> Completion<ShutdownReport> {
+        let request = match options.check() {
+            Ok(request) => request,
+            Err(e) => return Completion::ready(Err(e)),
+        };
+        self.request_shutdown(request);
+        let (completer, completion) = completion_of_all(self.loop_ids());
+        let group = self.clone();
+        self.terminated().on_complete(move |ended| completer.complete(ended.map(|()| group.report())));
+        completion
+    }
+
+    fn request_shutdown(&self, request: ShutdownRequest) {
         for event_loop in &self.inner.loops {
-            event_loop.shutdown_gracefully(quiet, timeout).detach();
+            event_loop.shared.shut_down(request);
         }
-        self.terminated()
+    }
+
+    fn report(&self) -> ShutdownReport {
+        let mut all = ShutdownReport::default();
+        for event_loop in &self.inner.loops {
+            all.merge(&event_loop.shared.report());
+        }
+        all
+    }
+
+    fn loop_ids(&self) -> Box<[u32]> {
+        self.inner.loops.iter().map(|event_loop| event_loop.shared.id).collect()
     }
 
     /// Completes when every loop has ended, with the first failure if there was one.
     pub fn terminated(&self) -> Completion {
-        let ids = self.inner.loops.iter().map(|event_loop| event_loop.shared.id).collect();
-        let (completer, completion) = completion_of_all(ids);
+        let (completer, completion) = completion_of_all(self.loop_ids());
         let left = Mutex::new((self.inner.loops.len(), None::<Error>, Some(completer)));
         let left = Arc::new(left);
         for event_loop in &self.inner.loops {

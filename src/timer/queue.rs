@@ -160,6 +160,19 @@ impl<T> ScheduledQueue<T> {
         values
     }
 
+    /// Takes out the entries whose value is `wanted`, in the order in which they would have come due. O(n), and
+    /// O(log n) for each that is taken.
+    ///
+    /// The others keep their keys.
+    pub fn take_if(&mut self, mut wanted: impl FnMut(&T) -> bool) -> Vec<T> {
+        let nodes = &self.nodes;
+        let mut is_wanted = |item: &Item| nodes[item.index as usize].value.as_ref().is_some_and(&mut wanted);
+        let mut taken: Vec<Item> = self.heap.iter().filter(|item| is_wanted(item)).copied().collect();
+        taken.sort_unstable();
+        let take = |item: Item| self.remove(self.nodes[item.index as usize].place as usize);
+        taken.into_iter().filter_map(take).map(|due| due.value).collect()
+    }
+
     /// Says whether the entry is still scheduled.
     pub fn contains(&self, key: QueueKey) -> bool {
         self.place(key).is_some()
@@ -353,6 +366,21 @@ mod tests {
         queue.insert(1, 'a');
         assert_eq!(queue.clear(), ['a', 'b']);
         assert!(queue.is_empty() && queue.cancel(late).is_none());
+    }
+
+    #[test]
+    fn take_if_returns_values_in_order_and_leaves_the_others_their_keys() {
+        let mut queue = ScheduledQueue::new();
+        let keys: Vec<_> = (0..100).map(|i| queue.insert(i * 37 % 10, i)).collect();
+        let taken = queue.take_if(|value| value % 3 == 0);
+        let mut expected: Vec<_> = (0..100).filter(|i| i % 3 == 0).collect();
+        expected.sort_by_key(|i| i * 37 % 10);
+        assert_eq!(taken, expected);
+        assert!(keys.iter().enumerate().all(|(i, key)| queue.contains(*key) == (i % 3 != 0)));
+        assert_eq!(queue.cancel(keys[50]), Some(50));
+        let mut expected: Vec<_> = (0..100).filter(|i| i % 3 != 0 && *i != 50).collect();
+        expected.sort_by_key(|i| i * 37 % 10);
+        assert_eq!(queue.clear(), expected);
     }
 
     #[test]

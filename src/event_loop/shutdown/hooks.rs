@@ -1,0 +1,64 @@
+//! What a program wants done on a loop's thread when the loop has ended.
+//!
+//! Always holds: a hook that was taken runs once, on the loop's thread, after everything else that the loop does; hooks
+//! run in the order in which they came, and one that comes from a hook runs after those that wait. Any thread adds.
+
+use crate::{
+    Error, Result,
+    error::panic_message,
+    event_loop::shared::{Task, lock},
+};
+use std::{
+    collections::VecDeque,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Mutex,
+};
+
+/// Hooks that one loop takes in its life: so even hooks that add hooks come to an end.
+const MAX_HOOKS: usize = 1024;
+
+#[derive(Default)]
+pub(crate) struct Hooks(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Task>,
+    taken: usize,
+    over: bool,
+}
+
+impl Hooks {
+    /// Keeps a hook for the end.
+    ///
+    /// # Errors
+    /// If the end is over, or [`MAX_HOOKS`] were taken.
+    pub(crate) fn add(&self, hook: Task) -> Result {
+        let mut state = lock(&self.0);
+        if state.over {
+            return Err(Error::ShutDown);
+        }
+        if state.taken == MAX_HOOKS {
+            return Err(Error::Full { what: "shutdown hooks of one event loop", limit: MAX_HOOKS });
+        }
+        state.taken += 1;
+        state.waiting.push_back(hook);
+        Ok(())
+    }
+
+    /// Runs them until none is left, and takes no more.
+    pub(crate) fn run(&self, event_loop: &str) {
+        while let Some(Task { body, origin }) = self.next() {
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(body)) {
+                let message = panic_message(&*panic);
+                log::error!("{event_loop}: the shutdown hook given at {origin} panicked: {message}");
+            }
+        }
+    }
+
+    fn next(&self) -> Option<Task> {
+        let mut state = lock(&self.0);
+        let next = state.waiting.pop_front();
+        state.over = next.is_none();
+        next
+    }
+}

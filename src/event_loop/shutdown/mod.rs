@@ -1,0 +1,296 @@
+//! The end of a loop.
+//!
+//! In order: listeners close, connections in the making fail, the loop's scheduled tasks are cancelled; then each
+//! channel, when its time in the window comes ([`Pace`]), has its own tasks cancelled and its handler told
+//! ([`Handler::shutdown`](crate::Handler::shutdown)), and closes after its pending bytes are sent unless the handler
+//! says otherwise; tasks still run. When all channels are gone and no task ran for the quiet period, or the timeout is
+//! over, no more is accepted: what waits in the queue is run, channels that are left are closed, the hooks run, the
+//! termination completes.
+//!
+//! Always holds: a channel is told once at most, and every one that is still open at the end has been told; no channel
+//! begins after the shutdown has begun; a turn tells a bounded number. Runs on the loop's thread.
+
+mod hooks;
+mod options;
+mod pace;
+mod report;
+
+pub(crate) use hooks::Hooks;
+pub use options::ShutdownOptions;
+pub(crate) use options::ShutdownRequest;
+pub use report::ShutdownReport;
+
+use super::{
+    metrics::Metrics,
+    shared::{LifeState, LoopMail},
+    sources::{ChannelSlot, Slot},
+    turn::Turn,
+};
+use crate::{
+    channel::{Due, Flags, Scheduled},
+    error::drop_guarded,
+    id::Key,
+    sync::Phase,
+};
+use pace::Pace;
+use std::time::Duration;
+
+/// Channels that are told in one turn at most: a million of them must not make one endless turn.
+const TELLS_PER_TURN: usize = 1024;
+
+/// A shutdown that is going on; times of the loop in nanoseconds.
+pub(crate) struct Shutdown {
+    began: u64,
+    /// When the turn ended in which the last task ran, or shutdown began.
+    last_task: u64,
+    /// Whether a task ran in this turn.
+    busy: bool,
+    quiet: u64,
+    until: u64,
+    /// When to look next: for whether it is over, or for whom to tell.
+    next_look: u64,
+    /// Channels that are still to be told; some may be gone by then.
+    pace: Pace<Key>,
+    report: ShutdownReport,
+    /// The counters when it began, and what closing at the deadline has added to them.
+    before: Unsent,
+    forced_unsent: u64,
+}
+
+/// What a loop has counted of closes that were not graceful.
+struct Unsent {
+    channels: u64,
+    bytes: u64,
+}
+
+impl Unsent {
+    fn read(metrics: &Metrics) -> Self {
+        Unsent { channels: metrics.closes_unsent.read(), bytes: metrics.bytes_unsent.read() }
+    }
+}
+
+impl Shutdown {
+    fn new(request: ShutdownRequest, now: u64, metrics: &Metrics, channels: Vec<Key>) -> Self {
+        let report = ShutdownReport { channels: channels.len() as u64, ..ShutdownReport::default() };
+        Shutdown {
+            began: now,
+            last_task: now,
+            busy: false,
+            quiet: request.quiet,
+            until: now.saturating_add(request.timeout),
+            next_look: now,
+            pace: Pace::new(channels, now, request.window),
+            report,
+            before: Unsent::read(metrics),
+            forced_unsent: 0,
+        }
+    }
+
+    pub(crate) fn note_task(&mut self) {
+        self.busy = true;
+        self.report.tasks_run += 1;
+    }
+
+    pub(crate) fn note_refused_connection(&mut self) {
+        self.report.connections_refused += 1;
+    }
+
+    /// Ends a scheduled task that will not run.
+    pub(crate) fn cancel(&mut self, task: &dyn Scheduled) {
+        self.report.tasks_cancelled += u64::from(task.is_waiting());
+        task.set_place(None);
+        task.abandon();
+    }
+
+    /// When to look next whether there is something to do for it.
+    pub(crate) fn next_look(&self) -> u64 {
+        self.next_look
+    }
+
+    fn quiet_until(&self) -> u64 {
+        self.last_task.saturating_add(self.quiet)
+    }
+
+    /// The report, when nothing is left to count.
+    fn report(mut self, now: u64, metrics: &Metrics) -> ShutdownReport {
+        let after = Unsent::read(metrics);
+        let report = &mut self.report;
+        report.incomplete = after.channels - self.before.channels - self.forced_unsent;
+        report.graceful = report.channels.saturating_sub(report.forced + report.incomplete);
+        report.unsent_bytes = after.bytes - self.before.bytes;
+        report.took = Duration::from_nanos(now.saturating_sub(self.began));
+        self.report
+    }
+}
+
+impl Turn {
+    pub(super) fn begin_shutdown(&mut self) {
+        if self.shutdown.is_some() {
+            return;
+        }
+        let Some(request) = self.shared.shutdown_request() else { return };
+        let mut channels = self.sources.keys();
+        channels.retain(|key| match self.sources.get(*key) {
+            // One whose socket is closed has only `inactive` to come.
+            Some(Slot::Channel(slot)) => slot.stream.is_some(),
+            Some(Slot::Listener(_)) => {
+                self.close_listener(*key);
+                false
+            }
+            Some(Slot::Connecting(_)) => {
+                self.fail_connect(*key, crate::Error::ShutDown);
+                false
+            }
+            None => false,
+        });
+        let now = self.io.services.now;
+        let mut shutdown = Shutdown::new(request, now, &self.shared.metrics, channels);
+        for due in self.io.services.queue.take_if(|due| matches!(due, Due::Task(_))) {
+            if let Due::Task(task) = due {
+                // What was cancelled by its handle has been counted.
+                self.io.services.tally.timers_cancelled += u64::from(task.is_waiting());
+                shutdown.cancel(&*task);
+            }
+        }
+        self.shutdown = Some(shutdown);
+    }
+
+    /// Tells the channels whose time has come, within the bound of a turn. Comes before the timers, so that what was
+    /// due at the same time does not run.
+    pub(super) fn tell_channels(&mut self) {
+        let now = self.io.services.now;
+        for _ in 0..TELLS_PER_TURN {
+            let Some(shutdown) = &mut self.shutdown else { return };
+            let Some(key) = shutdown.pace.pop_due(now) else { return };
+            self.tell(key);
+        }
+    }
+
+    fn tell(&mut self, key: Key) {
+        let Turn { sources, io, shared, shutdown, .. } = self;
+        // One that is closing is left to its close timeout, which is among its tasks.
+        let Some(slot) = sources.channel(key).filter(|slot| slot.core.state.is_open()) else { return };
+        let cancelled = slot.core.state.cancel_tasks(&mut io.services);
+        if let Some(shutdown) = shutdown {
+            shutdown.report.tasks_cancelled += cancelled as u64;
+        }
+        slot.core.handle_shutdown(&mut io.services);
+        slot.settle(io, &shared.metrics);
+    }
+
+    /// At the end of a turn: whether it was the last.
+    pub(super) fn proceed_with_shutdown(&mut self) -> bool {
+        let Some(shutdown) = &mut self.shutdown else { return false };
+        if std::mem::take(&mut shutdown.busy) {
+            // Not the time of the turn: before this task, others may have taken long.
+            shutdown.last_task = self.io.services.time.now();
+        }
+        let (until, quiet_until) = (shutdown.until, shutdown.quiet_until());
+        let empty = self.sources.len() == 0 && self.inbox.is_empty();
+        let mut now = self.io.services.now;
+        let waits_for = if empty { quiet_until.min(until) } else { until };
+        if now < waits_for {
+            // The time may be up although no poll has slept: look at the clock, not at the time of the last poll.
+            now = self.time().now();
+            if now < waits_for {
+                if let Some(shutdown) = &mut self.shutdown {
+                    let next_tell = shutdown.pace.next_at();
+                    shutdown.next_look = next_tell.map_or(waits_for, |at| at.min(waits_for));
+                }
+                return false;
+            }
+        }
+        self.io.services.now = now.max(self.io.services.now);
+        self.finish();
+        true
+    }
+
+    /// Ends the loop although it is not its time: channels are told, then all is closed; nothing is waited for.
+    pub(super) fn end_now(&mut self) {
+        self.begin_shutdown();
+        self.finish();
+    }
+
+    fn finish(&mut self) {
+        self.shared.whereabouts.enter_phase(Phase::Shutdown);
+        // Whose time would have come later: nobody's connection ends without a word.
+        while let Some(key) = self.shutdown.as_mut().and_then(|shutdown| shutdown.pace.pop()) {
+            self.tell(key);
+        }
+        self.shared.advance(LifeState::ShutDown);
+        self.shared.mailbox.close();
+        // From here on nothing is accepted; what was accepted before is run.
+        let mut left = self.shared.mailbox.len();
+        while left > 0
+            && let Some(mail) = self.inbox.take()
+        {
+            left -= 1;
+            self.run_last(mail);
+        }
+        self.close_all();
+        while self.shared.mailbox.len() > 0 {
+            match self.inbox.take() {
+                Some(mail) => self.run_last(mail),
+                // Another thread is just about to put it in.
+                None => std::thread::yield_now(),
+            }
+        }
+        // Retries of listeners that are closed.
+        self.io.services.queue.clear().into_iter().for_each(drop_guarded);
+        self.shared.metrics.fold(&mut self.io.services.tally);
+        if let Some(shutdown) = self.shutdown.take() {
+            let report = shutdown.report(self.io.services.time.now(), &self.shared.metrics);
+            log::info!("{}: shut down: {report}", self.shared.name);
+            self.shared.set_report(report);
+        }
+    }
+
+    fn run_last(&mut self, mail: LoopMail) {
+        match mail {
+            LoopMail::Task(_) | LoopMail::Channel(..) | LoopMail::Schedule(..) => self.handle_mail(mail),
+            LoopMail::AtTurnEnd(_) => {
+                self.handle_mail(mail);
+                self.run_at_end();
+            }
+            LoopMail::Listen(_) | LoopMail::Connect(_) | LoopMail::Adopt(_) => self.handle_mail(mail),
+            LoopMail::CloseListener(_)
+            | LoopMail::Accepting(..)
+            | LoopMail::Unschedule(_)
+            | LoopMail::Rebuild(_)
+            | LoopMail::Shutdown => {}
+        }
+    }
+
+    fn close_all(&mut self) {
+        for key in self.sources.keys() {
+            let Turn { sources, io, shared, shutdown, .. } = self;
+            match sources.get(key) {
+                Some(Slot::Channel(slot)) => {
+                    // What the kernel takes at once may still go.
+                    slot.flush(io, &shared.metrics);
+                    if let Some(shutdown) = shutdown
+                        && slot.is_to_be_forced()
+                    {
+                        shutdown.report.forced += 1;
+                        shutdown.forced_unsent += u64::from(slot.core.state.pending_bytes() > 0);
+                        slot.core.state.request_close_now();
+                    }
+                    slot.close(io, &shared.metrics);
+                }
+                Some(Slot::Listener(_)) => self.close_listener(key),
+                Some(Slot::Connecting(_)) => self.fail_connect(key, crate::Error::ShutDown),
+                None => {}
+            }
+        }
+        self.tell_inactive();
+    }
+}
+
+impl ChannelSlot {
+    /// At the deadline: whether it does not close by itself, now that what could be sent is sent.
+    fn is_to_be_forced(&self) -> bool {
+        let state = &self.core.state;
+        let closes = state.has(Flags::CLOSE_NOW) || (state.has(Flags::CLOSING) && state.pending_bytes() == 0);
+        self.stream.is_some() && !closes
+    }
+}

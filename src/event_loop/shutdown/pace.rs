@@ -1,0 +1,94 @@
+//! Who is told of a shutdown, and when: one after the other, evenly over a window.
+//!
+//! Always holds: of `n` entries the one with number `i` (from 0) is due at `begin + window × i / n`, rounded down to
+//! the nanosecond; so the first is due at once, none at the window's end, and with a window of zero all are due at
+//! once. Entries come out in the order in which they were given. Time is an argument; runs on the loop's thread.
+
+use std::vec;
+
+/// Entries that come due evenly over a window.
+#[derive(Debug)]
+pub(super) struct Pace<T> {
+    waiting: vec::IntoIter<T>,
+    begin: u64,
+    window: u64,
+    total: usize,
+}
+
+impl<T> Pace<T> {
+    pub(super) fn new(entries: Vec<T>, begin: u64, window: u64) -> Self {
+        Pace { total: entries.len(), waiting: entries.into_iter(), begin, window }
+    }
+
+    /// When the next entry is due; none if none is left.
+    pub(super) fn next_at(&self) -> Option<u64> {
+        let number = self.total - self.waiting.len();
+        if number == self.total {
+            return None;
+        }
+        let offset = u128::from(self.window) * number as u128 / self.total as u128;
+        // Less than the window, which is a `u64`.
+        Some(self.begin.saturating_add(offset as u64))
+    }
+
+    /// The next entry, if it is due by `now`.
+    pub(super) fn pop_due(&mut self, now: u64) -> Option<T> {
+        if self.next_at()? > now {
+            return None;
+        }
+        self.waiting.next()
+    }
+
+    /// The next entry, whether it is due or not.
+    pub(super) fn pop(&mut self) -> Option<T> {
+        self.waiting.next()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// When each of `n` entries comes out, with a look at every instant.
+    fn times(n: usize, begin: u64, window: u64) -> Vec<u64> {
+        let mut pace = Pace::new((0..n).collect(), begin, window);
+        let mut times = Vec::new();
+        for now in begin..=begin + window {
+            while let Some(entry) = pace.pop_due(now) {
+                assert_eq!(entry, times.len());
+                times.push(now);
+            }
+        }
+        assert_eq!(pace.next_at(), None);
+        times
+    }
+
+    #[test]
+    fn each_is_due_at_its_even_share_of_the_window() {
+        assert_eq!(times(4, 100, 40), [100, 110, 120, 130]);
+        assert_eq!(times(3, 0, 10), [0, 3, 6]);
+        assert_eq!(times(5, 0, 2), [0, 0, 0, 1, 1]);
+        assert_eq!(times(1, 7, 1000), [7]);
+        assert!(times(0, 7, 10).is_empty());
+        for (n, window) in [(7, 100), (100, 7), (64, 64), (1, 0), (9, 0)] {
+            let expected: Vec<_> = (0..n as u64).map(|i| 50 + window * i / n as u64).collect();
+            assert_eq!(times(n, 50, window), expected);
+        }
+    }
+
+    #[test]
+    fn what_was_held_up_is_due_all_at_once_and_the_rest_keeps_its_time() {
+        let mut pace = Pace::new((0..10).collect(), 0, 100);
+        assert_eq!(std::iter::from_fn(|| pace.pop_due(35)).collect::<Vec<_>>(), [0, 1, 2, 3]);
+        assert_eq!(pace.next_at(), Some(40));
+        assert_eq!((pace.pop_due(39), pace.pop_due(40), pace.pop_due(40)), (None, Some(4), None));
+        assert_eq!((pace.pop(), pace.next_at()), (Some(5), Some(60)));
+    }
+
+    #[test]
+    fn the_longest_window_overflows_nothing() {
+        let mut pace = Pace::new(vec![(); 3], u64::MAX - 1, u64::MAX);
+        assert!(pace.pop_due(u64::MAX - 1).is_some());
+        assert_eq!(pace.next_at(), Some(u64::MAX));
+    }
+}
