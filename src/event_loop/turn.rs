@@ -236,6 +236,7 @@ impl Turn {
                 break;
             }
         }
+        self.shared.mailbox.announce_room();
         if !self.inbox.is_empty() {
             self.shared.metrics.tasks_deferred.add(1);
         }

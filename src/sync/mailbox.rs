@@ -8,12 +8,12 @@
 //! number, everybody who comes later sees that it is closed, and of those who came before it knows how many entries
 //! are still to arrive: what was accepted is taken out, or it was refused, nothing in between.
 
-use crate::{Error, error::Refused};
-use crossbeam_channel::{Receiver, Sender, unbounded};
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, AtomicUsize, Ordering},
+use super::{
+    primitives::{AtomicU64, AtomicUsize, Ordering, Receiver, Sender, unbounded},
+    room::Room,
 };
+use crate::{Error, error::Refused};
+use std::{sync::Arc, time::Duration};
 
 /// The bit of `Mailbox::entered` that says that no more is accepted.
 const CLOSED: u64 = 1 << 63;
@@ -27,6 +27,8 @@ pub(crate) struct Mailbox<T> {
     /// Entries that were ever taken out; written by the loop only.
     taken: Arc<AtomicU64>,
     refused: AtomicUsize,
+    /// Who waits until the queue is no longer full.
+    room: Room,
 }
 
 /// The loop's end.
@@ -42,7 +44,8 @@ pub(crate) fn mailbox<T>(limit: usize) -> (Mailbox<T>, Inbox<T>) {
     let (sender, receiver) = unbounded();
     let taken = Arc::new(AtomicU64::new(0));
     let (entered, refused) = (AtomicU64::new(0), AtomicUsize::new(0));
-    (Mailbox { sender, limit, entered, taken: taken.clone(), refused }, Inbox { receiver, taken })
+    let mailbox = Mailbox { sender, limit, entered, taken: taken.clone(), refused, room: Room::new() };
+    (mailbox, Inbox { receiver, taken })
 }
 
 impl<T> Mailbox<T> {
@@ -51,12 +54,52 @@ impl<T> Mailbox<T> {
     /// # Errors
     /// Hands it back if the queue is full, or its loop has ended.
     pub(crate) fn put(&self, entry: T) -> Result<(), Refused<T>> {
-        if self.len() >= self.limit {
-            self.refused.fetch_add(1, Ordering::Relaxed);
-            let reason = Error::Full { what: PENDING_TASKS, limit: self.limit };
-            return Err(Refused { value: entry, reason });
+        if self.is_full() { Err(self.refuse(entry)) } else { self.put_always(entry) }
+    }
+
+    /// Puts one entry in as soon as there is room, for which it waits up to `timeout`. Calls `wake` before it waits:
+    /// if the loop sleeps, although its queue is full, it must be woken. Not for the loop's own thread.
+    ///
+    /// # Errors
+    /// Hands it back if there was no room all the time, or the mailbox is closed.
+    pub(crate) fn put_timeout(&self, entry: T, timeout: Duration, wake: impl Fn()) -> Result<(), Refused<T>> {
+        if !self.is_full() {
+            return self.put_always(entry);
         }
-        self.put_always(entry)
+        let mut entry = Some(entry);
+        let put = self.room.wait(timeout, || {
+            // A closed mailbox may stay full: it refuses whatever its length.
+            if self.is_full() && !self.is_closed() {
+                wake();
+                return None;
+            }
+            entry.take().map(|entry| self.put_always(entry))
+        });
+        match (put, entry) {
+            (Some(put), _) => put,
+            (None, Some(entry)) => Err(self.refuse(entry)),
+            (None, None) => unreachable!("what was put in or refused has an answer"),
+        }
+    }
+
+    /// The loop tells those who wait that it has taken entries out.
+    #[inline]
+    pub(crate) fn announce_room(&self) {
+        self.room.announce();
+    }
+
+    fn is_full(&self) -> bool {
+        self.len() >= self.limit
+    }
+
+    fn is_closed(&self) -> bool {
+        self.entered.load(Ordering::Relaxed) & CLOSED != 0
+    }
+
+    #[cold]
+    fn refuse(&self, entry: T) -> Refused<T> {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+        Refused { value: entry, reason: Error::Full { what: PENDING_TASKS, limit: self.limit } }
     }
 
     /// Puts one entry in even if the queue is full: for what must not be lost, like a cancel or a shutdown.
@@ -86,9 +129,11 @@ impl<T> Mailbox<T> {
         usize::try_from(entered.saturating_sub(taken)).unwrap_or(usize::MAX)
     }
 
-    /// Accepts no more; what was accepted before arrives until [`Mailbox::len`] is zero.
+    /// Accepts no more; what was accepted before arrives until [`Mailbox::len`] is zero. Who waits for room is
+    /// refused.
     pub(crate) fn close(&self) {
         self.entered.fetch_or(CLOSED, Ordering::SeqCst);
+        self.room.wake_all();
     }
 
     /// Entries refused because the queue was full.
@@ -111,7 +156,7 @@ impl<T> Inbox<T> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(netwheel_loom)))]
 mod tests {
     use super::*;
 

@@ -2,8 +2,12 @@
 //! calling thread is.
 
 mod completion;
+#[cfg(all(test, netwheel_loom))]
+mod loom_tests;
 pub(crate) mod loop_id;
 mod mailbox;
+mod primitives;
+mod room;
 mod wake_up;
 
 pub use completion::Completion;
