@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn e_59_what_a_closed_mailbox_has_accepted_arrives() {
-        for _ in 0..200 {
+        for _ in 0..if cfg!(miri) { 10 } else { 200 } {
             let (mailbox, inbox) = mailbox(usize::MAX);
             std::thread::scope(|scope| {
                 let put = || (0..).take_while(|n| mailbox.put(*n).is_ok()).count();
@@ -205,5 +205,64 @@ mod tests {
                 assert!(inbox.take().is_none());
             });
         }
+    }
+
+    #[test]
+    fn e_29_a_waiter_whose_time_is_up_has_its_entry_back() {
+        let (mailbox, inbox) = mailbox(1);
+        mailbox.put_timeout(1, Duration::ZERO, || panic!("there is room")).unwrap();
+        let wakes = std::cell::Cell::new(0);
+        for timeout in [Duration::ZERO, Duration::from_millis(1)] {
+            let refused = mailbox.put_timeout(2, timeout, || wakes.set(wakes.get() + 1)).unwrap_err();
+            assert!(matches!(refused, Refused { value: 2, reason: Error::Full { limit: 1, .. } }));
+        }
+        assert_eq!((mailbox.len(), mailbox.refused()), (1, 2), "once for each that gave up");
+        assert!(wakes.get() >= 2, "the loop was told that somebody waits");
+        assert_eq!([inbox.take(), inbox.take()], [Some(1), None]);
+        mailbox.announce_room();
+        mailbox.put_timeout(3, Duration::ZERO, || ()).unwrap();
+    }
+
+    /// Has an entry wait for room in a full mailbox; returns when it waits, or is just about to.
+    fn wait_for_room<'scope>(
+        scope: &'scope std::thread::Scope<'scope, '_>,
+        mailbox: &'scope Mailbox<i32>,
+        entry: i32,
+    ) -> std::thread::ScopedJoinHandle<'scope, Result<(), Refused<i32>>> {
+        let (waits, waiting) = std::sync::mpsc::channel();
+        let waiter = scope
+            .spawn(move || mailbox.put_timeout(entry, Duration::from_secs(600), || waits.send(()).unwrap()));
+        waiting.recv().expect("it has to wait");
+        waiter
+    }
+
+    #[test]
+    fn e_29_a_waiter_gets_in_when_room_is_announced() {
+        let (mailbox, inbox) = mailbox(1);
+        mailbox.put(1).unwrap();
+        std::thread::scope(|scope| {
+            let waiter = wait_for_room(scope, &mailbox, 2);
+            assert_eq!(inbox.take(), Some(1));
+            mailbox.announce_room();
+            waiter.join().unwrap().unwrap();
+        });
+        assert_eq!((inbox.take(), mailbox.refused()), (Some(2), 0));
+    }
+
+    #[test]
+    fn e_59_a_mailbox_that_closes_hands_back_to_all_who_wait() {
+        let (mailbox, inbox) = mailbox(1);
+        mailbox.put(0).unwrap();
+        std::thread::scope(|scope| {
+            let waiters = [1, 2, 3].map(|n| wait_for_room(scope, &mailbox, n));
+            mailbox.close();
+            for (waiter, n) in waiters.into_iter().zip(1..) {
+                let refused = waiter.join().unwrap().unwrap_err();
+                assert!(matches!(refused, Refused { value, reason: Error::ShutDown } if value == n));
+            }
+        });
+        let late = mailbox.put_timeout(4, Duration::from_secs(600), || ()).unwrap_err();
+        assert!(matches!(late, Refused { value: 4, reason: Error::ShutDown }));
+        assert_eq!((inbox.take(), inbox.take(), mailbox.len()), (Some(0), None, 0));
     }
 }
