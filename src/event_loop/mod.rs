@@ -232,7 +232,8 @@ impl EventLoop {
     /// [`try_execute`]: EventLoop::try_execute
     #[track_caller]
     pub fn execute(&self, task: impl FnOnce() + Send + 'static) -> Result {
-        self.submit_task(Box::new(task), Location::caller()).map_err(|refused| refused.reason)
+        self.submit_task(Box::new(task), Location::caller(), |mail| self.shared.submit(mail, 0))
+            .map_err(|refused| refused.reason)
     }
 
     /// As [`execute`](EventLoop::execute), but hands the task back if it is refused.
@@ -244,7 +245,41 @@ impl EventLoop {
         &self,
         task: Box<dyn FnOnce() + Send>,
     ) -> Result<(), Refused<Box<dyn FnOnce() + Send>>> {
-        self.submit_task(task, Location::caller())
+        self.submit_task(task, Location::caller(), |mail| self.shared.submit(mail, 0))
+    }
+
+    /// As [`try_execute`](EventLoop::try_execute), but waits up to `timeout` for room in the loop's queue.
+    ///
+    /// The calling thread sleeps meanwhile; the time is real time, whatever clock the loop has. The task is in the
+    /// queue, not run, when this returns. Tasks that one thread gives keep their order; among threads that wait,
+    /// any may be the next. There is room when a turn of the loop has taken its share of tasks, not after each.
+    ///
+    /// ```
+    /// # use netwheel::{EventLoopGroup, Error};
+    /// # use std::time::Duration;
+    /// let group = EventLoopGroup::builder().threads(1).max_pending_tasks(16).build()?;
+    /// for n in 0..1000 {
+    ///     // A producer that is faster than the loop is slowed down; nothing is lost.
+    ///     group.next().execute_timeout(Duration::from_secs(10), Box::new(move || println!("{n}")))?;
+    /// }
+    /// # group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(10)).wait()?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The task comes back with [`Error::WouldDeadlock`] on the loop itself, at once and even if there is room;
+    /// with [`Error::Full`] if there was none until the time was up; with [`Error::ShutDown`] if the loop is shut
+    /// down, also while this waits.
+    #[track_caller]
+    pub fn execute_timeout(
+        &self,
+        timeout: Duration,
+        task: Box<dyn FnOnce() + Send>,
+    ) -> Result<(), Refused<Box<dyn FnOnce() + Send>>> {
+        if self.in_event_loop() {
+            return Err(Refused { value: task, reason: Error::WouldDeadlock });
+        }
+        self.submit_task(task, Location::caller(), |mail| self.shared.submit_timeout(mail, timeout))
     }
 
     /// Runs `task` on the loop when that is awake the next time: does not wake it.
@@ -264,8 +299,9 @@ impl EventLoop {
         &self,
         body: Box<dyn FnOnce() + Send>,
         origin: &'static Location<'static>,
+        submit: impl FnOnce(LoopMail) -> Result<(), Refused<LoopMail>>,
     ) -> Result<(), Refused<Box<dyn FnOnce() + Send>>> {
-        self.shared.submit(LoopMail::Task(Task { body, origin }), 0).map_err(|refused| match refused.value {
+        submit(LoopMail::Task(Task { body, origin })).map_err(|refused| match refused.value {
             LoopMail::Task(task) => Refused { value: task.body, reason: refused.reason },
             _ => unreachable!("the same mail comes back"),
         })

@@ -26,6 +26,7 @@ use std::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU8, AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
 /// What comes through a loop's queue.
@@ -256,6 +257,8 @@ impl LoopShared {
 
     /// The loop has ended, well or with the text of what it failed with.
     pub(crate) fn set_terminated(&self, cause: Option<String>) {
+        // However it ended: nobody waits for room in it any longer.
+        self.mailbox.close();
         let before = std::mem::replace(&mut *lock(&self.terminated), Termination::Done(cause.clone()));
         if let Termination::Awaited(waiting) = before {
             for completer in waiting {
@@ -281,6 +284,17 @@ impl LoopShared {
     /// As [`LoopShared::submit`], whatever the length of the queue: for what gives something back.
     pub(crate) fn submit_always(&self, mail: LoopMail) -> Result<(), Refused<LoopMail>> {
         self.enter_queue(mail, 0, Mailbox::put_always)
+    }
+
+    /// As [`LoopShared::submit`] for what is wanted now, but waits up to `timeout` for room. Not for the loop's own
+    /// thread.
+    ///
+    /// # Errors
+    /// The mail comes back if there was no room all the time, or the loop takes no more.
+    pub(crate) fn submit_timeout(&self, mail: LoopMail, timeout: Duration) -> Result<(), Refused<LoopMail>> {
+        self.enter_queue(mail, 0, |mailbox, mail| {
+            mailbox.put_timeout(mail, timeout, || self.wake_if_asleep(0))
+        })
     }
 
     fn enter_queue(

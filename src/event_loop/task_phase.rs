@@ -43,6 +43,7 @@ impl Turn {
             self.lap(Span::Flushing);
         }
         self.watch.rename(Span::Flushing);
+        self.shared.mailbox.announce_room();
         if !self.inbox.is_empty() {
             self.shared.metrics.tasks_deferred.add(1);
         }

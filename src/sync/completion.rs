@@ -6,13 +6,16 @@
 //! if the result is there already; no lock is held meanwhile. Waiting on the loop that has to complete it, or on
 //! one of them if they are several, is an error; so is waiting on the thread that drives such a loop by hand.
 
-use super::loop_id;
+use super::{
+    loop_id,
+    primitives::{Condvar, Mutex, MutexGuard},
+};
 use crate::{Error, Result, error::panic_message};
 use std::{
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, PoisonError},
     task::{Context, Poll, Waker},
     time::{Duration, Instant},
 };
@@ -147,6 +150,7 @@ impl<T> Completion<T> {
 
     fn wait_until(&self, deadline: Option<Instant>) -> Option<Result<T>> {
         let mut state = self.inner.lock();
+        let mut time_is_up = false;
         loop {
             match std::mem::replace(&mut *state, State::Taken) {
                 State::Done(result) => return Some(result),
@@ -156,16 +160,12 @@ impl<T> Completion<T> {
             if self.inner.event_loops.is_here() {
                 return Some(Err(Error::WouldDeadlock));
             }
-            let wait = self.inner.done.wait_timeout_while(
-                state,
-                deadline.map_or(Duration::MAX, |d| d.saturating_duration_since(Instant::now())),
-                |state| matches!(state, State::Pending { .. }),
-            );
-            let (guard, timed_out) = wait.unwrap_or_else(PoisonError::into_inner);
-            state = guard;
-            if timed_out.timed_out() && matches!(*state, State::Pending { .. }) {
+            if time_is_up {
                 return None;
             }
+            let left = deadline.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
+            let wait = self.inner.done.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
+            (state, time_is_up) = (wait.0, wait.1.timed_out());
         }
     }
 

@@ -3,13 +3,14 @@
 //! Always holds: a loop's number is unique in the process, and set on its own thread while that thread runs the
 //! loop. A loop that is driven by hand belongs to one thread also while that does not run it.
 
+use super::primitives::per_thread;
 use std::{
     cell::{Cell, RefCell},
     marker::PhantomData,
     sync::atomic::{AtomicU32, Ordering},
 };
 
-thread_local! {
+per_thread! {
     static CURRENT: Cell<Option<u32>> = const { Cell::new(None) };
     static OWNED: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };
 }
@@ -24,19 +25,19 @@ pub(crate) fn next() -> u32 {
 /// The loop that this thread runs.
 #[inline]
 pub(crate) fn current() -> Option<u32> {
-    CURRENT.get()
+    CURRENT.with(Cell::get)
 }
 
 /// Makes this thread a loop's, until dropped; restores what it was before.
 pub(crate) struct Entered(Option<u32>);
 
 pub(crate) fn enter(id: u32) -> Entered {
-    Entered(CURRENT.replace(Some(id)))
+    Entered(CURRENT.with(|current| current.replace(Some(id))))
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        CURRENT.set(self.0);
+        CURRENT.with(|current| current.set(self.0));
     }
 }
 

@@ -8,12 +8,12 @@
 //! number, everybody who comes later sees that it is closed, and of those who came before it knows how many entries
 //! are still to arrive: what was accepted is taken out, or it was refused, nothing in between.
 
-use crate::{Error, error::Refused};
-use crossbeam_channel::{Receiver, Sender, unbounded};
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, AtomicUsize, Ordering},
+use super::{
+    primitives::{AtomicU64, AtomicUsize, Ordering, Receiver, Sender, unbounded},
+    room::Room,
 };
+use crate::{Error, error::Refused};
+use std::{sync::Arc, time::Duration};
 
 /// The bit of `Mailbox::entered` that says that no more is accepted.
 const CLOSED: u64 = 1 << 63;
@@ -27,6 +27,8 @@ pub(crate) struct Mailbox<T> {
     /// Entries that were ever taken out; written by the loop only.
     taken: Arc<AtomicU64>,
     refused: AtomicUsize,
+    /// Who waits until the queue is no longer full.
+    room: Room,
 }
 
 /// The loop's end.
@@ -42,7 +44,8 @@ pub(crate) fn mailbox<T>(limit: usize) -> (Mailbox<T>, Inbox<T>) {
     let (sender, receiver) = unbounded();
     let taken = Arc::new(AtomicU64::new(0));
     let (entered, refused) = (AtomicU64::new(0), AtomicUsize::new(0));
-    (Mailbox { sender, limit, entered, taken: taken.clone(), refused }, Inbox { receiver, taken })
+    let mailbox = Mailbox { sender, limit, entered, taken: taken.clone(), refused, room: Room::new() };
+    (mailbox, Inbox { receiver, taken })
 }
 
 impl<T> Mailbox<T> {
@@ -51,12 +54,52 @@ impl<T> Mailbox<T> {
     /// # Errors
     /// Hands it back if the queue is full, or its loop has ended.
     pub(crate) fn put(&self, entry: T) -> Result<(), Refused<T>> {
-        if self.len() >= self.limit {
-            self.refused.fetch_add(1, Ordering::Relaxed);
-            let reason = Error::Full { what: PENDING_TASKS, limit: self.limit };
-            return Err(Refused { value: entry, reason });
+        if self.is_full() { Err(self.refuse(entry)) } else { self.put_always(entry) }
+    }
+
+    /// Puts one entry in as soon as there is room, for which it waits up to `timeout`. Calls `wake` before it waits:
+    /// if the loop sleeps, although its queue is full, it must be woken. Not for the loop's own thread.
+    ///
+    /// # Errors
+    /// Hands it back if there was no room all the time, or the mailbox is closed.
+    pub(crate) fn put_timeout(&self, entry: T, timeout: Duration, wake: impl Fn()) -> Result<(), Refused<T>> {
+        if !self.is_full() {
+            return self.put_always(entry);
         }
-        self.put_always(entry)
+        let mut entry = Some(entry);
+        let put = self.room.wait(timeout, || {
+            // A closed mailbox may stay full: it refuses whatever its length.
+            if self.is_full() && !self.is_closed() {
+                wake();
+                return None;
+            }
+            entry.take().map(|entry| self.put_always(entry))
+        });
+        match (put, entry) {
+            (Some(put), _) => put,
+            (None, Some(entry)) => Err(self.refuse(entry)),
+            (None, None) => unreachable!("what was put in or refused has an answer"),
+        }
+    }
+
+    /// The loop tells those who wait that it has taken entries out.
+    #[inline]
+    pub(crate) fn announce_room(&self) {
+        self.room.announce();
+    }
+
+    fn is_full(&self) -> bool {
+        self.len() >= self.limit
+    }
+
+    fn is_closed(&self) -> bool {
+        self.entered.load(Ordering::Relaxed) & CLOSED != 0
+    }
+
+    #[cold]
+    fn refuse(&self, entry: T) -> Refused<T> {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+        Refused { value: entry, reason: Error::Full { what: PENDING_TASKS, limit: self.limit } }
     }
 
     /// Puts one entry in even if the queue is full: for what must not be lost, like a cancel or a shutdown.
@@ -86,9 +129,11 @@ impl<T> Mailbox<T> {
         usize::try_from(entered.saturating_sub(taken)).unwrap_or(usize::MAX)
     }
 
-    /// Accepts no more; what was accepted before arrives until [`Mailbox::len`] is zero.
+    /// Accepts no more; what was accepted before arrives until [`Mailbox::len`] is zero. Who waits for room is
+    /// refused.
     pub(crate) fn close(&self) {
         self.entered.fetch_or(CLOSED, Ordering::SeqCst);
+        self.room.wake_all();
     }
 
     /// Entries refused because the queue was full.
@@ -111,7 +156,7 @@ impl<T> Inbox<T> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(netwheel_loom)))]
 mod tests {
     use super::*;
 
@@ -142,7 +187,7 @@ mod tests {
 
     #[test]
     fn e_59_what_a_closed_mailbox_has_accepted_arrives() {
-        for _ in 0..200 {
+        for _ in 0..if cfg!(miri) { 10 } else { 200 } {
             let (mailbox, inbox) = mailbox(usize::MAX);
             std::thread::scope(|scope| {
                 let put = || (0..).take_while(|n| mailbox.put(*n).is_ok()).count();
@@ -160,5 +205,64 @@ mod tests {
                 assert!(inbox.take().is_none());
             });
         }
+    }
+
+    #[test]
+    fn e_29_a_waiter_whose_time_is_up_has_its_entry_back() {
+        let (mailbox, inbox) = mailbox(1);
+        mailbox.put_timeout(1, Duration::ZERO, || panic!("there is room")).unwrap();
+        let wakes = std::cell::Cell::new(0);
+        for timeout in [Duration::ZERO, Duration::from_millis(1)] {
+            let refused = mailbox.put_timeout(2, timeout, || wakes.set(wakes.get() + 1)).unwrap_err();
+            assert!(matches!(refused, Refused { value: 2, reason: Error::Full { limit: 1, .. } }));
+        }
+        assert_eq!((mailbox.len(), mailbox.refused()), (1, 2), "once for each that gave up");
+        assert!(wakes.get() >= 2, "the loop was told that somebody waits");
+        assert_eq!([inbox.take(), inbox.take()], [Some(1), None]);
+        mailbox.announce_room();
+        mailbox.put_timeout(3, Duration::ZERO, || ()).unwrap();
+    }
+
+    /// Has an entry wait for room in a full mailbox; returns when it waits, or is just about to.
+    fn wait_for_room<'scope>(
+        scope: &'scope std::thread::Scope<'scope, '_>,
+        mailbox: &'scope Mailbox<i32>,
+        entry: i32,
+    ) -> std::thread::ScopedJoinHandle<'scope, Result<(), Refused<i32>>> {
+        let (waits, waiting) = std::sync::mpsc::channel();
+        let waiter = scope
+            .spawn(move || mailbox.put_timeout(entry, Duration::from_secs(600), || waits.send(()).unwrap()));
+        waiting.recv().expect("it has to wait");
+        waiter
+    }
+
+    #[test]
+    fn e_29_a_waiter_gets_in_when_room_is_announced() {
+        let (mailbox, inbox) = mailbox(1);
+        mailbox.put(1).unwrap();
+        std::thread::scope(|scope| {
+            let waiter = wait_for_room(scope, &mailbox, 2);
+            assert_eq!(inbox.take(), Some(1));
+            mailbox.announce_room();
+            waiter.join().unwrap().unwrap();
+        });
+        assert_eq!((inbox.take(), mailbox.refused()), (Some(2), 0));
+    }
+
+    #[test]
+    fn e_59_a_mailbox_that_closes_hands_back_to_all_who_wait() {
+        let (mailbox, inbox) = mailbox(1);
+        mailbox.put(0).unwrap();
+        std::thread::scope(|scope| {
+            let waiters = [1, 2, 3].map(|n| wait_for_room(scope, &mailbox, n));
+            mailbox.close();
+            for (waiter, n) in waiters.into_iter().zip(1..) {
+                let refused = waiter.join().unwrap().unwrap_err();
+                assert!(matches!(refused, Refused { value, reason: Error::ShutDown } if value == n));
+            }
+        });
+        let late = mailbox.put_timeout(4, Duration::from_secs(600), || ()).unwrap_err();
+        assert!(matches!(late, Refused { value: 4, reason: Error::ShutDown }));
+        assert_eq!((inbox.take(), inbox.take(), mailbox.len()), (Some(0), None, 0));
     }
 }

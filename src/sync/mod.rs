@@ -2,8 +2,12 @@
 //! thread is, and what a loop is doing.
 
 mod completion;
+#[cfg(all(test, netwheel_loom))]
+mod loom_tests;
 pub(crate) mod loop_id;
 mod mailbox;
+mod primitives;
+mod room;
 mod wake_up;
 mod whereabouts;
 

@@ -7,7 +7,7 @@
 //!
 //! Any thread submits; only the loop's thread calls [`WakeUp::about_to_sleep`] and [`WakeUp::awake`].
 
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use super::primitives::{AtomicU64, Ordering, fence};
 
 /// The loop is running: it will look at its queue by itself.
 const AWAKE: u64 = 0;
@@ -45,7 +45,7 @@ impl WakeUp {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(netwheel_loom)))]
 mod tests {
     use super::*;
 

@@ -1,0 +1,139 @@
+//! Completing against waiting, giving a callback, polling and giving up. A wake-up that is lost shows as a deadlock.
+
+use super::model;
+use crate::{
+    Completion, Error, Result,
+    sync::{Completer, completion},
+};
+use loom::thread;
+use std::{
+    pin::pin,
+    sync::{Arc, Mutex},
+    task::{Context, Poll, Wake},
+    time::Duration,
+};
+
+/// A completion that another thread ends with `end`, and what to do meanwhile.
+fn meanwhile(
+    end: impl FnOnce(Completer<u32>) + Clone + Send + Sync + 'static,
+    body: impl Fn(Completion<u32>) + Send + Sync + 'static,
+) {
+    let meet = move || {
+        let (completer, completion) = completion(None);
+        let end = end.clone();
+        let thread = thread::spawn(move || end(completer));
+        body(completion);
+        thread.join().unwrap();
+    };
+    model(meet);
+}
+
+fn complete(completer: Completer<u32>) {
+    completer.complete(Ok(7));
+}
+
+/// Ends a thread's sleep when it is woken.
+struct Unpark(thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Polls until it is ready, with another waker each time, as one who moves from executor to executor.
+fn block_on(completion: Completion<u32>) -> Result<u32> {
+    let mut completion = pin!(completion);
+    loop {
+        let waker = Arc::new(Unpark(thread::current())).into();
+        match completion.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(result) => return result,
+            Poll::Pending => thread::park(),
+        }
+    }
+}
+
+#[test]
+fn e_31_who_waits_gets_the_result() {
+    meanwhile(complete, |completion| assert_eq!(completion.wait().unwrap(), 7));
+}
+
+#[test]
+fn e_31_who_waits_is_told_that_nobody_will_complete_it() {
+    meanwhile(drop, |completion| assert!(matches!(completion.wait(), Err(Error::Cancelled))));
+}
+
+#[test]
+fn e_31_who_waited_in_vain_may_wait_again() {
+    meanwhile(complete, |completion| {
+        let result = completion.wait_timeout(Duration::ZERO).unwrap_or_else(Completion::wait);
+        assert_eq!(result.unwrap(), 7);
+    });
+}
+
+#[test]
+fn e_31_a_future_is_woken() {
+    meanwhile(complete, |completion| assert_eq!(block_on(completion).unwrap(), 7));
+}
+
+#[test]
+fn e_31_a_future_is_told_that_nobody_will_complete_it() {
+    meanwhile(drop, |completion| assert!(matches!(block_on(completion), Err(Error::Cancelled))));
+}
+
+#[test]
+fn e_31_a_future_that_was_polled_with_another_waker_is_woken() {
+    meanwhile(complete, |completion| {
+        let mut completion = completion;
+        let elsewhere = std::task::Waker::noop();
+        match pin!(&mut completion).poll(&mut Context::from_waker(elsewhere)) {
+            Poll::Ready(result) => assert_eq!(result.unwrap(), 7),
+            Poll::Pending => assert_eq!(block_on(completion).unwrap(), 7),
+        }
+    });
+}
+
+/// What callbacks are called with, over all calls; its lock is not one of the model's.
+fn told(completion: Completion<u32>) -> Arc<Mutex<Vec<Result<u32>>>> {
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let mine = told.clone();
+    completion.on_complete(move |result| mine.lock().unwrap().push(result));
+    told
+}
+
+fn a_callback_is_called_once(end: fn(Completer<u32>), expected: fn(&Result<u32>) -> bool) {
+    model(move || {
+        let (completer, completion) = completion(None);
+        let thread = thread::spawn(move || end(completer));
+        let told = told(completion);
+        thread.join().unwrap();
+        let told = told.lock().unwrap();
+        assert!(told.len() == 1 && expected(&told[0]), "{told:?}");
+    });
+}
+
+#[test]
+fn e_31_a_callback_is_called_once() {
+    a_callback_is_called_once(complete, |result| matches!(result, Ok(7)));
+}
+
+#[test]
+fn e_31_a_callback_is_told_that_nobody_will_complete_it() {
+    a_callback_is_called_once(drop, |result| matches!(result, Err(Error::Cancelled)));
+}
+
+/// The loop that completes a thing is the one thread that may not wait for it.
+#[test]
+fn e_31_only_its_own_loop_may_not_wait() {
+    use crate::sync::loop_id;
+    model(|| {
+        let (completer, completion) = completion(Some(1));
+        let thread = thread::spawn(move || {
+            let _entered = loop_id::enter(1);
+            completer.complete(Ok(7));
+        });
+        let _entered = loop_id::enter(2);
+        assert_eq!(completion.wait().unwrap(), 7);
+        thread.join().unwrap();
+    });
+}

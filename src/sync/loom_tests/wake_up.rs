@@ -1,0 +1,99 @@
+//! Sleep against submit. A wake-up that is lost shows as a deadlock.
+
+use super::{Loop, model};
+
+/// Now.
+const NOW: u64 = 0;
+
+#[test]
+fn e_24_no_task_is_slept_on() {
+    model(|| {
+        let mut event_loop = Loop::new(8);
+        let submitter = event_loop.beside(|shared| shared.submit(1, NOW));
+        event_loop.turn_until(1);
+        submitter.join().unwrap();
+    });
+}
+
+/// A submitter that is slow between its two steps meets the next sleep, which ends at another time.
+#[test]
+fn e_24_no_task_is_slept_on_in_the_next_sleep() {
+    model(|| {
+        let mut event_loop = Loop::new(8);
+        let first = event_loop.beside(|shared| shared.submit(1, NOW));
+        let second = event_loop.beside(|shared| shared.submit(2, NOW));
+        for n in 1.. {
+            event_loop.sleep(Some(100 * n));
+            event_loop.run_tasks(1);
+            if event_loop.taken.len() == 2 {
+                break;
+            }
+        }
+        first.join().unwrap();
+        second.join().unwrap();
+        assert_eq!(event_loop.sorted(), [1, 2]);
+    });
+}
+
+#[test]
+fn e_23_a_sleep_is_ended_by_one_write_at_most() {
+    model(|| {
+        let event_loop = Loop::new(8);
+        let submitters = [1, 2].map(|n| event_loop.beside(move |shared| shared.submit(n, NOW)));
+        event_loop.sleep(None);
+        let wrote = submitters.map(|submitter| submitter.join().unwrap());
+        let writes = wrote.into_iter().filter(|wrote| *wrote).count();
+        assert!(writes <= 1, "one sleep, {writes} writes");
+        assert_eq!(event_loop.shared.poll.writes(), writes);
+    });
+}
+
+#[test]
+fn e_23_a_running_loop_is_not_woken() {
+    model(|| {
+        let mut event_loop = Loop::new(8);
+        event_loop.shared.submit(1, NOW);
+        event_loop.sleep(None);
+        let submitter = event_loop.beside(|shared| shared.submit(2, NOW));
+        event_loop.run_tasks(1);
+        // It may still take the loop for asleep only if it could not know better.
+        submitter.join().unwrap();
+        let before = event_loop.shared.poll.writes();
+        event_loop.run_tasks(1);
+        assert!(!event_loop.shared.submit(3, NOW));
+        assert_eq!((event_loop.taken.len(), event_loop.shared.poll.writes()), (2, before));
+    });
+}
+
+#[test]
+fn e_15_a_later_timer_does_not_wake_and_an_earlier_one_is_not_slept_on() {
+    model(|| {
+        let mut event_loop = Loop::new(8);
+        let later = event_loop.beside(|shared| shared.submit(1, 100));
+        let earlier = event_loop.beside(|shared| shared.submit(2, 99));
+        while !event_loop.taken.contains(&2) {
+            event_loop.sleep(Some(100));
+            event_loop.run_tasks(usize::MAX);
+        }
+        assert!(!later.join().unwrap(), "it wakes for what is not before the deadline");
+        earlier.join().unwrap();
+        event_loop.run_tasks(usize::MAX);
+        assert_eq!(event_loop.sorted(), [1, 2]);
+    });
+}
+
+/// The sleep that it was later than is over; it is earlier than the next one.
+#[test]
+fn e_15_a_timer_that_meets_a_longer_sleep_is_not_slept_on() {
+    model(|| {
+        let mut event_loop = Loop::new(8);
+        let timer = event_loop.beside(|shared| shared.submit(1, 100));
+        event_loop.shared.wake_up.about_to_sleep(Some(50));
+        event_loop.shared.wake_up.awake();
+        while event_loop.taken.is_empty() {
+            event_loop.sleep(Some(200));
+            event_loop.run_tasks(usize::MAX);
+        }
+        timer.join().unwrap();
+    });
+}
