@@ -25,7 +25,7 @@ mod wire;
 
 use clap::Parser;
 use hub::Hub;
-use netwheel::{ChannelOptions, ShutdownOptions, prelude::*};
+use netwheel::{ChannelOptions, ShutdownOptions, Watchdog, prelude::*};
 use session::{Session, Times};
 use std::{
     sync::{Arc, atomic::Ordering, mpsc},
@@ -66,6 +66,9 @@ struct Options {
     /// Prints connections and messages per second so often.
     #[arg(long, value_parser = at_least_a_millisecond)]
     stats: Option<Duration>,
+    /// Says so (as a warning in the log: RUST_LOG=warn) when a loop is stuck for so long, and in what; 0s: never.
+    #[arg(long, default_value = "1s", value_parser = humantime::parse_duration)]
+    watchdog: Duration,
 }
 
 fn at_least_a_millisecond(text: &str) -> std::result::Result<Duration, String> {
@@ -77,8 +80,11 @@ fn main() -> Result {
     env_logger::init();
     let options = Options::parse();
     println!("{}", descriptors::describe(descriptors::raise_limit()));
-    let group =
-        EventLoopGroup::builder().threads(options.threads).name("im").io_ratio(options.io_ratio).build()?;
+    let mut group = EventLoopGroup::builder().threads(options.threads).name("im").io_ratio(options.io_ratio);
+    if !options.watchdog.is_zero() {
+        group = group.watchdog(Watchdog::new(options.watchdog));
+    }
+    let group = group.build()?;
     let hub = Arc::new(Hub::default());
     let server = listen(&group, &hub, &options)?;
     println!("listening on {}", server.local_address());

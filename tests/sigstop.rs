@@ -1,0 +1,110 @@
+//! A whole process is stopped for a while (SIGSTOP, as in user-asks 3.7 and 7.1): its loop goes on where it was,
+//! makes up for no missed timers, and its watchdog blames nobody.
+//!
+//! Linux only, for its `/proc`.
+
+#![cfg(target_os = "linux")]
+
+#[path = "support/loops.rs"]
+mod loops;
+#[path = "support/strace.rs"]
+mod strace;
+
+use loops::{Gate, PATIENCE, on, result, settle};
+use netwheel::{EventLoopGroup, Watchdog};
+use std::{
+    io,
+    process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::SeqCst},
+        mpsc,
+    },
+    thread,
+    time::{Duration, Instant},
+};
+use strace::{Process, play, plays};
+
+/// More than it takes to start the program that stops the child, and to carry a line to it.
+const LIMIT: Duration = Duration::from_secs(1);
+const PERIOD: Duration = Duration::from_secs(1);
+/// How long the child stands still: several limits, and several periods, all but one of which are missed.
+const STOPPED: Duration = Duration::from_secs(4);
+const MISSED: u64 = STOPPED.as_secs() / PERIOD.as_secs() - 1;
+
+/// The child: stops itself in the middle of a turn, and says how it fares when it goes on.
+#[test]
+fn stopped_child() {
+    if !plays("stopped_child") {
+        return;
+    }
+    let (stalls, told) = mpsc::channel();
+    let (ends, over) = mpsc::channel();
+    let watchdog = Watchdog::new(LIMIT)
+        .on_stall(move |stall| drop(stalls.send(stall.clone())))
+        .on_recovery(move |stall| drop(ends.send(stall.clone())));
+    let group = EventLoopGroup::builder().threads(2).watchdog(watchdog).build().unwrap();
+    let [event_loop, other] = group.event_loops() else { panic!("two loops") };
+    let stall = || told.recv_timeout(PATIENCE).expect("the watchdog tells something");
+    let (ticks, began) = (Arc::new(AtomicU64::new(0)), Instant::now());
+    let tick = ticks.clone();
+    let timer = event_loop.schedule_at_fixed_rate(PERIOD, PERIOD, move || {
+        tick.fetch_add(1, SeqCst);
+        Ok(())
+    });
+    drop(timer.unwrap());
+
+    let gate = Gate::shut(other);
+    assert_eq!(stall().event_loop, other.name());
+    let me = event_loop.clone();
+    let turn = on(event_loop, move || {
+        // The look that sees the other loop go on sees this one in its turn: the watchdog counts when we stop.
+        drop(gate);
+        over.recv_timeout(PATIENCE).unwrap();
+        let stop = ["-STOP".to_owned(), std::process::id().to_string()];
+        assert!(Command::new("kill").args(stop).status().unwrap().success());
+        println!("continued");
+        // The turn is not over before the watchdog has had the time to look.
+        io::stdin().read_line(&mut String::new()).unwrap();
+        me.metrics().turns
+    });
+    settle(event_loop);
+    let (ticks, periods) = (ticks.load(SeqCst), began.elapsed().as_secs());
+    // One for all that came due meanwhile, which are as many as the periods that it was stopped for.
+    assert!(ticks >= 1 && ticks + MISSED <= periods, "{ticks} ticks in {periods} periods");
+
+    // Nothing was told of that turn; the watchdog is there all the same.
+    let gate = Gate::shut(event_loop);
+    let stall = stall();
+    assert!(
+        stall.event_loop == event_loop.name() && stall.turn > turn,
+        "{stall:?}; it was stopped in turn {turn}"
+    );
+    drop(gate);
+    result(group.shutdown_gracefully(Duration::ZERO, Duration::ZERO)).unwrap();
+    println!("fine");
+}
+
+#[test]
+fn sigstop_cont() {
+    let mut child = Process::start(&play("stopped_child"));
+    let stat = format!("/proc/{}/stat", child.id());
+    let is_stopped = || {
+        let stat = std::fs::read_to_string(&stat).expect("the child lives");
+        stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'))
+    };
+    let end = Instant::now() + PATIENCE;
+    while !is_stopped() {
+        assert!(Instant::now() < end, "it does not stop");
+        thread::yield_now();
+    }
+    // Real time is what this is about: nothing happens in a process that is stopped, so there is nothing else to
+    // wait for.
+    let said = child.stdout.within(STOPPED);
+    assert!(!said.contains("continued"), "{said}");
+    child.signal("CONT");
+    child.stdout.wait_for("continued");
+    child.say("go on\n");
+    child.stdout.wait_for("fine");
+    child.succeed();
+}
