@@ -41,11 +41,14 @@
 //!
 //! # Features
 //!
-//! - `json`: the [`stage::Json`](crate::stage) stage. Features only add.
+//! - `json`: the [`stage::Json`](crate::stage) stage.
+//! - `prometheus`: what loops count, in the text format of Prometheus.
+//!
+//! Features only add.
 //!
 //! # The house
 //!
-//! Modules stand in layers; each imports only from those below it. From the top: `bootstrap`; `group`,
+//! Modules stand in layers; each imports only from those below it. From the top: `bootstrap`, `prometheus`; `group`,
 //! `event_loop`; `transport`; `codec`, `stage`, `testing`; `channel`, `pipeline`; `timer`, `buffer`, `sync`;
 //! `error`, `id`, `clock`.
 
@@ -54,6 +57,8 @@
 mod bootstrap;
 mod event_loop;
 mod group;
+#[cfg(feature = "prometheus")]
+pub mod prometheus;
 
 mod transport;
 
@@ -77,12 +82,13 @@ pub use channel::{Channel, ChannelOptions, IdleEvent, IdleState, IdleTimeouts, S
 pub use clock::{Clock, SystemClock};
 pub use error::{BoxError, EncodeError, Error, PeerError, Refused, Result, SettingError};
 pub use event_loop::{
-    EventLoop, LoopMetrics, MissedRuns, Peer, ScheduledTask, ShutdownOptions, ShutdownReport,
+    EventLoop, Histogram, LoopMetrics, MissedRuns, Peer, Periodic, RebuildCause, RebuildReport,
+    ScheduledTask, ShutdownOptions, ShutdownReport, Stall, Watchdog,
 };
 pub use group::{EventLoopGroup, EventLoopGroupBuilder};
 pub use id::ChannelId;
 pub use pipeline::{ChannelPipeline, Context, Handler, Pipeline};
-pub use sync::Completion;
+pub use sync::{Completion, Phase};
 pub use transport::{ListenerOptions, TcpOptions};
 
 /// The README's code, compiled with the tests.

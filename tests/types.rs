@@ -4,8 +4,8 @@
 
 use netwheel::{
     Channel, ChannelId, ChannelOptions, ChannelPipeline, ClientBootstrap, Completion, Context, Error,
-    EventLoop, EventLoopGroup, EventLoopGroupBuilder, Handler, IdleEvent, IdleTimeouts, LoopMetrics, Peer,
-    Refused, Result, ScheduledTask, Scope, Server, ServerBootstrap, TaskKey, TcpOptions,
+    EventLoop, EventLoopGroup, EventLoopGroupBuilder, Handler, Histogram, IdleEvent, IdleTimeouts,
+    LoopMetrics, Peer, Refused, Result, ScheduledTask, Scope, Server, ServerBootstrap, TaskKey, TcpOptions,
     buffer::{Outbound, WaterMark},
     pipeline::StageContext,
     testing::{EmbeddedChannel, ManualClock},
@@ -58,7 +58,8 @@ assert_impl_all!(TcpOptions: Send, Sync, Clone);
 assert_impl_all!(WaterMark: Send, Sync, Copy);
 assert_impl_all!(IdleTimeouts: Send, Sync, Copy);
 assert_impl_all!(IdleEvent: Send, Sync, Copy);
-assert_impl_all!(LoopMetrics: Send, Sync, Copy);
+assert_impl_all!(LoopMetrics: Send, Sync, Clone);
+assert_impl_all!(Histogram: Send, Sync, Clone);
 assert_impl_all!(Peer: Send, Sync, Copy);
 assert_impl_all!(ServerBootstrap: Send, Sync, Clone);
 assert_impl_all!(ClientBootstrap: Send, Sync, Clone);

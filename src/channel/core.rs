@@ -28,6 +28,7 @@ use std::{
     net::SocketAddr,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
+    thread,
 };
 
 pub(crate) struct ChannelCore {
@@ -61,7 +62,7 @@ impl ChannelCore {
     }
 
     pub(crate) fn handler_name(&self) -> &'static str {
-        self.links.handler_name()
+        (self.links.handler_type())()
     }
 
     // ---- input ---------------------------------------------------------------------------------------
@@ -210,7 +211,11 @@ impl ChannelCore {
                 drop_guarded(mail)
             }
             Mail::Message(message) => {
-                self.call(services, |links, state, _| links.write(state, message));
+                self.call(services, |links, state, services| {
+                    links.write(state, message)?;
+                    services.tally.messages_written += 1;
+                    Ok(())
+                });
             }
             Mail::Run(task) => {
                 self.call(services, |links, state, services| links.run(state, services, task));
@@ -249,9 +254,9 @@ impl ChannelCore {
         if !self.state.take(Flags::ACTIVE) {
             return;
         }
-        let result = guarded(|| self.links.event(&mut self.state, services, Event::Inactive));
-        if let Err(error) = result {
-            log::warn!("channel {} ({}): in inactive: {error}", self.state.id(), self.links.handler_name());
+        if let Err(error) = self.tell(services, Event::Inactive) {
+            services.tally.channel_errors += 1;
+            log::warn!("channel {} ({}): in inactive: {error}", self.state.id(), self.handler_name());
         }
         // A task or a timer armed in `inactive` has nobody to run for.
         self.state.end(services);
@@ -287,9 +292,7 @@ impl ChannelCore {
         call: impl FnOnce(&mut dyn Links, &mut ChannelState, &mut LoopServices) -> Result,
     ) -> bool {
         self.state.borrow_outbound(services);
-        let ChannelCore { state, links } = self;
-        let result = catch_unwind(AssertUnwindSafe(|| call(&mut **links, state, services)));
-        let failed = match result {
+        let failed = match self.enter(services, call) {
             Ok(Ok(())) => false,
             Ok(Err(error)) => {
                 self.fail(services, error);
@@ -297,7 +300,7 @@ impl ChannelCore {
             }
             Err(panic) => {
                 let message = panic_message(&*panic);
-                let (id, name) = (self.state.id(), self.links.handler_name());
+                let (id, name) = (self.state.id(), self.handler_name());
                 log::error!("channel {id} ({name}): panicked: {message}; closing this channel");
                 // Half a message may have been encoded when it panicked: nothing more of this channel is sent.
                 self.fail(services, Error::Panicked(message));
@@ -309,15 +312,38 @@ impl ChannelCore {
         failed
     }
 
+    /// Calls into the pipeline; while that lasts, the loop is seen to be in this channel.
+    #[inline]
+    fn enter(
+        &mut self,
+        services: &mut LoopServices,
+        call: impl FnOnce(&mut dyn Links, &mut ChannelState, &mut LoopServices) -> Result,
+    ) -> thread::Result<Result> {
+        let ChannelCore { state, links } = self;
+        services.whereabouts.enter_channel(state.key(), links.handler_type());
+        let result = catch_unwind(AssertUnwindSafe(|| call(&mut **links, state, services)));
+        services.whereabouts.leave();
+        result
+    }
+
+    /// Tells the handler something; a panic becomes an error.
+    fn tell(&mut self, services: &mut LoopServices, event: Event) -> Result {
+        match self.enter(services, |links, state, services| links.event(state, services, event)) {
+            Ok(result) => result,
+            Err(panic) => Err(Error::Panicked(panic_message(&*panic))),
+        }
+    }
+
     /// Tells the handler of an error; one that fails itself is logged, and closes the channel.
     #[cold]
     fn fail(&mut self, services: &mut LoopServices, error: Error) {
         if self.state.has(Flags::CLOSED) {
             return;
         }
-        let result = guarded(|| self.links.event(&mut self.state, services, Event::Error(error)));
-        if let Err(error) = result {
-            log::warn!("channel {} ({}): in error: {error}", self.state.id(), self.links.handler_name());
+        services.tally.channel_errors += 1;
+        if let Err(error) = self.tell(services, Event::Error(error)) {
+            services.tally.channel_errors += 1;
+            log::warn!("channel {} ({}): in error: {error}", self.state.id(), self.handler_name());
             self.state.request_close_now();
         }
     }
@@ -347,8 +373,7 @@ impl ChannelCore {
     #[cold]
     fn tell_flip(&mut self, services: &mut LoopServices, writable: bool) {
         self.state.borrow_outbound(services);
-        let result = guarded(|| self.links.event(&mut self.state, services, Event::Writability(writable)));
-        if let Err(error) = result {
+        if let Err(error) = self.tell(services, Event::Writability(writable)) {
             let panicked = matches!(error, Error::Panicked(_));
             self.fail(services, error);
             if panicked {
@@ -366,13 +391,5 @@ impl Drop for ChannelCore {
         if let Some(shared) = &self.state.shared {
             shared.set_closed();
         }
-    }
-}
-
-/// Runs a callback; a panic becomes an error.
-fn guarded(call: impl FnOnce() -> Result) -> Result {
-    match catch_unwind(AssertUnwindSafe(call)) {
-        Ok(result) => result,
-        Err(panic) => Err(Error::Panicked(panic_message(&*panic))),
     }
 }

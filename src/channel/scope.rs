@@ -52,7 +52,9 @@ impl<M> Scope<'_, M> {
     /// [`Full`](crate::Error::Full) if `max_outbound` bytes wait already. Nothing of the message is sent then.
     #[inline]
     pub fn write(&mut self, message: M) -> Result {
-        self.links.push(self.state, message)
+        let result = self.links.push(self.state, message);
+        self.services.tally.messages_written += u64::from(result.is_ok());
+        result
     }
 
     /// Sends what was written as soon as this callback returns, instead of at the end of the turn.

@@ -4,14 +4,15 @@
 //! Owned by the loop (or by the embedded test channel), borrowed by one channel at a time; runs on the loop. It
 //! does not own channels or sockets.
 
-use super::mail::Outlet;
+use super::{due_queue::DueQueue, mail::Outlet, tally::Tally};
 use crate::{
     buffer::Outbound,
     clock::TimeSource,
     id::Key,
-    timer::{QueueKey, ScheduledQueue, Wheel},
+    sync::Whereabouts,
+    timer::{QueueKey, Wheel},
 };
-use std::{any::Any, sync::Arc};
+use std::{any::Any, panic::Location, sync::Arc};
 
 /// Spare outbound buffers kept for the next writers.
 const MAX_SPARES: usize = 256;
@@ -21,13 +22,17 @@ pub(crate) struct LoopServices {
     /// The time of the phase that is running; every callback of a phase sees the same.
     pub(crate) now: u64,
     /// Exact deadlines.
-    pub(crate) queue: ScheduledQueue<Due>,
+    pub(crate) queue: DueQueue,
     /// Coarse timeouts: one entry per channel that watches for quiet.
     pub(crate) wheel: Wheel<Key>,
     /// Where handles of this loop's channels send their mail.
     pub(crate) outlet: Arc<dyn Outlet>,
+    /// Where the loop says what it is doing.
+    pub(crate) whereabouts: Arc<Whereabouts>,
     /// Channels with something to flush, read or close before the turn ends; each at most once.
     pub(crate) attention: Vec<Key>,
+    /// What has been done in this turn.
+    pub(crate) tally: Tally,
     #[expect(
         clippy::vec_box,
         reason = "a channel owns its buffer boxed, so that an idle one pays a pointer only"
@@ -48,10 +53,13 @@ pub(crate) enum Due {
 /// A task of the loop that waits for its time.
 pub(crate) trait Scheduled: Send + Sync {
     /// Runs it; the next deadline if it is periodic and goes on.
-    fn run(&self, deadline: u64, time: &TimeSource) -> Option<u64>;
+    fn run(&self, time: &TimeSource) -> Option<u64>;
 
     /// Tells it that it will never run (again).
     fn abandon(&self);
+
+    /// Where it was scheduled, for reports.
+    fn origin(&self) -> &'static Location<'static>;
 
     /// Whether it is still to run.
     fn is_waiting(&self) -> bool;
@@ -64,15 +72,22 @@ pub(crate) trait Scheduled: Send + Sync {
 }
 
 impl LoopServices {
-    pub(crate) fn new(time: TimeSource, wheel: Wheel<Key>, outlet: Arc<dyn Outlet>) -> Self {
+    pub(crate) fn new(
+        time: TimeSource,
+        wheel: Wheel<Key>,
+        outlet: Arc<dyn Outlet>,
+        whereabouts: Arc<Whereabouts>,
+    ) -> Self {
         let now = time.now();
         LoopServices {
             time,
             now,
-            queue: ScheduledQueue::new(),
+            queue: DueQueue::new(),
             wheel,
             outlet,
+            whereabouts,
             attention: Vec::new(),
+            tally: Tally::default(),
             spares: Vec::new(),
         }
     }
@@ -83,6 +98,13 @@ impl LoopServices {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         }
+    }
+
+    /// Takes a timer out before it comes due; the caller drops it.
+    pub(crate) fn cancel_timer(&mut self, key: QueueKey) -> Option<Due> {
+        let due = self.queue.cancel(key);
+        self.tally.timers_cancelled += u64::from(due.is_some());
+        due
     }
 
     pub(crate) fn lend_outbound(&mut self) -> Box<Outbound> {

@@ -328,7 +328,7 @@ impl ChannelState {
     }
 
     pub(crate) fn cancel(&mut self, services: &mut LoopServices, key: QueueKey) -> bool {
-        self.forget_task(key) && services.queue.cancel(key).is_some()
+        self.forget_task(key) && services.cancel_timer(key).is_some()
     }
 
     /// Takes a task off the list of those to be dropped with the channel; whether it was there.
@@ -380,7 +380,7 @@ impl ChannelState {
         if let Some(idle) = self.idle.take()
             && let Some(entry) = idle.entry
         {
-            services.wheel.cancel(entry);
+            services.tally.wheel_cancelled += u64::from(services.wheel.cancel(entry).is_some());
         }
     }
 
@@ -388,7 +388,7 @@ impl ChannelState {
     pub(crate) fn cancel_tasks(&mut self, services: &mut LoopServices) -> usize {
         let mut cancelled = 0;
         for key in std::mem::take(&mut self.tasks) {
-            if let Some(due) = services.queue.cancel(key) {
+            if let Some(due) = services.cancel_timer(key) {
                 cancelled += 1;
                 drop_guarded(due);
             }

@@ -125,7 +125,7 @@ impl Turn {
         // it more than its share.
         if let Some(Slot::Listener(listening)) = self.sources.get(key) {
             listening.paused = true;
-            self.io.to_read.push(key);
+            self.io.to_read.push_back(key);
         }
     }
 
@@ -208,17 +208,20 @@ impl Turn {
 
     pub(super) fn connect(&mut self, mut connecting: Connecting) {
         if self.shared.state() >= LifeState::ShuttingDown {
+            self.shared.metrics.connect_errors.add(1);
             connecting.done.failed(Error::ShutDown);
             return;
         }
         let key = match self.sources.next_key() {
             Ok(key) => key,
             Err(e) => {
+                self.shared.metrics.connect_errors.add(1);
                 connecting.done.failed(e);
                 return;
             }
         };
         if let Err(e) = self.io.selector.register(connecting.stream.source(), key.token(), true) {
+            self.shared.metrics.connect_errors.add(1);
             connecting.done.failed(Error::io("watching a connection", e));
             return;
         }
@@ -245,7 +248,7 @@ impl Turn {
             return;
         }
         if let Some(deadline) = connecting.deadline.take() {
-            self.io.services.queue.cancel(deadline);
+            self.io.services.cancel_timer(deadline);
         }
         let (setup, peer) = (connecting.setup.clone(), connecting.peer);
         let options = setup.options.apply(&connecting.stream.socket());
@@ -267,6 +270,7 @@ impl Turn {
         if let Some(slot) = self.sources.channel(key) {
             slot.stream = Some(connecting.stream);
         }
+        self.shared.metrics.connected.add(1);
         connecting.done.connected(shared);
         self.activate(key);
         let Turn { sources, io, shared, .. } = self;
@@ -282,12 +286,13 @@ impl Turn {
         let Some(Slot::Connecting(connecting)) = self.sources.remove(key) else { return };
         let Connecting { mut stream, done, deadline, .. } = connecting;
         if let Some(deadline) = deadline {
-            self.io.services.queue.cancel(deadline);
+            self.io.services.cancel_timer(deadline);
         }
         if let Err(e) = self.io.selector.deregister(stream.source()) {
             log::debug!("{}: a connection leaving the poll: {e}", self.shared.name);
         }
         drop::<Stream>(stream);
+        self.shared.metrics.connect_errors.add(1);
         done.failed(error);
     }
 }

@@ -11,7 +11,10 @@ use crate::{
     channel::{Flags, LoopServices, Wish},
     id::Key,
 };
-use std::io::{self, ErrorKind, IoSlice};
+use std::{
+    collections::VecDeque,
+    io::{self, ErrorKind, IoSlice},
+};
 
 /// Slices that one `writev` takes; 64 of at least 4 KiB are more than a socket buffer usually holds.
 const SLICES: usize = 64;
@@ -20,15 +23,32 @@ const SLICES: usize = 64;
 /// kernel answer with a reset that would overtake our last words.
 const DISCARDED_READS: usize = 4;
 
+/// Bytes read in a turn after which each channel that is still to come gets one read only.
+const TURN_BYTES: usize = 8 * 1024 * 1024;
+
 /// Everything of a loop that handling one channel's I/O needs, besides the channel.
 pub(crate) struct Io {
     pub(crate) selector: Selector,
     pub(crate) services: LoopServices,
     pub(crate) receive: ReceiveBuffers,
     /// Channels to read in the next turn without an event, and listeners to accept from.
-    pub(crate) to_read: Vec<Key>,
+    pub(crate) to_read: VecDeque<Key>,
+    /// Bytes read in this turn.
+    pub(crate) turn_bytes: usize,
     /// Channels whose socket is closed and whose handler has still to hear of it.
     pub(crate) inactive: Vec<Key>,
+}
+
+impl Io {
+    pub(crate) fn begin_turn(&mut self) {
+        self.turn_bytes = 0;
+    }
+
+    /// How often one channel may be read now. Once much was read in a turn, the others that are ready still have
+    /// theirs, but no more than one read each: so the I/O of a turn has an end, however many there are.
+    fn reads_allowed(&self, reads_per_turn: usize) -> usize {
+        if self.turn_bytes < TURN_BYTES { reads_per_turn } else { 1 }
+    }
 }
 
 impl ChannelSlot {
@@ -55,7 +75,7 @@ impl ChannelSlot {
         loop {
             let state = &mut self.core.state;
             let wanted = state.has(Flags::AUTO_READ.with(Flags::READ_WANTED));
-            if !state.is_open() || !wanted || reads == state.config.reads_per_turn {
+            if !state.is_open() || !wanted || reads >= io.reads_allowed(state.config.reads_per_turn) {
                 state.set(Flags::MAYBE_READABLE);
                 break;
             }
@@ -110,7 +130,7 @@ impl ChannelSlot {
         let state = &mut self.core.state;
         if state.wants_read() && !state.has(Flags::LISTED_TO_READ) {
             state.set(Flags::LISTED_TO_READ);
-            io.to_read.push(state.key());
+            io.to_read.push_back(state.key());
         }
     }
 
@@ -167,6 +187,7 @@ impl ChannelSlot {
         let n = received.read;
         let full = received.full || n == size;
         metrics.bytes_read.add(n as u64);
+        io.turn_bytes += n;
         self.core.state.traffic.read = io.services.now;
         self.grant();
         if grows {
@@ -293,6 +314,7 @@ impl ChannelSlot {
         }
         drop(stream);
         metrics.channels.set(metrics.channels.read().saturating_sub(1));
+        metrics.channels_closed.add(1);
         let unsent = self.core.state.pending_bytes();
         if unsent > 0 {
             metrics.closes_unsent.add(1);

@@ -1,22 +1,34 @@
 //! Event loops: one thread each, which polls its sockets, runs its tasks and timers, and serves its channels.
 //!
-//! [`EventLoop`] is the handle, which any thread may hold. The loop itself is in `turn` (the order of things),
-//! `selector` (the poll, wake causes), `rebuild` (moving to a new poll), `io` (one channel's socket), `accept` (new
-//! connections), `tasks` (scheduled tasks), `shutdown` and `metrics`.
+//! [`EventLoop`] is the handle, which any thread may hold. The loop itself is in `turn` (the order of things) with
+//! `task_phase` and `timer_phase` (what runs for how long, by `budget`), `selector` (the poll, wake causes), `spin`
+//! (turning in vain), `rebuild` (moving to a new poll), `io` (one channel's socket), `accept` (new connections),
+//! `tasks` (scheduled tasks, repeated as `periodic` says, found by `local`) and `shutdown`. `stopwatch`, `metrics` and
+//! `watchdog` look on.
 
 mod accept;
+mod budget;
 mod io;
+mod local;
 mod metrics;
+mod periodic;
 mod rebuild;
 mod selector;
 mod shared;
 mod shutdown;
 mod sources;
+mod spin;
+mod stopwatch;
+mod task_phase;
 mod tasks;
+mod timer_phase;
 mod turn;
+mod watchdog;
 
-pub use metrics::LoopMetrics;
-pub(crate) use selector::DEFAULT_REBUILD_THRESHOLD;
+pub(crate) use budget::{Budget, DEFAULT_MAX_TASK_TIME, UNLIMITED};
+pub use metrics::{Histogram, LoopMetrics};
+pub use periodic::{MissedRuns, Periodic};
+pub use rebuild::{RebuildCause, RebuildReport};
 pub(crate) use shared::{LifeState, LoopMail};
 pub(crate) use shutdown::ShutdownRequest;
 pub use shutdown::{ShutdownOptions, ShutdownReport};
@@ -24,7 +36,10 @@ pub use sources::Peer;
 pub(crate) use sources::{
     ChildSetup, Connected, Connecting, Listening, ServerClosed, ServerGuard, ServerShared,
 };
-pub use tasks::{MissedRuns, ScheduledTask};
+pub(crate) use spin::DEFAULT_REBUILD_THRESHOLD;
+pub use tasks::ScheduledTask;
+pub(crate) use watchdog::Patrol;
+pub use watchdog::{Stall, Watchdog};
 
 use crate::{
     Clock, Error, Result,
@@ -32,20 +47,24 @@ use crate::{
     channel::{LoopServices, Outlet, Scheduled},
     clock::{TimeSource, nanos},
     error::{Refused, panic_message},
-    sync::{Completion, completion, loop_id, mailbox},
+    sync::{Completion, Phase, completion, loop_id, mailbox},
     timer::Wheel,
 };
 use io::Io;
+use periodic::Repeat;
 use selector::Selector;
 use shared::{LoopShared, Task};
 use sources::Sources;
+use spin::SpinGuard;
 use std::{
+    collections::VecDeque,
     fmt,
     panic::{AssertUnwindSafe, Location, catch_unwind},
     sync::Arc,
     time::Duration,
 };
-use tasks::{Body, Entry, Repeat};
+use stopwatch::Stopwatch;
+use tasks::{Body, Entry, Permit};
 use turn::Turn;
 
 /// A handle to one event loop; can be cloned, sent and shared.
@@ -62,12 +81,14 @@ pub struct EventLoop {
 #[derive(Debug, Clone)]
 pub(crate) struct LoopConfig {
     pub(crate) name: String,
-    pub(crate) io_ratio: u8,
+    pub(crate) budget: Budget,
     pub(crate) max_pending_tasks: usize,
+    pub(crate) max_scheduled_tasks: usize,
     pub(crate) wheel_tick: Duration,
     pub(crate) wheel_slots: usize,
     pub(crate) rebuild_threshold: u32,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) patrol: Option<Arc<Patrol>>,
 }
 
 impl EventLoop {
@@ -75,11 +96,12 @@ impl EventLoop {
         let wheel =
             Wheel::<crate::id::Key>::builder().tick(config.wheel_tick).slots(config.wheel_slots).build();
         let wheel = wheel.map_err(as_setting_of_a_group)?;
-        let (selector, waker) =
-            Selector::new(config.rebuild_threshold).map_err(|e| Error::io("opening a poll", e))?;
+        let (selector, waker) = Selector::new().map_err(|e| Error::io("opening a poll", e))?;
         let (mailbox, inbox) = mailbox(config.max_pending_tasks);
         let time = TimeSource::new(config.clock.clone());
-        let shared = Arc::new(LoopShared::new(loop_id::next(), config.name, time.clone(), mailbox, waker));
+        let limit = config.max_scheduled_tasks;
+        let shared = LoopShared::new(loop_id::next(), config.name, time.clone(), mailbox, limit, waker);
+        let shared = Arc::new(shared);
         if !config.clock.is_real_time() {
             let weak = Arc::downgrade(&shared);
             config.clock.on_advance(Box::new(move || {
@@ -88,7 +110,8 @@ impl EventLoop {
                 }
             }));
         }
-        let (io_ratio, real_time) = (config.io_ratio, config.clock.is_real_time());
+        let (budget, real_time) = (config.budget, config.clock.is_real_time());
+        let (threshold, patrol) = (config.rebuild_threshold, config.patrol);
         // The seed is kept in what it refers to: a strong reference would keep a loop that never starts for ever.
         let weak = Arc::downgrade(&shared);
         shared.set_seed(Box::new(move || {
@@ -97,22 +120,28 @@ impl EventLoop {
                 let outlet: Arc<dyn Outlet> = shared.clone();
                 let io = Io {
                     selector,
-                    services: LoopServices::new(time, wheel, outlet),
+                    services: LoopServices::new(time, wheel, outlet, shared.whereabouts.clone()),
                     receive: ReceiveBuffers::new(),
-                    to_read: Vec::new(),
+                    to_read: VecDeque::new(),
+                    turn_bytes: 0,
                     inactive: Vec::new(),
                 };
-                let sources = Sources::new();
-                live(Turn {
+                let now = io.services.now;
+                let turn = Turn {
                     shared,
                     inbox,
-                    sources,
+                    sources: Sources::new(),
                     io,
-                    io_ratio,
+                    budget,
+                    spin: SpinGuard::new(threshold),
+                    watch: Stopwatch::new(now),
                     shutdown: None,
                     real_time,
                     timers_left: false,
-                });
+                    at_end: Vec::new(),
+                    poll_failures: 0,
+                };
+                live(turn, patrol);
             })
         }));
         Ok(EventLoop { shared })
@@ -128,7 +157,10 @@ impl EventLoop {
         self.shared.is_in_event_loop()
     }
 
-    /// The loop's counters, as they are now; never blocks the loop.
+    /// What the loop has counted, as it is now; from any thread, and never blocks the loop.
+    ///
+    /// It reads some three hundred numbers, without a lock or a system call, whatever the loop is doing.
+    #[doc(alias = "snapshot")]
     pub fn metrics(&self) -> LoopMetrics {
         let mut metrics = self.shared.metrics.snapshot();
         metrics.tasks_pending = self.shared.mailbox.len() as u64;
@@ -188,17 +220,24 @@ impl EventLoop {
     /// Runs `task` on the loop after `delay`; its value is what the task's completion gets.
     ///
     /// Never early; late by the loop's lag (at most a millisecond of sleep granularity when it is idle). A delay
-    /// beyond 584 years waits for ever.
+    /// beyond 584 years waits for ever. Scheduled by a task that runs because it was due, it waits for the next turn
+    /// at least, even without a delay.
     ///
     /// # Errors
-    /// If the loop's queue is full, or the loop is shutting down.
+    /// If so many tasks are scheduled that there is no room for another one, if the loop's queue is full, or if the
+    /// loop is shutting down.
     #[track_caller]
     pub fn schedule<T: Send + 'static>(
         &self,
         delay: Duration,
         task: impl FnOnce() -> T + Send + 'static,
     ) -> Result<ScheduledTask<T>> {
-        self.schedule_body(delay, Body::Once(Box::new(task)))
+        let deadline = self.after(delay);
+        self.submit_scheduled(
+            Body::Once(Box::new(task)),
+            |entry| LoopMail::Schedule(deadline, entry),
+            deadline,
+        )
     }
 
     /// Runs `task` after `initial_delay` and then every `period`, measured from start to start; runs that are
@@ -208,7 +247,7 @@ impl EventLoop {
     /// or with the loop.
     ///
     /// # Errors
-    /// If `period` is zero, if the loop's queue is full, or if the loop is shutting down.
+    /// If `period` is zero, and as of [`schedule`](EventLoop::schedule).
     #[track_caller]
     pub fn schedule_at_fixed_rate(
         &self,
@@ -216,32 +255,30 @@ impl EventLoop {
         period: Duration,
         task: impl FnMut() -> Result + Send + 'static,
     ) -> Result<ScheduledTask> {
-        self.schedule_at_fixed_rate_with(MissedRuns::Skip, initial_delay, period, task)
+        self.schedule_at_fixed_rate_with(Periodic::new(), initial_delay, period, task)
     }
 
-    /// As [`schedule_at_fixed_rate`](EventLoop::schedule_at_fixed_rate), with a choice about missed runs.
+    /// As [`schedule_at_fixed_rate`](EventLoop::schedule_at_fixed_rate), with a choice about missed runs and jitter.
     ///
     /// # Errors
-    /// If `period` is zero, if the loop's queue is full, or if the loop is shutting down.
+    /// If `period` is zero or shorter than the jitter, and as of [`schedule`](EventLoop::schedule).
     #[track_caller]
     pub fn schedule_at_fixed_rate_with(
         &self,
-        missed: MissedRuns,
+        options: impl Into<Periodic>,
         initial_delay: Duration,
         period: Duration,
         task: impl FnMut() -> Result + Send + 'static,
     ) -> Result<ScheduledTask> {
-        if period.is_zero() {
-            return Err(Error::setting("period", "0", "more than zero"));
-        }
-        let repeat = Repeat::Rate(nanos(period), missed);
-        self.schedule_body(initial_delay, Body::Again { body: Box::new(task), repeat })
+        let (repeat, first) = Repeat::at_rate(period, self.after(initial_delay), options.into())?;
+        let body = Body::Again { body: Box::new(task), repeat };
+        self.submit_scheduled(body, |entry| LoopMail::Schedule(first, entry), first)
     }
 
     /// Runs `task` after `initial_delay` and then again and again, `delay` after each run has ended.
     ///
     /// # Errors
-    /// If `delay` is zero, if the loop's queue is full, or if the loop is shutting down.
+    /// If `delay` is zero, and as of [`schedule`](EventLoop::schedule).
     #[track_caller]
     pub fn schedule_with_fixed_delay(
         &self,
@@ -249,35 +286,69 @@ impl EventLoop {
         delay: Duration,
         task: impl FnMut() -> Result + Send + 'static,
     ) -> Result<ScheduledTask> {
-        if delay.is_zero() {
-            return Err(Error::setting("delay", "0", "more than zero"));
-        }
-        let repeat = Repeat::Delay(nanos(delay));
-        self.schedule_body(initial_delay, Body::Again { body: Box::new(task), repeat })
+        self.schedule_with_fixed_delay_with(Periodic::new(), initial_delay, delay, task)
     }
 
+    /// As [`schedule_with_fixed_delay`](EventLoop::schedule_with_fixed_delay), with a choice about jitter.
+    ///
+    /// # Errors
+    /// If `delay` is zero or shorter than the jitter, and as of [`schedule`](EventLoop::schedule).
     #[track_caller]
-    fn schedule_body<T: Send + 'static>(&self, delay: Duration, body: Body<T>) -> Result<ScheduledTask<T>> {
+    pub fn schedule_with_fixed_delay_with(
+        &self,
+        options: impl Into<Periodic>,
+        initial_delay: Duration,
+        delay: Duration,
+        task: impl FnMut() -> Result + Send + 'static,
+    ) -> Result<ScheduledTask> {
+        let (repeat, first) = Repeat::with_delay(delay, self.after(initial_delay), options.into())?;
+        let body = Body::Again { body: Box::new(task), repeat };
+        self.submit_scheduled(body, |entry| LoopMail::Schedule(first, entry), first)
+    }
+
+    /// Runs `task` once at the end of a turn: when the tasks and timers of the turn in which it reaches the loop have
+    /// run, before what they wrote is sent. For what gathers up the work of a turn.
+    ///
+    /// # Errors
+    /// As of [`schedule`](EventLoop::schedule).
+    #[track_caller]
+    pub fn schedule_at_turn_end<T: Send + 'static>(
+        &self,
+        task: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<ScheduledTask<T>> {
+        self.submit_scheduled(Body::Once(Box::new(task)), LoopMail::AtTurnEnd, 0)
+    }
+
+    /// The loop's time after `delay`.
+    fn after(&self, delay: Duration) -> u64 {
+        self.shared.time.now().saturating_add(nanos(delay))
+    }
+
+    /// Gives the loop a task that can be cancelled, which it has to know of before `when`.
+    #[track_caller]
+    fn submit_scheduled<T: Send + 'static>(
+        &self,
+        body: Body<T>,
+        mail: impl FnOnce(Arc<dyn Scheduled>) -> LoopMail,
+        when: u64,
+    ) -> Result<ScheduledTask<T>> {
         if self.shared.state() >= LifeState::ShuttingDown {
             return Err(Error::ShutDown);
         }
-        let deadline = self.shared.time.now().saturating_add(nanos(delay));
+        let permit = Permit::take(&self.shared)?;
         let (completer, completion) = completion(Some(self.shared.id));
-        let entry = Arc::new(Entry::new(body, completer));
-        let scheduled: Arc<dyn Scheduled> = entry.clone();
-        self.shared
-            .submit(LoopMail::Schedule(deadline, scheduled), deadline)
-            .map_err(|refused| refused.reason)?;
-        Ok(ScheduledTask::new(entry, self.shared.clone(), completion))
+        let entry = Arc::new(Entry::new(body, completer, permit));
+        self.shared.submit(mail(entry.clone()), when).map_err(|refused| refused.reason)?;
+        Ok(ScheduledTask::new(entry, completion))
     }
 
-    /// Opens a new poll on the loop and moves every source to it, as the loop does by itself when its poll
-    /// returns for no reason again and again. Completes when that is done; with an error if no new poll can be
-    /// opened, in which case the loop goes on with the old one.
+    /// Opens a new poll on the loop and moves every source to it, as the loop does by itself (three times a minute at
+    /// most) when its poll returns for no reason again and again. Completes with a report when that is done; with an
+    /// error if no new poll can be opened, in which case the loop goes on with the old one.
     ///
     /// # Errors
     /// If the loop's queue is full, or the loop is shut down.
-    pub fn rebuild_poll(&self) -> Result<Completion> {
+    pub fn rebuild_poll(&self) -> Result<Completion<RebuildReport>> {
         let (completer, completion) = completion(Some(self.shared.id));
         self.shared.submit(LoopMail::Rebuild(completer), 0).map_err(|refused| refused.reason)?;
         Ok(completion)
@@ -380,20 +451,24 @@ fn as_setting_of_a_group(error: Error) -> Error {
 }
 
 /// The life of a loop's thread.
-fn live(mut turn: Turn) {
+fn live(mut turn: Turn, patrol: Option<Arc<Patrol>>) {
     let shared = turn.shared.clone();
     let _entered = loop_id::enter(shared.id);
+    let _local = local::enter(shared.id, turn.io.services.queue.clone());
+    let watch = patrol.map(|patrol| patrol.watch(&shared.name, shared.id, shared.whereabouts.clone()));
     let result = catch_unwind(AssertUnwindSafe(|| turn.run()));
     let cause = result.err().map(|panic| panic_message(&*panic));
     if let Some(cause) = &cause {
         log::error!("{}: the loop itself panicked and ends: {cause}", shared.name);
     }
     shared.advance(LifeState::ShutDown);
+    shared.whereabouts.enter_phase(Phase::Shutdown);
     // Channels, handlers and what is left in the queue are dropped here, on their own thread.
     if let Err(panic) = catch_unwind(AssertUnwindSafe(move || drop(turn))) {
         log::error!("{}: ending: {}", shared.name, panic_message(&*panic));
     }
     shared.run_hooks();
+    drop(watch);
     shared.advance(LifeState::Terminated);
     shared.set_terminated(cause);
 }

@@ -14,15 +14,16 @@ use crate::{
     channel::{Mail, Outlet, Scheduled},
     clock::TimeSource,
     error::Refused,
+    event_loop::RebuildReport,
     id::Key,
-    sync::{Completer, Completion, Mailbox, WakeUp, completion, loop_id},
+    sync::{Completer, Completion, Mailbox, WakeUp, Whereabouts, completion, loop_id},
 };
 use mio::Waker;
 use std::{
     panic::Location,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicU8, Ordering},
+        atomic::{AtomicU8, AtomicUsize, Ordering},
     },
 };
 
@@ -34,6 +35,8 @@ pub(crate) enum LoopMail {
     Channel(Key, Mail),
     /// A task for the heap.
     Schedule(u64, Arc<dyn Scheduled>),
+    /// A task for the end of this turn.
+    AtTurnEnd(Arc<dyn Scheduled>),
     /// A cancelled task, to be taken out of the heap.
     Unschedule(Arc<dyn Scheduled>),
     /// A listener to watch.
@@ -47,7 +50,7 @@ pub(crate) enum LoopMail {
     /// Whether a listener is to accept connections.
     Accepting(Arc<ServerShared>, bool),
     /// Build the poll anew.
-    Rebuild(Completer),
+    Rebuild(Completer<RebuildReport>),
     /// Look at the state: shutdown was asked for.
     Shutdown,
 }
@@ -75,7 +78,11 @@ pub(crate) struct LoopShared {
     pub(crate) time: TimeSource,
     pub(crate) metrics: Metrics,
     pub(crate) wake_up: WakeUp,
+    pub(crate) whereabouts: Arc<Whereabouts>,
     pub(crate) mailbox: Mailbox<LoopMail>,
+    pub(crate) max_scheduled_tasks: usize,
+    /// Scheduled tasks that have not ended.
+    pub(crate) scheduled_tasks: AtomicUsize,
     state: AtomicU8,
     waker: Mutex<Arc<Waker>>,
     /// What the thread is made of, until it is started.
@@ -105,6 +112,7 @@ impl LoopShared {
         name: String,
         time: TimeSource,
         mailbox: Mailbox<LoopMail>,
+        max_scheduled_tasks: usize,
         waker: Arc<Waker>,
     ) -> Self {
         LoopShared {
@@ -113,7 +121,10 @@ impl LoopShared {
             time,
             metrics: Metrics::default(),
             wake_up: WakeUp::new(),
+            whereabouts: Arc::default(),
             mailbox,
+            max_scheduled_tasks,
+            scheduled_tasks: AtomicUsize::new(0),
             state: AtomicU8::new(LifeState::NotStarted as u8),
             waker: Mutex::new(waker),
             seed: Mutex::new(None),
@@ -224,7 +235,7 @@ impl LoopShared {
 
     /// Runs the hooks; the last thing that the loop's thread does for its program.
     pub(crate) fn run_hooks(&self) {
-        self.hooks.run(&self.name);
+        self.hooks.run(&self.name, &self.whereabouts);
     }
 
     /// Completes when the loop has ended.

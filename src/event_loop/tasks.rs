@@ -1,10 +1,11 @@
 //! Tasks of a loop that wait for their time, and the handle to cancel them by.
 //!
 //! Always holds: a body runs on the loop's thread, never twice at once, never after a successful cancel; at
-//! cancel it is dropped at once, whatever thread cancels; its place in the heap is given back by the loop later.
-//! A periodic task is one entry that is put back, with its number, after each run.
+//! cancel it is dropped at once, whatever thread cancels; its place in the heap is given back at once if that is the
+//! loop's thread, else by the loop later. A periodic task is one entry that is put back, with its number, after each
+//! run. Every task that has not ended is counted, so that there is a limit to them.
 
-use super::{LoopMail, shared::LoopShared};
+use super::{LoopMail, local, periodic::Repeat, shared::LoopShared};
 use crate::{
     Error, Result,
     channel::Scheduled,
@@ -16,34 +17,17 @@ use crate::{
 use std::{
     fmt,
     panic::{AssertUnwindSafe, Location, catch_unwind},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
 };
-
-/// What a fixed-rate task does about runs whose time passed while the loop was busy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum MissedRuns {
-    /// They are left out; the next run is at the next multiple of the period (the default).
-    #[default]
-    Skip,
-    /// They are made up for one after the other, as fast as the loop gets to it (as Netty does).
-    CatchUp,
-}
 
 /// A task that was given to an [`EventLoop`](super::EventLoop) to run later; dropping this lets it run.
 pub struct ScheduledTask<T = ()> {
     entry: Arc<Entry<T>>,
-    shared: Arc<LoopShared>,
     completion: Completion<T>,
 }
 
-/// When a periodic task runs next.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Repeat {
-    Rate(u64, MissedRuns),
-    Delay(u64),
-}
-
 pub(super) struct Entry<T> {
+    shared: Arc<LoopShared>,
     state: Mutex<State<T>>,
     /// Its place in the loop's heap; set and read by the loop only.
     place: Mutex<Option<QueueKey>>,
@@ -52,13 +36,16 @@ pub(super) struct Entry<T> {
 }
 
 enum State<T> {
-    Waiting(Body<T>, Completer<T>),
+    Waiting(Body<T>, Completer<T>, Permit),
     /// The body is being run by the loop.
     Running,
     /// Cancelled while it ran: not to be run again.
     CancelledRunning,
     Ended,
 }
+
+/// One of the tasks that a loop may have scheduled; given back when dropped.
+pub(super) struct Permit(Arc<LoopShared>);
 
 pub(super) enum Body<T> {
     Once(Box<dyn FnOnce() -> T + Send>),
@@ -71,9 +58,10 @@ pub(super) enum Body<T> {
 
 impl<T: Send + 'static> Entry<T> {
     #[track_caller]
-    pub(super) fn new(body: Body<T>, completer: Completer<T>) -> Self {
+    pub(super) fn new(body: Body<T>, completer: Completer<T>, permit: Permit) -> Self {
         Entry {
-            state: Mutex::new(State::Waiting(body, completer)),
+            shared: permit.0.clone(),
+            state: Mutex::new(State::Waiting(body, completer, permit)),
             place: Mutex::new(None),
             origin: Location::caller(),
         }
@@ -87,9 +75,10 @@ impl<T: Send + 'static> Entry<T> {
     fn cancel(&self, why: Error) -> bool {
         let mut state = self.lock();
         match std::mem::replace(&mut *state, State::Ended) {
-            State::Waiting(body, completer) => {
+            State::Waiting(body, completer, permit) => {
                 drop(state);
                 drop_guarded(body);
+                drop(permit);
                 completer.complete(Err(why));
                 true
             }
@@ -106,16 +95,16 @@ impl<T: Send + 'static> Entry<T> {
 }
 
 impl<T: Send + 'static> Scheduled for Entry<T> {
-    fn run(&self, deadline: u64, time: &TimeSource) -> Option<u64> {
-        let (body, completer) = {
+    fn run(&self, time: &TimeSource) -> Option<u64> {
+        let (body, completer, permit) = {
             let mut state = self.lock();
             match std::mem::replace(&mut *state, State::Ended) {
                 // A one-shot that has started can no longer be cancelled: its state is `Ended` from here on.
-                State::Waiting(body, completer) => {
+                State::Waiting(body, completer, permit) => {
                     if matches!(body, Body::Again { .. }) {
                         *state = State::Running;
                     }
-                    (body, completer)
+                    (body, completer, permit)
                 }
                 other => {
                     *state = other;
@@ -125,24 +114,27 @@ impl<T: Send + 'static> Scheduled for Entry<T> {
         };
         match body {
             Body::Once(body) => {
+                drop(permit);
                 match catch_unwind(AssertUnwindSafe(body)) {
                     Ok(value) => completer.complete(Ok(value)),
                     Err(panic) => completer.complete(Err(self.panicked(&*panic))),
                 }
                 None
             }
-            Body::Again { mut body, repeat } => {
+            Body::Again { mut body, mut repeat } => {
                 let result = match catch_unwind(AssertUnwindSafe(&mut body)) {
                     Ok(result) => result,
                     Err(panic) => Err(self.panicked(&*panic)),
                 };
                 let mut state = self.lock();
                 if result.is_ok() && matches!(*state, State::Running) {
-                    *state = State::Waiting(Body::Again { body, repeat }, completer);
-                    return Some(repeat.next(deadline, time.now()));
+                    let next = repeat.next(time.now());
+                    *state = State::Waiting(Body::Again { body, repeat }, completer, permit);
+                    return Some(next);
                 }
                 *state = State::Ended;
                 drop(state);
+                drop(permit);
                 drop_guarded(body);
                 completer.complete(Err(result.err().unwrap_or(Error::Cancelled)));
                 None
@@ -152,6 +144,10 @@ impl<T: Send + 'static> Scheduled for Entry<T> {
 
     fn abandon(&self) {
         self.cancel(Error::ShutDown);
+    }
+
+    fn origin(&self) -> &'static Location<'static> {
+        self.origin
     }
 
     fn is_waiting(&self) -> bool {
@@ -171,31 +167,34 @@ impl<T> Entry<T> {
     #[cold]
     fn panicked(&self, panic: &(dyn std::any::Any + Send)) -> Error {
         let message = panic_message(panic);
-        log::error!("the task scheduled at {} panicked: {message}", self.origin);
+        self.shared.metrics.tasks_panicked.add(1);
+        log::error!("{}: the task scheduled at {} panicked: {message}", self.shared.name, self.origin);
         Error::Panicked(message)
     }
 }
 
-impl Repeat {
-    fn next(self, deadline: u64, now: u64) -> u64 {
-        match self {
-            Repeat::Delay(delay) => now.saturating_add(delay),
-            Repeat::Rate(period, MissedRuns::CatchUp) => deadline.saturating_add(period),
-            Repeat::Rate(period, MissedRuns::Skip) => {
-                let next = deadline.saturating_add(period);
-                if next > now {
-                    return next;
-                }
-                let missed = (now - next) / period + 1;
-                next.saturating_add(missed.saturating_mul(period))
-            }
+impl Permit {
+    /// # Errors
+    /// If so many tasks are scheduled that there is no room for another one.
+    pub(super) fn take(shared: &Arc<LoopShared>) -> Result<Self> {
+        let limit = shared.max_scheduled_tasks;
+        if shared.scheduled_tasks.fetch_add(1, Ordering::Relaxed) >= limit {
+            shared.scheduled_tasks.fetch_sub(1, Ordering::Relaxed);
+            return Err(Error::Full { what: "scheduled tasks", limit });
         }
+        Ok(Permit(shared.clone()))
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.0.scheduled_tasks.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl<T: Send + 'static> ScheduledTask<T> {
-    pub(super) fn new(entry: Arc<Entry<T>>, shared: Arc<LoopShared>, completion: Completion<T>) -> Self {
-        ScheduledTask { entry, shared, completion }
+    pub(super) fn new(entry: Arc<Entry<T>>, completion: Completion<T>) -> Self {
+        ScheduledTask { entry, completion }
     }
 
     /// Cancels the task; callable from any thread.
@@ -206,10 +205,26 @@ impl<T: Send + 'static> ScheduledTask<T> {
     pub fn cancel(&self) -> bool {
         let cancelled = self.entry.cancel(Error::Cancelled);
         if cancelled {
-            // Takes the empty entry out of the heap; nothing has to wake up for that.
-            self.shared.submit_quietly(LoopMail::Unschedule(self.entry.clone()));
+            self.entry.shared.metrics.timers_cancelled.add_shared(1);
+            self.leave_heap();
         }
         cancelled
+    }
+
+    /// Takes the empty entry out of the heap.
+    fn leave_heap(&self) {
+        let shared = &self.entry.shared;
+        let Some(queue) = local::queue_of(shared.id) else {
+            // Nothing has to wake up for that.
+            shared.submit_quietly(LoopMail::Unschedule(self.entry.clone()));
+            return;
+        };
+        // None if it is still on its way to the heap: the loop will see then that it has ended.
+        if let Some(place) = self.entry.place() {
+            self.entry.set_place(None);
+            drop_guarded(queue.cancel(place));
+            shared.metrics.timers_pending.set(queue.len() as u64);
+        }
     }
 
     /// Whether it has ended: run, failed or cancelled.

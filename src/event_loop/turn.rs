@@ -6,23 +6,29 @@
 //!   └──────────── sleep until the next deadline, or not at all if work waits ──────────┘
 //! ```
 //!
-//! Always holds: every turn polls; at most [`TASKS_PER_CHECK`] tasks run beyond the budget; at least that many
-//! run in every turn if they wait; what a bound cuts off is carried over and keeps the next poll from sleeping.
-//! The clock is read after the poll, after the I/O if there are tasks, after every [`TASKS_PER_CHECK`] tasks, and
-//! before a sleep that has a deadline. Runs on the loop's thread and owns everything that the loop owns.
+//! Always holds: every turn polls; what a bound cuts off is carried over and keeps the next poll from sleeping; tasks
+//! and timers have a budget each (`budget`), so that neither keeps the other out, nor the I/O. docs/fairness.md
+//! states all bounds. The clock is read after the poll, after the I/O if there are tasks or due timers, after every
+//! 64 of these, and before a sleep: twice in a turn that only moves bytes (`stopwatch`). Runs on the loop's thread and owns everything that the loop owns.
 
 use super::{
+    budget::{Budget, Share},
     io::Io,
+    rebuild::RebuildCause,
     selector::{Selector, WakeCause},
-    shared::{LoopMail, LoopShared, Task},
+    shared::{LoopMail, LoopShared},
     shutdown::Shutdown,
     sources::{Slot, Sources},
+    spin::{Remedy, SpinGuard},
+    stopwatch::{Span, Stopwatch},
 };
 use crate::{
+    Error,
     channel::{Due, Scheduled},
     clock::TimeSource,
     error::{drop_guarded, panic_message},
-    sync::Inbox,
+    id::Key,
+    sync::{Inbox, Phase},
 };
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -30,30 +36,41 @@ use std::{
     time::Duration,
 };
 
-/// Tasks between two looks at the clock, as in Netty: reading it for every one would cost more than most tasks.
-pub(crate) const TASKS_PER_CHECK: usize = 64;
-
-/// Scheduled tasks, and idle entries, that run in one turn at most.
-const TIMERS_PER_TURN: usize = 1024;
+/// Sources that are read without an event in one turn; the rest has its turn in the next.
+const LISTED_PER_TURN: usize = 1024;
 
 /// The longest sleep without a look at the clock, so that no timeout is too long for the operating system's poll.
 const MAX_SLEEP: u64 = 24 * 60 * 60 * 1_000_000_000;
 
-/// How long a loop rests after its poll failed, so that an error which stays does not take a whole core.
-const POLL_ERROR_REST: Duration = Duration::from_secs(1);
+/// How long a loop that spins rests at every turn in vain: short enough to serve on, long enough to free the core.
+const REST: Duration = Duration::from_millis(1);
+
+/// How long a loop rests after its poll failed the first time; twice as long after every further one in a row.
+const POLL_ERROR_REST: Duration = Duration::from_millis(10);
+
+/// The longest of these rests, as in Netty.
+const MAX_POLL_ERROR_REST: Duration = Duration::from_secs(1);
+
+/// After a source's I/O panicked in the loop's own code it is tried again, if it is a listener, after so long.
+const LISTENER_REST: u64 = 1_000_000_000;
 
 pub(crate) struct Turn {
     pub(crate) shared: Arc<LoopShared>,
     pub(crate) inbox: Inbox<LoopMail>,
     pub(crate) sources: Sources,
     pub(crate) io: Io,
-    /// Percent of the busy time that I/O gets; 100: all tasks that wait are run.
-    pub(crate) io_ratio: u8,
+    pub(crate) budget: Budget,
+    pub(crate) spin: SpinGuard,
+    pub(crate) watch: Stopwatch,
     pub(crate) shutdown: Option<Shutdown>,
     /// Whether time passes by itself.
     pub(crate) real_time: bool,
     /// A bound was hit in the last turn: timers are still due.
     pub(crate) timers_left: bool,
+    /// What is to run once the timers of this turn have.
+    pub(crate) at_end: Vec<Arc<dyn Scheduled>>,
+    /// Polls in a row that failed.
+    pub(crate) poll_failures: u32,
 }
 
 impl Turn {
@@ -65,24 +82,46 @@ impl Turn {
     /// One turn; true if it was the last.
     fn turn(&mut self) -> bool {
         self.shared.metrics.turns.add(1);
-        self.poll();
-        let did_io = self.handle_io();
-        let mut worked = self.run_tasks(did_io);
-        self.tell_channels();
-        worked |= self.run_timers();
-        if worked {
-            self.io.selector.worked();
+        let cause = self.poll();
+        self.shared.whereabouts.begin_turn();
+        let handled = self.handle_io();
+        self.watch.note_events(handled);
+        let did_io = handled > 0;
+        let mut worked = self.tell_channels();
+        if let Some(share) = self.end_io(did_io) {
+            self.shared.whereabouts.enter_phase(Phase::Tasks);
+            worked |= self.run_tasks(share);
+            self.shared.whereabouts.enter_phase(Phase::Timers);
+            worked |= self.run_timers(share);
+            worked |= self.run_at_end();
         }
+        if worked || did_io {
+            self.spin.worked();
+        } else if cause == Some(WakeCause::Waker) {
+            self.shared.metrics.wakes_in_vain.add(1);
+        }
+        self.shared.whereabouts.enter_phase(Phase::Flush);
         self.attend();
         self.tell_inactive();
         self.update_gauges();
-        self.proceed_with_shutdown()
+        let last = self.proceed_with_shutdown();
+        self.shared.whereabouts.rest();
+        last
     }
 
-    fn read_clock(&mut self) {
+    /// Reads the clock: what went on until now is charged to its phase, and `next` begins.
+    pub(super) fn lap(&mut self, next: Span) {
         self.shared.metrics.clock_reads.add(1);
         // A clock that steps back must not turn the loop's time back.
         self.io.services.now = self.io.services.time.now().max(self.io.services.now);
+        self.watch.lap(self.io.services.now, next, &self.shared.metrics);
+    }
+
+    /// Notes how long the turn took, once.
+    fn end_turn_time(&mut self) {
+        if let Some(took) = self.watch.end_turn() {
+            self.shared.metrics.turn_time.record(took);
+        }
     }
 
     // ---- poll ----------------------------------------------------------------------------------------
@@ -109,13 +148,19 @@ impl Turn {
         if self.has_work() {
             return (NOT_AT_ALL, None);
         }
-        let mut deadline = self.next_deadline();
-        if deadline.is_some() {
-            self.read_clock();
-            deadline = deadline.map(|at| at.min(self.io.services.now.saturating_add(MAX_SLEEP)));
+        // A sampled turn was read before its flush; a sleep that begins a little later ends that much later.
+        if self.watch.span() != Span::FlushingAndPolling {
+            self.lap(Span::Polling);
         }
-        if deadline.is_some_and(|deadline| deadline <= self.io.services.now) {
-            return (NOT_AT_ALL, deadline);
+        self.end_turn_time();
+        let now = self.io.services.now;
+        let deadline = self.next_deadline().map(|at| at.min(now.saturating_add(MAX_SLEEP)));
+        if let Some(deadline) = deadline
+            && deadline <= now
+        {
+            let remedy = self.spin.overdue(deadline, now);
+            self.apply(remedy, "a deadline that is over has nothing run");
+            return (NOT_AT_ALL, Some(deadline));
         }
         self.shared.wake_up.about_to_sleep(deadline);
         // What came before the sleep was published has not written to the waker: look once more.
@@ -123,36 +168,39 @@ impl Turn {
             return (NOT_AT_ALL, deadline);
         }
         if self.real_time {
-            let delay = deadline.map(|deadline| Duration::from_nanos(deadline - self.io.services.now));
-            return (delay, deadline);
+            return (deadline.map(|deadline| Duration::from_nanos(deadline - now)), deadline);
         }
         // Time that is moved by hand may have been moved just before the sleep was published.
-        self.read_clock();
+        self.lap(Span::Polling);
         let due = deadline.is_some_and(|deadline| deadline <= self.io.services.now);
         (if due { NOT_AT_ALL } else { None }, deadline)
     }
 
-    fn poll(&mut self) {
+    /// Sleeps until there is something to do; why it returned, unless it failed.
+    fn poll(&mut self) -> Option<WakeCause> {
         let (timeout, deadline) = self.fall_asleep();
         let polled = self.io.selector.poll(timeout);
         self.shared.wake_up.awake();
-        self.read_clock();
+        self.lap(Span::Flushing);
+        // If it was not to sleep, the last turn ends only here.
+        self.end_turn_time();
+        self.watch.begin_turn();
+        let now = self.io.services.now;
         let metrics = &self.shared.metrics;
         metrics.polls.add(1);
         let cause = match polled {
             Ok(Some(cause)) => cause,
-            Ok(None) => {
-                let reached = deadline.is_some_and(|deadline| deadline <= self.io.services.now);
-                self.io.selector.nothing_happened(reached)
-            }
+            Ok(None) if deadline.is_some_and(|deadline| deadline <= now) => WakeCause::Deadline,
+            Ok(None) => WakeCause::Premature,
             Err(e) => {
-                metrics.poll_errors.add(1);
-                log::error!("{}: poll failed: {e}; opening a new one", self.shared.name);
-                let _ = self.rebuild();
-                std::thread::sleep(POLL_ERROR_REST);
-                return;
+                self.poll_failed(&e);
+                return None;
             }
         };
+        if self.poll_failures > 0 {
+            log::info!("{}: the poll works again", self.shared.name);
+            self.poll_failures = 0;
+        }
         let counter = match cause {
             WakeCause::Io => &metrics.wakes_io,
             WakeCause::Waker => &metrics.wakes_waker,
@@ -162,43 +210,93 @@ impl Turn {
             WakeCause::Premature => &metrics.wakes_premature,
         };
         counter.add(1);
+        match cause {
+            WakeCause::Io | WakeCause::Deadline | WakeCause::Interrupted => self.spin.worked(),
+            // Neither work nor its want: the counts stay as they are.
+            WakeCause::Waker | WakeCause::NotAsleep => {}
+            WakeCause::Premature => {
+                let remedy = self.spin.premature(now);
+                self.apply(remedy, "the poll returns for no reason, and a new one did not help");
+            }
+        }
+        Some(cause)
+    }
+
+    fn apply(&mut self, remedy: Remedy, why: &str) {
+        match remedy {
+            Remedy::Nothing => {}
+            Remedy::Rebuild => drop(self.rebuild(RebuildCause::Premature)),
+            Remedy::Rest { tell } => {
+                if tell {
+                    log::warn!("{}: {why}; resting {REST:?} each time", self.shared.name);
+                }
+                self.shared.metrics.rests.add(1);
+                self.rest(REST);
+            }
+        }
+    }
+
+    /// The poll call itself failed: a new one may do better, but not a hundred thousand times a second.
+    #[cold]
+    fn poll_failed(&mut self, e: &std::io::Error) {
+        self.shared.metrics.poll_errors.add(1);
+        let first = self.poll_failures == 0;
+        let level = if first { log::Level::Error } else { log::Level::Debug };
+        log::log!(level, "{}: poll failed: {e}; opening a new one", self.shared.name);
+        // If that fails, as it has said then, the old one is tried again.
+        let _ = self.rebuild(RebuildCause::PollFailed { first });
+        let rest = POLL_ERROR_REST.saturating_mul(1 << self.poll_failures.min(16));
+        self.poll_failures = self.poll_failures.saturating_add(1);
+        self.rest(rest.min(MAX_POLL_ERROR_REST));
+    }
+
+    /// Does nothing for a while; that is not the time of any phase.
+    fn rest(&mut self, time: Duration) {
+        self.watch.rename(Span::Polling);
+        std::thread::sleep(time);
+        self.lap(Span::Flushing);
     }
 
     // ---- I/O -----------------------------------------------------------------------------------------
 
-    /// Handles what is ready; whether anything was.
-    fn handle_io(&mut self) -> bool {
-        if self.io.selector.must_rebuild() {
-            let _ = self.rebuild();
-            return false;
-        }
-        // Taken before the events: whoever has had its share now and is listed again waits for the next turn.
-        let mut to_read = std::mem::take(&mut self.io.to_read);
-        let mut did_io = !to_read.is_empty();
+    /// Handles what is ready; how many sources were.
+    fn handle_io(&mut self) -> u64 {
+        self.io.begin_turn();
+        // Those that are listed while events are handled have had their share, and wait for the next turn.
+        let listed = self.io.to_read.len().min(LISTED_PER_TURN);
+        let mut handled = listed as u64;
         if let Some(events) = self.io.selector.take_events() {
-            for event in events.iter().filter(|event| !Selector::is_waker(event.token())) {
-                did_io = true;
-                self.handle_event(event);
-            }
+            let mut ready = events.iter().filter(|event| !Selector::is_waker(event.token()));
+            self.guarded(|turn, current| {
+                for event in ready.by_ref() {
+                    handled += 1;
+                    turn.handle_event(event, current);
+                }
+            });
             self.io.selector.put_events(events);
         }
-        for key in to_read.drain(..) {
-            let Turn { sources, io, shared, .. } = self;
-            match sources.get(key) {
-                Some(Slot::Channel(slot)) => slot.read(io, &shared.metrics),
-                Some(Slot::Listener(_)) => self.source_is_due(key),
-                _ => {}
+        let mut left = listed;
+        self.guarded(|turn, current| {
+            while left > 0 {
+                left -= 1;
+                let Some(key) = turn.io.to_read.pop_front() else { break };
+                *current = Some(key);
+                let Turn { sources, io, shared, .. } = &mut *turn;
+                match sources.get(key) {
+                    Some(Slot::Channel(slot)) => slot.read(io, &shared.metrics),
+                    Some(Slot::Listener(_)) => turn.source_is_due(key),
+                    _ => {}
+                }
             }
-        }
-        to_read.append(&mut self.io.to_read);
-        self.io.to_read = to_read;
-        did_io
+        });
+        handled
     }
 
-    fn handle_event(&mut self, event: &mio::event::Event) {
+    fn handle_event(&mut self, event: &mio::event::Event, current: &mut Option<Key>) {
         let Turn { sources, io, shared, .. } = self;
         // An event for a source that was closed earlier in this batch finds another generation, or nothing.
         let Some((key, slot)) = sources.by_token(event.token().0) else { return };
+        *current = Some(key);
         match slot {
             Slot::Channel(slot) => slot.handle_ready(io, &shared.metrics, event),
             Slot::Listener(_) => self.accept(key),
@@ -206,185 +304,82 @@ impl Turn {
         }
     }
 
-    // ---- tasks ---------------------------------------------------------------------------------------
+    /// Has `handle` go on, source by source, until it comes to its end. A panic that no channel has caught costs the
+    /// source that was `current`, not the loop.
+    fn guarded(&mut self, mut handle: impl FnMut(&mut Self, &mut Option<Key>)) {
+        let mut current = None;
+        while let Err(panic) = catch_unwind(AssertUnwindSafe(|| handle(self, &mut current))) {
+            self.io_panicked(current.take(), panic_message(&*panic));
+        }
+    }
 
-    /// Runs waiting tasks; whether there were any.
-    fn run_tasks(&mut self, did_io: bool) -> bool {
-        if self.inbox.is_empty() {
-            return false;
+    #[cold]
+    fn io_panicked(&mut self, key: Option<Key>, message: String) {
+        self.shared.metrics.io_panics.add(1);
+        // What panicked may have been the log itself.
+        let _ = catch_unwind(AssertUnwindSafe(|| {
+            log::error!("{}: handling a socket panicked: {message}; its channel is closed", self.shared.name);
+        }));
+        let Some(key) = key else { return };
+        if let Some(Slot::Listener(listening)) = self.sources.get(key) {
+            // A server goes on accepting, but not in a spin.
+            listening.paused = true;
+            let deadline = self.io.services.now.saturating_add(LISTENER_REST);
+            self.io.services.queue.insert(deadline, Due::Source(key));
+        } else {
+            let failed = || self.fail_source(key, Error::Panicked(message));
+            if catch_unwind(AssertUnwindSafe(failed)).is_err() {
+                drop_guarded(self.sources.remove(key));
+            }
+        }
+    }
+
+    /// The I/O of this turn is over: what it leaves to tasks, and once more to timers; none if neither waits.
+    fn end_io(&mut self, did_io: bool) -> Option<Share> {
+        let now = self.io.services.now;
+        let due = self.io.services.next_deadline().is_some_and(|at| at <= now);
+        if self.inbox.is_empty() && !due {
+            return None;
         }
         // The time since the poll returned went into I/O, if there was any; time asleep is not I/O time.
-        let io_began = self.io.services.now;
-        self.read_clock();
-        let began = self.io.services.now;
-        let io_time = if did_io { began - io_began } else { 0 };
-        let until = budget(io_time, self.io_ratio).map(|budget| began.saturating_add(budget));
-        // Without a time limit it is what waits now: tasks that give new tasks for ever must not keep out the I/O.
-        let mut left = if until.is_some() { usize::MAX } else { self.shared.mailbox.len() };
-        let mut ran = 0u64;
-        'phase: loop {
-            for _ in 0..TASKS_PER_CHECK {
-                if left == 0 {
-                    break 'phase;
-                }
-                let Some(mail) = self.inbox.take() else { break 'phase };
-                self.handle_mail(mail);
-                left -= 1;
-                ran += 1;
-            }
-            self.read_clock();
-            if until.is_some_and(|until| self.io.services.now >= until) {
-                break;
-            }
+        if did_io {
+            self.watch.rename(Span::Io);
         }
-        if !self.inbox.is_empty() {
-            self.shared.metrics.tasks_deferred.add(1);
-        }
-        self.shared.metrics.tasks_run.add(ran);
-        true
-    }
-
-    pub(super) fn handle_mail(&mut self, mail: LoopMail) {
-        match mail {
-            LoopMail::Channel(key, mail) => {
-                let Turn { sources, io, shared, .. } = self;
-                if let Some(slot) = sources.channel(key) {
-                    slot.core.handle_mail(&mut io.services, mail);
-                    slot.settle(io, &shared.metrics);
-                } else {
-                    drop_guarded(mail);
-                }
-            }
-            LoopMail::Task(task) => self.run_task(task),
-            LoopMail::Schedule(deadline, task) => self.schedule(deadline, task),
-            LoopMail::Unschedule(task) => {
-                if let Some(place) = task.place() {
-                    self.io.services.queue.cancel(place);
-                    task.set_place(None);
-                }
-            }
-            LoopMail::Listen(listening) => self.listen(*listening),
-            LoopMail::Adopt(accepted) => self.adopt(*accepted),
-            LoopMail::Connect(connecting) => self.connect(*connecting),
-            // The listener came through this queue before what is asked of it; it has a key unless it was refused.
-            LoopMail::CloseListener(server) => {
-                if let Some(key) = server.key.get() {
-                    self.close_listener(*key);
-                }
-            }
-            LoopMail::Accepting(server, accepting) => {
-                if let Some(key) = server.key.get() {
-                    self.set_accepting(*key, accepting);
-                }
-            }
-            LoopMail::Rebuild(completer) => {
-                let result = self.rebuild();
-                completer.complete(result);
-            }
-            LoopMail::Shutdown => self.begin_shutdown(),
-        }
-    }
-
-    fn run_task(&mut self, task: Task) {
-        if let Some(shutdown) = &mut self.shutdown {
-            shutdown.note_task();
-        }
-        let Task { body, origin } = task;
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(body)) {
-            self.shared.metrics.tasks_panicked.add(1);
-            let message = panic_message(&*panic);
-            log::error!("{}: the task given at {origin} panicked: {message}", self.shared.name);
-        }
-    }
-
-    // ---- timers --------------------------------------------------------------------------------------
-
-    fn schedule(&mut self, deadline: u64, task: Arc<dyn Scheduled>) {
-        if let Some(shutdown) = &mut self.shutdown {
-            shutdown.cancel(&*task);
-        } else if task.is_waiting() {
-            let place = self.io.services.queue.insert(deadline, Due::Task(task.clone()));
-            task.set_place(Some(place));
-        }
-    }
-
-    /// Runs what is due, within the bound of a turn; whether there was anything.
-    fn run_timers(&mut self) -> bool {
-        let now = self.io.services.now;
-        let mut fired = 0;
-        let mut behind = Vec::new();
-        while fired < TIMERS_PER_TURN {
-            let Some(due) = self.io.services.queue.pop_due(now) else { break };
-            fired += 1;
-            let (key, deadline) = (due.key, due.deadline);
-            match due.value {
-                Due::Task(ref task) => {
-                    let task = task.clone();
-                    task.set_place(None);
-                    if let Some(shutdown) = &mut self.shutdown {
-                        shutdown.note_task();
-                    }
-                    match task.run(deadline, &self.io.services.time) {
-                        // Makes up for runs that it missed: one in a turn, so that I/O gets through between them.
-                        Some(next) if next <= now => behind.push((due, next)),
-                        Some(next) => self.put_back(due, next),
-                        None => {}
-                    }
-                }
-                Due::Channel(channel, task) => {
-                    let Turn { sources, io, shared, .. } = self;
-                    if let Some(slot) = sources.channel(channel) {
-                        slot.core.handle_task(&mut io.services, key, task);
-                        slot.settle(io, &shared.metrics);
-                    }
-                }
-                Due::Source(source) => self.source_is_due(source),
-            }
-        }
-        for (due, next) in behind {
-            self.put_back(due, next);
-        }
-        let mut idle = 0;
-        while idle < TIMERS_PER_TURN {
-            let Some(channel) = self.io.services.wheel.expire(now) else { break };
-            idle += 1;
-            let Turn { sources, io, shared, .. } = self;
-            if let Some(slot) = sources.channel(channel) {
-                slot.core.handle_idle_entry(&mut io.services);
-                slot.settle(io, &shared.metrics);
-            }
-        }
-        self.timers_left = fired == TIMERS_PER_TURN || idle == TIMERS_PER_TURN;
-        self.shared.metrics.timers_fired.add(fired as u64);
-        self.shared.metrics.wheel_fired.add(idle as u64);
-        fired + idle > 0
-    }
-
-    /// Puts a periodic task back for its next run.
-    fn put_back(&mut self, due: crate::timer::Due<Due>, next: u64) {
-        let Due::Task(task) = &due.value else { return };
-        let task = task.clone();
-        let place = self.io.services.queue.reinsert(due, next);
-        task.set_place(Some(place));
+        self.lap(Span::Tasks);
+        let io_time = if did_io { self.io.services.now - now } else { 0 };
+        Some(self.budget.after(io_time))
     }
 
     // ---- end of the turn -----------------------------------------------------------------------------
 
     /// Flushes and closes. Who gets attention again meanwhile has its turn in the next one.
     fn attend(&mut self) {
-        let Turn { sources, io, shared, .. } = self;
-        if io.services.attention.is_empty() {
+        if self.io.services.attention.is_empty() {
+            if self.watch.span() == Span::Flushing {
+                // Nothing to flush: what passes until the next reading is the poll's.
+                self.watch.rename(Span::Polling);
+            }
             return;
         }
-        let mut attention = std::mem::take(&mut io.services.attention);
-        for key in attention.drain(..) {
-            if let Some(slot) = sources.channel(key) {
-                slot.attend(io, &shared.metrics);
-            }
+        if self.watch.is_sampled() {
+            self.watch.rename(Span::Io);
+            self.lap(Span::FlushingAndPolling);
         }
+        let mut attention = std::mem::take(&mut self.io.services.attention);
+        let mut listed = attention.drain(..);
+        self.guarded(|turn, current| {
+            let Turn { sources, io, shared, .. } = turn;
+            for key in listed.by_ref() {
+                *current = Some(key);
+                if let Some(slot) = sources.channel(key) {
+                    slot.attend(io, &shared.metrics);
+                }
+            }
+        });
+        drop(listed);
         // Keeps the memory of the list; usually nobody was listed in between.
-        attention.append(&mut io.services.attention);
-        io.services.attention = attention;
+        attention.append(&mut self.io.services.attention);
+        self.io.services.attention = attention;
     }
 
     /// Tells handlers that their channel is closed, and lets go of them.
@@ -405,47 +400,14 @@ impl Turn {
         }
     }
 
-    fn update_gauges(&self) {
+    fn update_gauges(&mut self) {
         let metrics = &self.shared.metrics;
         metrics.timers_pending.set(self.io.services.queue.len() as u64);
         metrics.wheel_pending.set(self.io.services.wheel.len() as u64);
+        metrics.fold(&mut self.io.services.tally);
     }
 
     pub(crate) fn time(&self) -> &TimeSource {
         &self.io.services.time
-    }
-}
-
-/// The time that tasks get after I/O took `io_time`: `io_time × (100 − r) / r`; none is no limit.
-pub(crate) fn budget(io_time: u64, io_ratio: u8) -> Option<u64> {
-    let ratio = u64::from(io_ratio);
-    (ratio < 100).then(|| {
-        let budget = u128::from(io_time) * u128::from(100 - ratio) / u128::from(ratio.max(1));
-        u64::try_from(budget).unwrap_or(u64::MAX)
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn e_35_the_budget_follows_the_ratio() {
-        assert_eq!(budget(1_000, 50), Some(1_000));
-        assert_eq!(budget(1_000, 80), Some(250));
-        assert_eq!(budget(1_000, 20), Some(4_000));
-        assert_eq!(budget(1_000, 1), Some(99_000));
-        assert_eq!(budget(u64::MAX, 1), Some(u64::MAX));
-    }
-
-    #[test]
-    fn e_34_a_ratio_of_100_is_no_limit() {
-        assert_eq!(budget(1_000, 100), None);
-        assert_eq!(budget(0, 100), None);
-    }
-
-    #[test]
-    fn e_36_no_io_is_a_budget_of_zero() {
-        assert_eq!(budget(0, 50), Some(0));
     }
 }

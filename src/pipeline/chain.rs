@@ -12,6 +12,7 @@ use super::{Codec, Context, Handler, Stage, context::HandlerTask, stage::StageCo
 use crate::{
     Error, Result,
     channel::{ChannelState, Flags, IdleEvent, LoopServices, Scope, ScopeTask},
+    sync::TypeName,
 };
 use bytes::Bytes;
 use std::any::Any;
@@ -134,7 +135,7 @@ pub(crate) trait Links {
     fn run(&mut self, state: &mut ChannelState, services: &mut LoopServices, task: Box<dyn Any>) -> Result;
 
     /// The handler's type, for reports.
-    fn handler_name(&self) -> &'static str;
+    fn handler_type(&self) -> TypeName;
 }
 
 /// All links of a pipeline and its handler.
@@ -166,6 +167,7 @@ impl<H: Handler, P: Pull<Item = H::In> + Push<H::Out>> Links for Assembled<P, H>
         while state.may_deliver() {
             let Some(message) = self.links.pull(state, input, last)? else { break };
             state.unset(Flags::STUCK);
+            services.tally.messages_read += 1;
             let (handler, mut ctx) = self.split(state, services);
             handler.read(&mut ctx, message)?;
         }
@@ -202,7 +204,8 @@ impl<H: Handler, P: Pull<Item = H::In> + Push<H::Out>> Links for Assembled<P, H>
         }
     }
 
-    fn handler_name(&self) -> &'static str {
-        std::any::type_name::<H>()
+    #[inline]
+    fn handler_type(&self) -> TypeName {
+        std::any::type_name::<H>
     }
 }

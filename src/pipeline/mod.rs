@@ -143,7 +143,7 @@ impl<M> From<ChannelPipeline<M>> for AnyPipeline {
 impl<M> fmt::Debug for ChannelPipeline<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ChannelPipeline")
-            .field("handler", &self.links.handler_name())
+            .field("handler", &(self.links.handler_type())())
             .field("idle", &self.idle)
             .finish_non_exhaustive()
     }

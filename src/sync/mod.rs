@@ -1,12 +1,15 @@
-//! Everything that crosses threads, in small files: the task queue, the wake-up, completions, and which loop the
-//! calling thread is.
+//! Everything that crosses threads, in small files: the task queue, the wake-up, completions, which loop the calling
+//! thread is, and what a loop is doing.
 
 mod completion;
 pub(crate) mod loop_id;
 mod mailbox;
 mod wake_up;
+mod whereabouts;
 
 pub use completion::Completion;
 pub(crate) use completion::{Completer, completion, completion_of_all};
 pub(crate) use mailbox::{Inbox, Mailbox, mailbox};
 pub(crate) use wake_up::WakeUp;
+pub use whereabouts::Phase;
+pub(crate) use whereabouts::{Doing, Sight, TypeName, Whereabouts};

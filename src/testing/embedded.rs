@@ -109,7 +109,7 @@ impl<M: 'static> EmbeddedChannel<M> {
         let time = TimeSource::new(Arc::new(clock.clone()));
         let (mailbox, inbox) = mailbox(MAX_MAIL);
         let mail = Arc::new(TestOutlet { event_loop, mailbox, time: time.clone() });
-        let mut services = LoopServices::new(time, wheel, mail.clone());
+        let mut services = LoopServices::new(time, wheel, mail.clone(), Arc::default());
         let id = ChannelId { event_loop, key: Key { index: 0, generation: 0 } };
         let core = ChannelCore::new(id, config, pipeline.into(), (None, None), &mut services);
         let mut channel = EmbeddedChannel {
@@ -283,7 +283,7 @@ impl<M: 'static> EmbeddedChannel<M> {
                 Due::Channel(_, task) => self.core.handle_task(&mut self.services, due.key, task),
                 // Only the close timeout is armed here.
                 Due::Source(_) => self.core.state.request_close_now(),
-                Due::Task(task) => drop(task.run(due.deadline, &self.services.time)),
+                Due::Task(task) => drop(task.run(&self.services.time)),
             }
         }
         while self.services.wheel.expire(now).is_some() {

@@ -138,6 +138,17 @@ impl<T> ScheduledQueue<T> {
         self.remove(0)
     }
 
+    /// As [`ScheduledQueue::pop_due`], unless that entry was inserted at `mark` or later.
+    pub(crate) fn pop_due_before(&mut self, now: u64, mark: u64) -> Option<Due<T>> {
+        let first = self.heap.first()?;
+        (first.deadline <= now && first.sequence < mark).then(|| self.remove(0)).flatten()
+    }
+
+    /// The sequence id that the next entry will get.
+    pub(crate) fn mark(&self) -> u64 {
+        self.next_sequence
+    }
+
     /// Takes out everything, in the order in which it would have come due. O(n log n).
     ///
     /// All keys given out so far name nothing afterwards.

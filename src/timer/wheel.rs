@@ -241,6 +241,12 @@ impl<T> Wheel<T> {
         }
     }
 
+    /// The end of the tick whose entries [`Wheel::expire`] gives out, in nanoseconds: when they could be told at the
+    /// earliest.
+    pub(crate) fn current_time(&self) -> u64 {
+        self.current.saturating_mul(self.tick_ns)
+    }
+
     /// Returns how many entries are held, those that are due and waiting included.
     pub fn len(&self) -> usize {
         self.len

@@ -1,19 +1,39 @@
 //! What a loop counts about itself.
 //!
 //! Always holds: only the loop's thread adds (a plain load and store, no locked instruction), any thread reads;
-//! counters never go back. The exception is `wakes_written`, which submitters count.
+//! counters never go back. The exceptions are `wakes_written` and `timers_cancelled`, which other threads count too.
+//! What happens once per message is counted in a plain number first ([`Tally`]) and added here once per turn.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+mod histogram;
+
+pub use histogram::Histogram;
+
+use crate::channel::Tally;
+use histogram::Recorder;
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
 
 macro_rules! metrics {
-    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+    (
+        counters { $($(#[$doc:meta])* $name:ident,)* }
+        times { $($(#[$time_doc:meta])* $time:ident,)* }
+        histograms { $($(#[$histogram_doc:meta])* $histogram:ident,)* }
+    ) => {
+        /// Times in nanoseconds.
         #[derive(Debug, Default)]
         pub(crate) struct Metrics {
-            $(pub(crate) $name: Counter),*
+            $(pub(crate) $name: Counter,)*
+            $(pub(crate) $time: Counter,)*
+            $(pub(crate) $histogram: Recorder,)*
         }
 
-        /// A copy of a loop's counters, as of one moment (each counter by itself; they are not taken together).
-        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+        /// A copy of what a loop counts, as of one moment (each number by itself; they are not taken together).
+        ///
+        /// Numbers count from the beginning of the loop, but for those that say "now". What is counted once per
+        /// message or callback is added at the end of the turn. `docs/observability.md` says what to look at.
+        #[derive(Debug, Clone, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct LoopMetrics {
             $($(#[$doc])* pub $name: u64,)*
@@ -21,77 +41,154 @@ macro_rules! metrics {
             pub tasks_pending: u64,
             /// Tasks that were refused because the queue was full.
             pub tasks_refused: u64,
+            $($(#[$time_doc])* pub $time: Duration,)*
+            $($(#[$histogram_doc])* pub $histogram: Histogram,)*
         }
 
         impl Metrics {
+            /// All but what the queue knows.
             pub(crate) fn snapshot(&self) -> LoopMetrics {
-                LoopMetrics { $($name: self.$name.read(),)* ..LoopMetrics::default() }
+                LoopMetrics {
+                    $($name: self.$name.read(),)*
+                    tasks_pending: 0,
+                    tasks_refused: 0,
+                    $($time: Duration::from_nanos(self.$time.read()),)*
+                    $($histogram: self.$histogram.snapshot(),)*
+                }
             }
         }
     };
 }
 
 metrics! {
-    /// Passes of the loop.
-    turns,
-    /// Polls that may sleep.
-    polls,
-    /// Polls that returned with I/O.
-    wakes_io,
-    /// Polls that returned because another thread woke the loop.
-    wakes_waker,
-    /// Polls that slept until their deadline.
-    wakes_deadline,
-    /// Polls that a signal interrupted.
-    wakes_interrupted,
-    /// Polls that returned early for no reason.
-    wakes_premature,
-    /// Polls that were not to sleep, since work was waiting.
-    polls_without_sleep,
-    /// Writes to the waker, by whatever thread.
-    wakes_written,
-    /// Times that the poll was rebuilt.
-    rebuilds,
-    /// Polls that failed.
-    poll_errors,
-    /// Readings of the clock.
-    clock_reads,
-    /// Tasks and channel mail that were run.
-    tasks_run,
-    /// Tasks that panicked.
-    tasks_panicked,
-    /// Task phases that ended with tasks left for the next turn.
-    tasks_deferred,
-    /// Scheduled tasks that came due, of channels and of the loop.
-    timers_fired,
-    /// Idle entries that came due on the wheel (with or without an event).
-    wheel_fired,
-    /// Scheduled tasks that wait now.
-    timers_pending,
-    /// Entries on the wheel now.
-    wheel_pending,
-    /// Connections open now.
-    channels,
-    /// Connections accepted.
-    accepted,
-    /// Accepts that failed.
-    accept_errors,
-    /// Reads from sockets, and `reads_blocked` of them brought nothing.
-    reads,
-    /// Reads that found nothing.
-    reads_blocked,
-    /// Bytes read.
-    bytes_read,
-    /// Writes to sockets.
-    writes,
-    /// Writes that the kernel took nothing of.
-    writes_blocked,
-    /// Bytes written.
-    bytes_written,
-    /// Channels that closed with bytes unsent.
-    closes_unsent,
-    /// Bytes that were written to channels and not sent when those closed.
-    bytes_unsent,
+    counters {
+        /// Passes of the loop.
+        turns,
+        /// Polls that may sleep.
+        polls,
+        /// Polls that returned with I/O.
+        wakes_io,
+        /// Polls that returned because another thread woke the loop.
+        wakes_waker,
+        /// Polls that slept until their deadline.
+        wakes_deadline,
+        /// Polls that a signal interrupted.
+        wakes_interrupted,
+        /// Polls that returned early for no reason.
+        wakes_premature,
+        /// Polls that were not to sleep, since work was waiting.
+        polls_without_sleep,
+        /// Writes to the waker, by whatever thread.
+        wakes_written,
+        /// Polls that the waker ended although there was nothing to do.
+        wakes_in_vain,
+        /// Times that the poll was rebuilt.
+        rebuilds,
+        /// Sockets that a rebuild moved to the new poll.
+        sources_moved,
+        /// Sockets that a rebuild could not move, and closed.
+        sources_lost,
+        /// Short sleeps of a loop that would have turned in vain: its poll returns for no reason although it was rebuilt,
+        /// or a deadline is over and nothing runs.
+        rests,
+        /// Panics while a socket was handled that no channel has caught; each costs that channel.
+        io_panics,
+        /// Polls that failed.
+        poll_errors,
+        /// Readings of the clock.
+        clock_reads,
+        /// Tasks and channel mail that were run.
+        tasks_run,
+        /// Tasks, scheduled ones too, that panicked.
+        tasks_panicked,
+        /// Task phases that ended with tasks left for the next turn.
+        tasks_deferred,
+        /// Scheduled tasks that came due, of channels and of the loop.
+        timers_fired,
+        /// Scheduled tasks that were cancelled, or ended with their channel or their loop, before they came due; time
+        /// limits that were not reached (of connecting, of closing) are among them.
+        timers_cancelled,
+        /// Idle entries that came due on the wheel (with or without an event).
+        wheel_fired,
+        /// Idle entries that were taken off the wheel before they came due.
+        wheel_cancelled,
+        /// Scheduled tasks that wait now.
+        timers_pending,
+        /// Entries on the wheel now.
+        wheel_pending,
+        /// Connections open now.
+        channels,
+        /// Connections accepted.
+        accepted,
+        /// Accepts that failed.
+        accept_errors,
+        /// Connections made.
+        connected,
+        /// Connections that could not be made.
+        connect_errors,
+        /// Connections closed, by either end.
+        channels_closed,
+        /// Errors of channels, whether their handlers were told or not: what a peer sent wrong, broken connections,
+        /// and what a callback failed or panicked with.
+        channel_errors,
+        /// Reads from sockets, and `reads_blocked` of them brought nothing.
+        reads,
+        /// Reads that found nothing.
+        reads_blocked,
+        /// Bytes read.
+        bytes_read,
+        /// Messages that handlers were given.
+        messages_read,
+        /// Writes to sockets.
+        writes,
+        /// Writes that the kernel took nothing of.
+        writes_blocked,
+        /// Bytes written.
+        bytes_written,
+        /// Channels that closed with bytes unsent.
+        closes_unsent,
+        /// Bytes that were written to channels and not sent when those closed.
+        bytes_unsent,
+        /// Messages that handlers and handles wrote and that were encoded; what a stage answers by itself is not
+        /// among them.
+        messages_written,
+    }
+    times {
+        /// Time in the poll, nearly all of it asleep.
+        time_polling,
+        /// Time in which sockets were read and handlers were given what came.
+        time_io,
+        /// Time in which tasks and channel mail ran.
+        time_tasks,
+        /// Time in which scheduled tasks and idle entries ran.
+        time_timers,
+        /// Time in which what was written was sent, and channels were closed.
+        time_flushing,
+        /// Time that rebuilding the poll took; it is part of the others.
+        time_rebuilding,
+    }
+    histograms {
+        /// How late scheduled tasks and idle entries ran: from the deadline to the run.
+        lag,
+        /// How long turns took, without their sleep.
+        turn_time,
+    }
+}
+
+impl Metrics {
+    /// Adds what was counted in a turn; on the loop's thread only.
+    #[inline]
+    pub(crate) fn fold(&self, tally: &mut Tally) {
+        let Tally { messages_read, messages_written, channel_errors, timers_cancelled, wheel_cancelled } =
+            std::mem::take(tally);
+        self.messages_read.add(messages_read);
+        self.messages_written.add(messages_written);
+        self.channel_errors.add(channel_errors);
+        self.wheel_cancelled.add(wheel_cancelled);
+        if timers_cancelled > 0 {
+            self.timers_cancelled.add_shared(timers_cancelled);
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -115,6 +212,7 @@ impl Counter {
         self.0.store(n, Ordering::Relaxed);
     }
 
+    #[inline]
     pub(crate) fn read(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

@@ -30,6 +30,7 @@ use crate::{
     channel::{Due, Flags, Scheduled},
     error::drop_guarded,
     id::Key,
+    sync::Phase,
 };
 use pace::Pace;
 use std::time::Duration;
@@ -146,21 +147,28 @@ impl Turn {
         let mut shutdown = Shutdown::new(request, now, &self.shared.metrics, channels);
         for due in self.io.services.queue.take_if(|due| matches!(due, Due::Task(_))) {
             if let Due::Task(task) = due {
+                // What was cancelled by its handle has been counted.
+                self.io.services.tally.timers_cancelled += u64::from(task.is_waiting());
                 shutdown.cancel(&*task);
             }
         }
         self.shutdown = Some(shutdown);
+        self.tell_channels();
     }
 
-    /// Tells the channels whose time has come, within the bound of a turn. Comes before the timers, so that what was
-    /// due at the same time does not run.
-    pub(super) fn tell_channels(&mut self) {
+    /// Tells the channels whose time has come, within the bound of a turn; whether there were any. Comes before the
+    /// timers, so that what was due at the same time does not run.
+    pub(super) fn tell_channels(&mut self) -> bool {
         let now = self.io.services.now;
-        for _ in 0..TELLS_PER_TURN {
-            let Some(shutdown) = &mut self.shutdown else { return };
-            let Some(key) = shutdown.pace.pop_due(now) else { return };
+        let mut told = 0;
+        while told < TELLS_PER_TURN
+            && let Some(shutdown) = &mut self.shutdown
+            && let Some(key) = shutdown.pace.pop_due(now)
+        {
             self.tell(key);
+            told += 1;
         }
+        told > 0
     }
 
     fn tell(&mut self, key: Key) {
@@ -203,6 +211,7 @@ impl Turn {
     }
 
     fn finish(&mut self) {
+        self.shared.whereabouts.enter_phase(Phase::Shutdown);
         // Whose time would have come later: nobody's connection ends without a word.
         while let Some(key) = self.shutdown.as_mut().and_then(|shutdown| shutdown.pace.pop()) {
             self.tell(key);
@@ -232,11 +241,15 @@ impl Turn {
             log::info!("{}: shut down: {report}", self.shared.name);
             self.shared.set_report(report);
         }
+        self.shared.metrics.fold(&mut self.io.services.tally);
     }
 
     fn run_last(&mut self, mail: LoopMail) {
         match mail {
-            LoopMail::Task(_) | LoopMail::Channel(..) | LoopMail::Schedule(..) => self.handle_mail(mail),
+            LoopMail::Task(_) | LoopMail::Channel(..) | LoopMail::Schedule(..) | LoopMail::AtTurnEnd(_) => {
+                self.handle_mail(mail);
+                self.run_at_end();
+            }
             LoopMail::Listen(_) | LoopMail::Connect(_) | LoopMail::Adopt(_) => self.handle_mail(mail),
             LoopMail::CloseListener(_)
             | LoopMail::Accepting(..)

@@ -1,0 +1,19 @@
+//! What channels do in a turn, counted in plain numbers.
+//!
+//! Always holds: it is the loop's own, so counting one message costs an addition; whoever drives the channels takes the
+//! numbers out once per turn. Runs on the loop's thread.
+
+/// Counts since it was last taken.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    /// Messages that handlers were given.
+    pub(crate) messages_read: u64,
+    /// Messages that were written and encoded.
+    pub(crate) messages_written: u64,
+    /// Errors and panics of channels.
+    pub(crate) channel_errors: u64,
+    /// Entries taken out of the heap before they came due.
+    pub(crate) timers_cancelled: u64,
+    /// Entries taken off the wheel before they came due.
+    pub(crate) wheel_cancelled: u64,
+}

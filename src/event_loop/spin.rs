@@ -1,0 +1,204 @@
+//! Noticing that a loop turns in vain, and what is done about it.
+//!
+//! Two ways to spin are known. A poll that returns early with nothing to show is *premature*; so many of them in a
+//! row have the poll rebuilt, but only a few times a minute: if a new poll does not cure it, the loop rests a little
+//! at every further one, and says so once a minute. A deadline that is over and yet has nothing run is *stuck*; so
+//! many turns in a row with the same one have the loop rest as well. (Wakes in vain are counted by the turn; they end
+//! when whoever wakes does.)
+//!
+//! Always holds: any I/O, task or timer begins both counts anew; the log gets at most [`REBUILDS_PER_MINUTE`] + 1
+//! lines a minute from all this. A pure structure: time is given to it in nanoseconds. Runs on the loop's thread.
+
+/// Premature returns in a row after which the poll is rebuilt, as in Netty: high enough never to be reached by
+/// chance, low enough to end a spin within milliseconds.
+pub(crate) const DEFAULT_REBUILD_THRESHOLD: u32 = 512;
+
+/// Rebuilds that the loop makes by itself within a minute.
+pub(crate) const REBUILDS_PER_MINUTE: usize = 3;
+
+/// Turns with the same deadline in the past, and nothing run, after which it counts as stuck.
+const STUCK_AFTER: u32 = 512;
+
+const MINUTE: u64 = 60 * 1_000_000_000;
+
+pub(crate) struct SpinGuard {
+    premature: u32,
+    /// Below 3: never rebuild.
+    threshold: u32,
+    /// When the last rebuilds were made, the oldest first.
+    rebuilds: [Option<u64>; REBUILDS_PER_MINUTE],
+    /// When it was last said that rebuilding does not help.
+    warned: Option<u64>,
+    stuck: Stuck,
+}
+
+#[derive(Default)]
+struct Stuck {
+    deadline: u64,
+    turns: u32,
+    /// When it was last said.
+    warned: Option<u64>,
+}
+
+/// What to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Remedy {
+    Nothing,
+    /// Move to a new poll.
+    Rebuild,
+    /// Sleep a little, so as not to take a whole core; and say so if `tell`.
+    Rest {
+        tell: bool,
+    },
+}
+
+impl SpinGuard {
+    pub(crate) fn new(threshold: u32) -> Self {
+        let rebuilds = [None; REBUILDS_PER_MINUTE];
+        SpinGuard { premature: 0, threshold, rebuilds, warned: None, stuck: Stuck::default() }
+    }
+
+    /// The loop did something, or slept as long as it meant to.
+    #[inline]
+    pub(crate) fn worked(&mut self) {
+        self.premature = 0;
+        self.stuck.turns = 0;
+    }
+
+    /// The poll returned early for no reason.
+    pub(crate) fn premature(&mut self, now: u64) -> Remedy {
+        self.premature = self.premature.saturating_add(1);
+        if self.threshold < 3 || self.premature < self.threshold {
+            return Remedy::Nothing;
+        }
+        let [oldest, ..] = self.rebuilds;
+        if oldest.is_some_and(|at| now.saturating_sub(at) < MINUTE) {
+            return Remedy::Rest { tell: once_a_minute(&mut self.warned, now) };
+        }
+        self.rebuilds.rotate_left(1);
+        self.rebuilds[REBUILDS_PER_MINUTE - 1] = Some(now);
+        Remedy::Rebuild
+    }
+
+    /// The poll was rebuilt, for whatever reason: the new one starts with a clean slate.
+    pub(crate) fn rebuilt(&mut self) {
+        self.premature = 0;
+    }
+
+    /// A turn ends with nothing done, and its next deadline is over already.
+    pub(crate) fn overdue(&mut self, deadline: u64, now: u64) -> Remedy {
+        let stuck = &mut self.stuck;
+        if stuck.turns == 0 || stuck.deadline != deadline {
+            (stuck.deadline, stuck.turns) = (deadline, 1);
+            return Remedy::Nothing;
+        }
+        stuck.turns = stuck.turns.saturating_add(1);
+        if stuck.turns < STUCK_AFTER {
+            return Remedy::Nothing;
+        }
+        Remedy::Rest { tell: once_a_minute(&mut stuck.warned, now) }
+    }
+}
+
+fn once_a_minute(last: &mut Option<u64>, now: u64) -> bool {
+    let tell = last.is_none_or(|at| now.saturating_sub(at) >= MINUTE);
+    if tell {
+        *last = Some(now);
+    }
+    tell
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The remedies of so many premature returns at one time, without those that do nothing.
+    fn premature(guard: &mut SpinGuard, returns: u32, now: u64) -> Vec<Remedy> {
+        (0..returns).map(|_| guard.premature(now)).filter(|remedy| *remedy != Remedy::Nothing).collect()
+    }
+
+    /// As the loop does it: what is rebuilt starts anew.
+    fn spin(guard: &mut SpinGuard, returns: u32, now: u64) -> (usize, usize, usize) {
+        let (mut rebuilds, mut rests, mut told) = (0, 0, 0);
+        for _ in 0..returns {
+            match guard.premature(now) {
+                Remedy::Rebuild => {
+                    rebuilds += 1;
+                    guard.rebuilt();
+                }
+                Remedy::Rest { tell } => {
+                    rests += 1;
+                    told += usize::from(tell);
+                }
+                Remedy::Nothing => {}
+            }
+        }
+        (rebuilds, rests, told)
+    }
+
+    #[test]
+    fn e_43_threshold_is_512_and_below_3_is_off() {
+        assert_eq!(DEFAULT_REBUILD_THRESHOLD, 512);
+        for (threshold, rebuilds) in [(512, 1), (3, 1), (2, 0), (0, 0)] {
+            let mut guard = SpinGuard::new(threshold);
+            let remedies = premature(&mut guard, threshold.max(600), 0);
+            assert_eq!(
+                remedies.iter().filter(|r| **r == Remedy::Rebuild).count() >= 1,
+                rebuilds == 1,
+                "{threshold}"
+            );
+        }
+    }
+
+    #[test]
+    fn e_44_any_work_resets_the_count() {
+        let mut guard = SpinGuard::new(3);
+        assert_eq!(premature(&mut guard, 2, 0), []);
+        guard.worked();
+        assert_eq!(premature(&mut guard, 2, 0), []);
+        assert_eq!(premature(&mut guard, 1, 0), [Remedy::Rebuild]);
+    }
+
+    #[test]
+    fn e_48_the_count_begins_anew_with_the_second_poll() {
+        let mut guard = SpinGuard::new(3);
+        assert_eq!(premature(&mut guard, 3, 0), [Remedy::Rebuild]);
+        guard.rebuilt();
+        assert_eq!(premature(&mut guard, 2, 0), []);
+    }
+
+    #[test]
+    fn rebuild_capped() {
+        let mut guard = SpinGuard::new(512);
+        // A poll that no rebuild cures, at a thousand returns a millisecond, for ten minutes.
+        for minute in 0..10 {
+            let (rebuilds, rests, told) = spin(&mut guard, 100_000, minute * MINUTE);
+            assert_eq!((rebuilds, told), (REBUILDS_PER_MINUTE, 1), "minute {minute}");
+            assert!(rests >= 100_000 - (REBUILDS_PER_MINUTE + 1) * 512, "from then on at every one");
+        }
+        // The window moves: three at once, then one whenever one of them is a minute old.
+        let mut guard = SpinGuard::new(3);
+        let at = |guard: &mut SpinGuard, second: u64| spin(guard, 3, second * 1_000_000_000).0;
+        assert_eq!(
+            [0, 10, 20, 30, 59, 60, 61, 70, 79, 80].map(|second| at(&mut guard, second)),
+            [1, 1, 1, 0, 0, 1, 0, 1, 0, 1]
+        );
+    }
+
+    #[test]
+    fn timer_nonmoving_deadline_guard() {
+        let mut guard = SpinGuard::new(512);
+        let turns = |guard: &mut SpinGuard, deadline, n: u32, now| -> Vec<Remedy> {
+            (0..n).map(|_| guard.overdue(deadline, now)).filter(|remedy| *remedy != Remedy::Nothing).collect()
+        };
+        assert_eq!(turns(&mut guard, 5, STUCK_AFTER - 1, 10), []);
+        assert_eq!(
+            turns(&mut guard, 5, 3, 10),
+            [Remedy::Rest { tell: true }, Remedy::Rest { tell: false }, Remedy::Rest { tell: false }]
+        );
+        assert_eq!(turns(&mut guard, 6, STUCK_AFTER - 1, 10), [], "one that moves is not stuck");
+        guard.worked();
+        assert_eq!(turns(&mut guard, 6, STUCK_AFTER - 1, 10), [], "nor one that had something run");
+        assert_eq!(turns(&mut guard, 6, 1, 10 + MINUTE), [Remedy::Rest { tell: true }]);
+    }
+}

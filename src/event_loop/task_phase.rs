@@ -1,0 +1,107 @@
+//! The task phase of a turn: the loop's queue.
+//!
+//! Always holds: entries are handled in the order of the queue; a phase runs at least 64 entries, if they wait, and
+//! at most 64 beyond its share; a panic in a task is logged with the place where the task was given, counted, and
+//! goes no further. Runs on the loop's thread.
+
+use super::{
+    budget::{Share, TASKS_PER_CHECK},
+    rebuild::RebuildCause,
+    shared::{LoopMail, Task},
+    stopwatch::Span,
+    turn::Turn,
+};
+use crate::error::{drop_guarded, panic_message};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+impl Turn {
+    /// Handles what waits in the queue, within `share`; whether there was anything. The clock was read just before.
+    pub(super) fn run_tasks(&mut self, share: Share) -> bool {
+        let until = share.until(self.io.services.now);
+        // Without a time limit it is what waits now: tasks that give new tasks for ever must not keep out the I/O.
+        let mut left = if until.is_some() { usize::MAX } else { self.shared.mailbox.len() };
+        let mut ran = 0u64;
+        'phase: loop {
+            for _ in 0..TASKS_PER_CHECK {
+                if left == 0 {
+                    break 'phase;
+                }
+                let Some(mail) = self.inbox.take() else { break 'phase };
+                self.handle_mail(mail);
+                left -= 1;
+                ran += 1;
+            }
+            self.lap(Span::Tasks);
+            if until.is_some_and(|until| self.io.services.now >= until) {
+                break;
+            }
+        }
+        if ran == 0 {
+            return false;
+        }
+        if !ran.is_multiple_of(TASKS_PER_CHECK as u64) {
+            self.lap(Span::Flushing);
+        }
+        self.watch.rename(Span::Flushing);
+        if !self.inbox.is_empty() {
+            self.shared.metrics.tasks_deferred.add(1);
+        }
+        self.shared.metrics.tasks_run.add(ran);
+        true
+    }
+
+    pub(super) fn handle_mail(&mut self, mail: LoopMail) {
+        match mail {
+            LoopMail::Channel(key, mail) => {
+                let Turn { sources, io, shared, .. } = self;
+                if let Some(slot) = sources.channel(key) {
+                    slot.core.handle_mail(&mut io.services, mail);
+                    slot.settle(io, &shared.metrics);
+                } else {
+                    drop_guarded(mail);
+                }
+            }
+            LoopMail::Task(task) => self.run_task(task),
+            LoopMail::Schedule(deadline, task) => self.schedule(deadline, task),
+            LoopMail::Unschedule(task) => {
+                if let Some(place) = task.place() {
+                    drop_guarded(self.io.services.queue.cancel(place));
+                    task.set_place(None);
+                }
+            }
+            LoopMail::AtTurnEnd(task) => self.at_end.push(task),
+            LoopMail::Listen(listening) => self.listen(*listening),
+            LoopMail::Adopt(accepted) => self.adopt(*accepted),
+            LoopMail::Connect(connecting) => self.connect(*connecting),
+            // The listener came through this queue before what is asked of it; it has a key unless it was refused.
+            LoopMail::CloseListener(server) => {
+                if let Some(key) = server.key.get() {
+                    self.close_listener(*key);
+                }
+            }
+            LoopMail::Accepting(server, accepting) => {
+                if let Some(key) = server.key.get() {
+                    self.set_accepting(*key, accepting);
+                }
+            }
+            LoopMail::Rebuild(completer) => {
+                let result = self.rebuild(RebuildCause::Asked);
+                completer.complete(result);
+            }
+            LoopMail::Shutdown => self.begin_shutdown(),
+        }
+    }
+
+    fn run_task(&mut self, task: Task) {
+        if let Some(shutdown) = &mut self.shutdown {
+            shutdown.note_task();
+        }
+        let Task { body, origin } = task;
+        let run = || catch_unwind(AssertUnwindSafe(body));
+        if let Err(panic) = self.shared.whereabouts.in_task(origin, run) {
+            self.shared.metrics.tasks_panicked.add(1);
+            let message = panic_message(&*panic);
+            log::error!("{}: the task given at {origin} panicked: {message}", self.shared.name);
+        }
+    }
+}

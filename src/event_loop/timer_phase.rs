@@ -1,0 +1,141 @@
+//! The timer phase of a turn: the heap, the wheel, and what was to run at the end of the turn.
+//!
+//! Always holds: timers have a share of their own, as large as that of tasks, and run in every turn in which they are
+//! due: at least 64 of the heap and 64 of the wheel, at most 1024 of each. What is left keeps the next poll from
+//! sleeping. A timer that is armed while timers run has to wait for the next turn. Runs on the loop's thread.
+
+use super::{
+    budget::{Share, TASKS_PER_CHECK},
+    stopwatch::Span,
+    turn::Turn,
+};
+use crate::{
+    channel::{Due, Scheduled},
+    timer,
+};
+use std::sync::Arc;
+
+/// Scheduled tasks, and idle entries, that run in one turn at most.
+const TIMERS_PER_TURN: usize = 1024;
+
+impl Turn {
+    /// Puts a task into the heap, unless it was cancelled meanwhile.
+    pub(super) fn schedule(&mut self, deadline: u64, task: Arc<dyn Scheduled>) {
+        if let Some(shutdown) = &mut self.shutdown {
+            shutdown.cancel(&*task);
+        } else if task.is_waiting() {
+            let place = self.io.services.queue.insert(deadline, Due::Task(task.clone()));
+            task.set_place(Some(place));
+        }
+    }
+
+    /// Runs what is due, within `share`; whether there was anything.
+    pub(super) fn run_timers(&mut self, share: Share) -> bool {
+        let now = self.io.services.now;
+        if self.io.services.next_deadline().is_none_or(|at| at > now) {
+            self.timers_left = false;
+            return false;
+        }
+        // The clock was read when the tasks ended.
+        self.watch.rename(Span::Timers);
+        let until = share.until(self.io.services.now);
+        let fired = self.run_heap(now, until);
+        let expired = self.run_wheel(now, until);
+        self.lap(Span::Flushing);
+        self.timers_left = self.io.services.next_deadline().is_some_and(|at| at <= now);
+        self.shared.metrics.timers_fired.add(fired as u64);
+        self.shared.metrics.wheel_fired.add(expired as u64);
+        fired + expired > 0
+    }
+
+    /// Whether `ran` timers are all that this turn has room for.
+    fn is_share_used(&mut self, ran: usize, until: Option<u64>) -> bool {
+        if ran == TIMERS_PER_TURN {
+            return true;
+        }
+        if ran == 0 || !ran.is_multiple_of(TASKS_PER_CHECK) {
+            return false;
+        }
+        self.lap(Span::Timers);
+        until.is_some_and(|until| self.io.services.now >= until)
+    }
+
+    fn run_heap(&mut self, now: u64, until: Option<u64>) -> usize {
+        let mark = self.io.services.queue.mark();
+        let mut fired = 0;
+        let mut behind = Vec::new();
+        while !self.is_share_used(fired, until) {
+            let Some(due) = self.io.services.queue.pop_due_before(now, mark) else { break };
+            fired += 1;
+            let (key, deadline) = (due.key, due.deadline);
+            self.shared.metrics.lag.record(self.io.services.now.saturating_sub(deadline));
+            match due.value {
+                Due::Task(ref task) => {
+                    let task = task.clone();
+                    task.set_place(None);
+                    if let Some(shutdown) = &mut self.shutdown {
+                        shutdown.note_task();
+                    }
+                    let run = || task.run(&self.io.services.time);
+                    match self.shared.whereabouts.in_task(task.origin(), run) {
+                        // Makes up for runs that it missed: one in a turn, so that I/O gets through between them.
+                        Some(next) if next <= now => behind.push((due, next)),
+                        Some(next) => self.put_back(due, next),
+                        None => {}
+                    }
+                }
+                Due::Channel(channel, task) => {
+                    let Turn { sources, io, shared, .. } = self;
+                    if let Some(slot) = sources.channel(channel) {
+                        slot.core.handle_task(&mut io.services, key, task);
+                        slot.settle(io, &shared.metrics);
+                    }
+                }
+                Due::Source(source) => self.source_is_due(source),
+            }
+        }
+        for (due, next) in behind {
+            self.put_back(due, next);
+        }
+        fired
+    }
+
+    fn run_wheel(&mut self, now: u64, until: Option<u64>) -> usize {
+        let mut expired = 0;
+        while !self.is_share_used(expired, until) {
+            let Some(channel) = self.io.services.wheel.expire(now) else { break };
+            expired += 1;
+            let due = self.io.services.wheel.current_time();
+            self.shared.metrics.lag.record(self.io.services.now.saturating_sub(due));
+            let Turn { sources, io, shared, .. } = self;
+            if let Some(slot) = sources.channel(channel) {
+                slot.core.handle_idle_entry(&mut io.services);
+                slot.settle(io, &shared.metrics);
+            }
+        }
+        expired
+    }
+
+    /// Puts a periodic task back for its next run.
+    fn put_back(&mut self, due: timer::Due<Due>, next: u64) {
+        let Due::Task(task) = &due.value else { return };
+        let task = task.clone();
+        let place = self.io.services.queue.reinsert(due, next);
+        task.set_place(Some(place));
+    }
+
+    /// Runs what was to run once the tasks and timers of this turn have; whether there was anything.
+    pub(super) fn run_at_end(&mut self) -> bool {
+        if self.at_end.is_empty() {
+            return false;
+        }
+        // What they give for the end of a turn is for the next one: it comes through the queue.
+        for task in std::mem::take(&mut self.at_end) {
+            if let Some(shutdown) = &mut self.shutdown {
+                shutdown.note_task();
+            }
+            self.shared.whereabouts.in_task(task.origin(), || task.run(&self.io.services.time));
+        }
+        true
+    }
+}

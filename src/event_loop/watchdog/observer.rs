@@ -1,0 +1,200 @@
+//! Judges one loop by what is seen of it from time to time.
+//!
+//! Always holds: a turn is told of at most once, and its end at most once, after it. Pure: what is seen and when go
+//! in, what there is to tell comes out. Runs on the watchdog's thread.
+
+use super::Stall;
+use crate::{
+    id::ChannelId,
+    sync::{Doing, Sight},
+};
+use std::time::{Duration, Instant};
+
+pub(super) struct Observer {
+    event_loop: String,
+    id: u32,
+    /// The turn that is being watched, and since when.
+    turn: u64,
+    since: Instant,
+    /// The callback or task in it, and since when.
+    step: u64,
+    step_since: Instant,
+    /// What was told of this turn.
+    told: Option<Stall>,
+}
+
+/// What there is to tell.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Finding {
+    Stuck(Stall),
+    Over(Stall),
+}
+
+impl Observer {
+    pub(super) fn new(event_loop: String, id: u32, now: Instant) -> Self {
+        // No turn has the number 0: the first that is seen is a new one.
+        Observer { event_loop, id, turn: 0, since: now, step: 0, step_since: now, told: None }
+    }
+
+    /// The loop was seen like this.
+    pub(super) fn look(&mut self, sight: &Sight, now: Instant, limit: Duration) -> Option<Finding> {
+        let same_turn = sight.phase.is_some() && sight.turn == self.turn;
+        if !same_turn {
+            let over = self.told.take().map(|mut stall| {
+                stall.elapsed = now.saturating_duration_since(self.since);
+                Finding::Over(stall)
+            });
+            // A loop at rest has turned: whatever it does next is another turn.
+            (self.turn, self.since) = (sight.turn, now);
+            (self.step, self.step_since) = (sight.step, now);
+            return over;
+        }
+        if sight.step != self.step {
+            (self.step, self.step_since) = (sight.step, now);
+        }
+        let elapsed = now.saturating_duration_since(self.since);
+        if self.told.is_some() || elapsed <= limit {
+            return None;
+        }
+        let stall = self.stall(sight, elapsed, now.saturating_duration_since(self.step_since))?;
+        self.told = Some(stall.clone());
+        Some(Finding::Stuck(stall))
+    }
+
+    fn stall(&self, sight: &Sight, elapsed: Duration, in_call: Duration) -> Option<Stall> {
+        let (channel, handler, task) = match sight.doing {
+            Doing::Nothing => (None, None, None),
+            Doing::Channel(key, handler) => {
+                (Some(ChannelId { event_loop: self.id, key }), handler.map(|name| name()), None)
+            }
+            Doing::Task(origin) => (None, None, origin),
+        };
+        let (event_loop, turn, phase) = (self.event_loop.clone(), sight.turn, sight.phase?);
+        Some(Stall { event_loop, turn, phase, channel, handler, task, elapsed, in_call })
+    }
+
+    /// Nobody was there to look for a while: nothing of that time counts, but for what was told before.
+    pub(super) fn start_anew(&mut self, now: Instant) {
+        if self.told.is_none() {
+            (self.since, self.step_since) = (now, now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sync::Phase;
+
+    const LIMIT: Duration = Duration::from_millis(100);
+
+    /// An observer, and a time that is moved by hand.
+    struct Bench {
+        observer: Observer,
+        now: Instant,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            let now = Instant::now();
+            Bench { observer: Observer::new("loop-0".to_owned(), 3, now), now }
+        }
+
+        /// Looks `ms` after the last look.
+        fn look(&mut self, ms: u64, turn: u64, phase: Option<Phase>, step: u64) -> Option<Finding> {
+            self.now += Duration::from_millis(ms);
+            let sight = Sight { turn, phase, step, doing: Doing::Nothing };
+            self.observer.look(&sight, self.now, LIMIT)
+        }
+
+        /// As `look`; what is told must be a stall, and how long it has lasted and lasted in this call.
+        fn stuck(&mut self, ms: u64, turn: u64, step: u64) -> (u128, u128) {
+            match self.look(ms, turn, Some(Phase::Io), step) {
+                Some(Finding::Stuck(stall)) => {
+                    assert_eq!(stall.turn, turn);
+                    (stall.elapsed.as_millis(), stall.in_call.as_millis())
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+
+        fn over(&mut self, ms: u64, turn: u64, phase: Option<Phase>) -> u128 {
+            match self.look(ms, turn, phase, 0) {
+                Some(Finding::Over(stall)) => stall.elapsed.as_millis(),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    const IO: Option<Phase> = Some(Phase::Io);
+
+    #[test]
+    fn a_turn_is_told_once_when_it_is_longer_than_the_limit() {
+        let mut bench = Bench::new();
+        assert_eq!(bench.look(0, 1, IO, 1), None);
+        assert_eq!(bench.look(100, 1, IO, 1), None, "exactly the limit is not longer");
+        assert_eq!(bench.stuck(1, 1, 1), (101, 101));
+        for _ in 0..10 {
+            assert_eq!(bench.look(1000, 1, IO, 1), None);
+        }
+        assert_eq!(bench.over(5, 1, None), 10_106);
+        assert_eq!(bench.look(1000, 1, None, 0), None);
+    }
+
+    #[test]
+    fn another_turn_ends_a_stall_and_may_be_the_next_one() {
+        let mut bench = Bench::new();
+        bench.look(0, 1, IO, 1);
+        bench.stuck(101, 1, 1);
+        assert_eq!(bench.over(9, 2, Some(Phase::Timers)), 110);
+        assert_eq!(bench.look(100, 2, IO, 0), None, "its time begins when it is first seen");
+        assert_eq!(bench.stuck(1, 2, 0), (101, 101));
+    }
+
+    #[test]
+    fn watchdog_quiet_in_poll() {
+        let mut bench = Bench::new();
+        for _ in 0..10 {
+            assert_eq!(bench.look(1000, 1, None, 0), None);
+        }
+        assert_eq!(bench.look(1000, 2, IO, 0), None, "time asleep does not count for the turn after it");
+        assert_eq!(bench.look(99, 2, IO, 0), None);
+    }
+
+    #[test]
+    fn a_busy_loop_that_turns_is_not_stuck() {
+        let mut bench = Bench::new();
+        for turn in 1..100 {
+            assert_eq!(bench.look(60, turn, IO, turn), None);
+            assert_eq!(bench.look(30, turn, IO, turn), None);
+        }
+    }
+
+    #[test]
+    fn what_is_blamed_is_told_from_one_of_many() {
+        let mut bench = Bench::new();
+        for step in 1..10 {
+            assert_eq!(bench.look(10, 1, IO, step), None);
+        }
+        assert_eq!(bench.stuck(21, 1, 99), (101, 0), "a turn of many callbacks");
+        bench.look(10, 2, IO, 101);
+        bench.look(10, 2, IO, 103);
+        assert_eq!(bench.stuck(91, 2, 103), (101, 91), "one that blocks");
+    }
+
+    #[test]
+    fn time_in_which_nobody_looked_does_not_count() {
+        let mut bench = Bench::new();
+        bench.look(0, 1, IO, 1);
+        bench.look(60, 1, IO, 1);
+        bench.now += Duration::from_secs(3600);
+        bench.observer.start_anew(bench.now);
+        assert_eq!(bench.look(0, 1, IO, 1), None);
+        assert_eq!(bench.look(100, 1, IO, 1), None);
+        assert_eq!(bench.stuck(1, 1, 1), (101, 101), "what lasts afterwards is a stall all the same");
+        bench.now += Duration::from_secs(3600);
+        bench.observer.start_anew(bench.now);
+        assert_eq!(bench.look(1000, 1, IO, 1), None, "and it is not told again");
+        assert_eq!(bench.over(1, 2, IO), 3_601_000 + 102, "by the clock");
+    }
+}
