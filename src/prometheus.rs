@@ -226,9 +226,9 @@ fn families(metrics: &LoopMetrics) -> Vec<Family<'_>> {
         writes,
         writes_blocked,
         bytes_written,
-        messages_written,
         closes_unsent,
         bytes_unsent,
+        messages_written,
         tasks_pending,
         tasks_refused,
         time_polling,
@@ -315,9 +315,10 @@ fn families(metrics: &LoopMetrics) -> Vec<Family<'_>> {
         counter("writes", "Writes to sockets.", *writes),
         counter("writes_blocked", "Writes to sockets that the kernel took nothing of.", *writes_blocked),
         counter("written", "Bytes written to sockets.", *bytes_written).unit(Unit::Bytes),
-        counter("messages_written", "Messages that were written.", *messages_written),
         counter("closes_unsent", "Channels that closed with bytes unsent.", *closes_unsent),
-        counter("bytes_unsent", "Bytes that were not sent when their channels closed.", *bytes_unsent),
+        counter("unsent", "Bytes that were not sent when their channel closed.", *bytes_unsent)
+            .unit(Unit::Bytes),
+        counter("messages_written", "Messages that were written.", *messages_written),
         Family {
             name: "time",
             help: "Time of the loop, by what it was spent on.",

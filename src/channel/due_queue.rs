@@ -55,8 +55,9 @@ impl DueQueue {
         self.0.borrow().len()
     }
 
-    /// Takes out those that are `wanted`, in the order in which they would have come due.
-    pub(crate) fn take_if(&self, wanted: impl Fn(&Due) -> bool) -> Vec<Due> {
+    /// Takes out the entries that are `wanted`, in the order in which they would have come due; the others keep their
+    /// keys. `wanted` must not touch the queue.
+    pub(crate) fn take_if(&self, wanted: impl FnMut(&Due) -> bool) -> Vec<Due> {
         self.0.borrow_mut().take_if(wanted)
     }
 

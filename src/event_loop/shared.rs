@@ -239,7 +239,7 @@ impl LoopShared {
 
     /// Runs the hooks; the last thing that the loop's thread does for its program.
     pub(crate) fn run_hooks(&self) {
-        self.hooks.run(&self.name);
+        self.hooks.run(&self.name, &self.whereabouts);
     }
 
     /// Completes when the loop has ended.

@@ -20,13 +20,16 @@ impl Turn {
         let until = share.until(self.io.services.now);
         // Without a time limit it is what waits now: tasks that give new tasks for ever must not keep out the I/O.
         let mut left = if until.is_some() { usize::MAX } else { self.shared.mailbox.len() };
-        let mut ran = 0u64;
+        let (mut ran, mut drained) = (0u64, false);
         'phase: loop {
             for _ in 0..TASKS_PER_CHECK {
                 if left == 0 {
                     break 'phase;
                 }
-                let Some(mail) = self.inbox.take() else { break 'phase };
+                let Some(mail) = self.inbox.take() else {
+                    drained = true;
+                    break 'phase;
+                };
                 self.handle_mail(mail);
                 left -= 1;
                 ran += 1;
@@ -44,7 +47,7 @@ impl Turn {
         }
         self.watch.rename(Span::Flushing);
         self.shared.mailbox.announce_room();
-        if !self.inbox.is_empty() {
+        if !drained && !self.inbox.is_empty() {
             self.shared.metrics.tasks_deferred.add(1);
         }
         self.shared.metrics.tasks_run.add(ran);

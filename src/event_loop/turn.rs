@@ -87,15 +87,10 @@ impl Turn {
         let handled = self.handle_io();
         self.watch.note_events(handled);
         let did_io = handled > 0;
-        let mut worked = false;
-        let share = self.end_io(did_io);
-        if let Some(share) = share {
+        let mut worked = self.tell_channels();
+        if let Some(share) = self.end_io(did_io) {
             self.shared.whereabouts.enter_phase(Phase::Tasks);
             worked |= self.run_tasks(share);
-        }
-        // Before the timers: what was due at the same time is not to run.
-        self.tell_channels();
-        if let Some(share) = share {
             self.shared.whereabouts.enter_phase(Phase::Timers);
             worked |= self.run_timers(share);
             worked |= self.run_at_end();

@@ -147,13 +147,13 @@ metrics! {
         writes_blocked,
         /// Bytes written.
         bytes_written,
-        /// Messages that handlers and handles wrote and that were encoded; what a stage answers by itself is not
-        /// among them.
-        messages_written,
         /// Channels that closed with bytes unsent.
         closes_unsent,
         /// Bytes that were written to channels and not sent when those closed.
         bytes_unsent,
+        /// Messages that handlers and handles wrote and that were encoded; what a stage answers by itself is not
+        /// among them.
+        messages_written,
     }
     times {
         /// Time in the poll, nearly all of it asleep.

@@ -7,6 +7,7 @@ use crate::{
     Error, Result,
     error::panic_message,
     event_loop::shared::{Task, lock},
+    sync::Whereabouts,
 };
 use std::{
     collections::VecDeque,
@@ -46,9 +47,10 @@ impl Hooks {
     }
 
     /// Runs them until none is left, and takes no more.
-    pub(crate) fn run(&self, event_loop: &str) {
+    pub(crate) fn run(&self, event_loop: &str, whereabouts: &Whereabouts) {
         while let Some(Task { body, origin }) = self.next() {
-            if let Err(panic) = catch_unwind(AssertUnwindSafe(body)) {
+            let run = || catch_unwind(AssertUnwindSafe(body));
+            if let Err(panic) = whereabouts.in_task(origin, run) {
                 let message = panic_message(&*panic);
                 log::error!("{event_loop}: the shutdown hook given at {origin} panicked: {message}");
             }

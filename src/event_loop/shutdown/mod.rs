@@ -153,17 +153,22 @@ impl Turn {
             }
         }
         self.shutdown = Some(shutdown);
+        self.tell_channels();
     }
 
-    /// Tells the channels whose time has come, within the bound of a turn. Comes before the timers, so that what was
-    /// due at the same time does not run.
-    pub(super) fn tell_channels(&mut self) {
+    /// Tells the channels whose time has come, within the bound of a turn; whether there were any. Comes before the
+    /// timers, so that what was due at the same time does not run.
+    pub(super) fn tell_channels(&mut self) -> bool {
         let now = self.io.services.now;
-        for _ in 0..TELLS_PER_TURN {
-            let Some(shutdown) = &mut self.shutdown else { return };
-            let Some(key) = shutdown.pace.pop_due(now) else { return };
+        let mut told = 0;
+        while told < TELLS_PER_TURN
+            && let Some(shutdown) = &mut self.shutdown
+            && let Some(key) = shutdown.pace.pop_due(now)
+        {
             self.tell(key);
+            told += 1;
         }
+        told > 0
     }
 
     fn tell(&mut self, key: Key) {
@@ -237,18 +242,17 @@ impl Turn {
         }
         // Retries of listeners that are closed.
         self.io.services.queue.clear().into_iter().for_each(drop_guarded);
-        self.shared.metrics.fold(&mut self.io.services.tally);
         if let Some(shutdown) = self.shutdown.take() {
             let report = shutdown.report(self.io.services.time.now(), &self.shared.metrics);
             log::info!("{}: shut down: {report}", self.shared.name);
             self.shared.set_report(report);
         }
+        self.shared.metrics.fold(&mut self.io.services.tally);
     }
 
     fn run_last(&mut self, mail: LoopMail) {
         match mail {
-            LoopMail::Task(_) | LoopMail::Channel(..) | LoopMail::Schedule(..) => self.handle_mail(mail),
-            LoopMail::AtTurnEnd(_) => {
+            LoopMail::Task(_) | LoopMail::Channel(..) | LoopMail::Schedule(..) | LoopMail::AtTurnEnd(_) => {
                 self.handle_mail(mail);
                 self.run_at_end();
             }
