@@ -63,6 +63,8 @@ fn stopped_child() {
         over.recv_timeout(PATIENCE).unwrap();
         let stop = ["-STOP".to_owned(), std::process::id().to_string()];
         assert!(Command::new("kill").args(stop).status().unwrap().success());
+        // The signal may come a little later than the program that sent it returns: we stand still here or there.
+        io::stdin().read_line(&mut String::new()).unwrap();
         println!("continued");
         // The turn is not over before the watchdog has had the time to look.
         io::stdin().read_line(&mut String::new()).unwrap();
@@ -103,6 +105,7 @@ fn sigstop_cont() {
     let said = child.stdout.within(STOPPED);
     assert!(!said.contains("continued"), "{said}");
     child.signal("CONT");
+    child.say("are you there?\n");
     child.stdout.wait_for("continued");
     child.say("go on\n");
     child.stdout.wait_for("fine");
