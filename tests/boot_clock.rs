@@ -6,10 +6,19 @@
 mod loops;
 
 use loops::*;
-use netwheel::{Clock, EventLoopGroup, SystemClock};
+use netwheel::{Clock, EventLoop, EventLoopGroup, SystemClock};
 use std::time::{Duration, Instant};
 
 const HOUR: Duration = Duration::from_secs(3600);
+
+/// Waits until the loop has woken so often at a deadline; a test that fails does not wait for ever.
+fn wakes_at_deadlines(event_loop: &EventLoop, times: u64) {
+    let began = Instant::now();
+    while event_loop.metrics().wakes_deadline < times {
+        assert!(began.elapsed() < PATIENCE, "it does not wake");
+        std::thread::yield_now();
+    }
+}
 
 /// The system's clock, to be looked at every ten milliseconds.
 #[derive(Debug)]
@@ -31,9 +40,7 @@ fn a_loop_looks_at_a_clock_that_wants_it_as_often_as_that_says() {
     let (group, event_loop) = single(EventLoopGroup::builder().clock(clock));
     let timer = event_loop.schedule(HOUR, || ()).unwrap();
     let before = Instant::now();
-    while event_loop.metrics().wakes_deadline < 5 {
-        std::thread::yield_now();
-    }
+    wakes_at_deadlines(&event_loop, 5);
     assert!(before.elapsed() >= ms(40), "not more often");
     let metrics = event_loop.metrics();
     assert_eq!((metrics.timers_fired, metrics.wakes_premature, metrics.rebuilds), (0, 0, 0));
@@ -53,6 +60,7 @@ fn without_a_deadline_there_is_no_need_to_look() {
     let then = event_loop.metrics();
     assert_eq!(metrics.wakes_deadline, 0);
     assert!(then.wakes_deadline <= 31, "a millisecond is the least: {then:?}");
+    assert!(then.polls_without_sleep <= metrics.polls_without_sleep + 10, "it does not spin: {then:?}");
 }
 
 #[test]
@@ -109,9 +117,7 @@ mod boot {
         let (_group, event_loop) = single(EventLoopGroup::builder().clock(BootClock));
         let began = Instant::now();
         let timer = event_loop.schedule(HOUR, || ()).unwrap();
-        while event_loop.metrics().wakes_deadline < 2 {
-            std::thread::yield_now();
-        }
+        wakes_at_deadlines(&event_loop, 2);
         assert!(began.elapsed() >= Duration::from_millis(1900), "{:?}", began.elapsed());
         assert_eq!((event_loop.metrics().timers_fired, event_loop.metrics().wakes_premature), (0, 0));
         assert!(timer.cancel());

@@ -5,7 +5,7 @@ mod loops;
 
 use loops::*;
 use netwheel::{EventLoop, EventLoopGroup, testing::ManualClock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const WINDOW: Duration = Duration::from_millis(50);
 
@@ -19,21 +19,28 @@ fn busy() -> (EventLoop, ManualClock, u64) {
     (event_loop, clock, woken)
 }
 
+/// Waits for something that takes real time; a test that fails does not wait for ever.
+fn wait_until(is_met: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is_met() {
+        assert!(began.elapsed() < PATIENCE, "it does not happen");
+        std::thread::yield_now();
+    }
+}
+
 /// Waits until the loop has polled so often again without sleeping.
 fn polls_on(event_loop: &EventLoop, times: u64) {
     let goal = event_loop.metrics().polls_without_sleep + times;
-    while event_loop.metrics().polls_without_sleep < goal {
-        std::thread::yield_now();
-    }
+    wait_until(|| event_loop.metrics().polls_without_sleep >= goal);
 }
 
 /// Waits until somebody has to wake the loop, which is when it sleeps. Moves the time by next to nothing.
 fn falls_asleep(event_loop: &EventLoop, clock: &ManualClock) {
     let before = event_loop.metrics().wakes_written;
-    while event_loop.metrics().wakes_written == before {
+    wait_until(|| {
         clock.advance(Duration::from_nanos(1));
-        std::thread::yield_now();
-    }
+        event_loop.metrics().wakes_written > before
+    });
 }
 
 #[test]

@@ -223,6 +223,13 @@ fn connections_are_spread_by_their_weight() {
     let mut counts: Vec<_> = group.event_loops().iter().map(|l| (l.connections(), l.load())).collect();
     counts.sort_unstable();
     assert_eq!(counts, [(1, 10), (10, 10)]);
+    let before = group.event_loops().iter().map(EventLoop::load).sum::<usize>();
+    let client = silent_client(&group).channel_options(ChannelOptions::new().weight(100));
+    let channel = result(client.connect(light.local_address())).unwrap();
+    of_light.recv_timeout(PATIENCE).unwrap();
+    let after = group.event_loops().iter().map(EventLoop::load).sum::<usize>();
+    assert_eq!(after - before, 101, "the client's end, and the server's");
+    drop(channel);
     for wrong in [0, 65_537] {
         let options = ChannelOptions::new().weight(wrong);
         let error = silent_client(&group).channel_options(options).connect(heavy.local_address());
@@ -415,18 +422,19 @@ fn e_63_a_connection_is_not_counted_any_more_when_somebody_hears_of_its_end() {
     turn_until(&event_loop, |event_loop| event_loop.connections() == 0);
     let failing = ClientBootstrap::new(&group)
         .pipeline(|_| -> netwheel::ChannelPipeline<Bytes> { panic!("no pipeline today") });
-    let ends: [&dyn Fn() -> Error; 4] = [
-        &|| result(client.connect(nobody)).unwrap_err(),
-        &|| result(failing.connect(to)).unwrap_err(),
-        &|| result(client.connect("no address")).unwrap_err(),
-        &|| {
-            let none = client.clone().local_address("203.0.113.7:0".parse().unwrap());
-            result(none.connect(to)).unwrap_err()
-        },
-    ];
-    for end in ends {
-        let error = end();
-        assert_eq!(event_loop.connections(), 0, "after: {error}");
+    let not_ours = client.clone().local_address("203.0.113.7:0".parse().unwrap());
+    let attempts: [&dyn Fn() -> Completion<netwheel::Channel<Bytes>>; 4] =
+        [&|| client.connect(nobody), &|| failing.connect(to), &|| client.connect("no address"), &|| {
+            not_ours.connect(to)
+        }];
+    for (n, attempt) in attempts.iter().enumerate() {
+        // Heard on the loop, before it goes on.
+        let (sender, heard) = channel();
+        let gate = Gate::shut(&event_loop);
+        let me = event_loop.clone();
+        attempt().on_complete(move |end| sender.send((end.is_err(), me.connections())).unwrap());
+        drop(gate);
+        assert_eq!(heard.recv_timeout(PATIENCE).unwrap(), (true, 0), "attempt {n}");
     }
     end(&group);
 }
@@ -486,10 +494,13 @@ fn e_63_a_loop_that_has_ended_has_no_connections() {
     let elsewhere = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let connecting = silent_client(&children).connect(elsewhere.local_addr().unwrap());
     assert_eq!(child.connections(), 7);
+    let (sender, heard) = channel();
+    let me = child.clone();
+    connecting.on_complete(move |end| sender.send((end.is_err(), me.connections())).unwrap());
     let ended = child.shutdown_gracefully(Duration::ZERO, LONG);
     drop(gate);
     result(ended).unwrap();
-    let _ = result(connecting);
+    assert_eq!(heard.recv_timeout(PATIENCE).unwrap(), (true, 1), "only the one that is open is left then");
     assert_eq!((child.connections(), child.load()), (0, 0));
     // Too late.
     assert!(matches!(result(silent_client(&children).connect(server.local_address())), Err(Error::ShutDown)));

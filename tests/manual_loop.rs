@@ -210,8 +210,10 @@ fn e_32_what_a_turn_leaves_is_reported_by_the_next() {
 struct Flood;
 
 impl Flood {
-    const CHUNKS: usize = 200;
-    const BYTES: usize = Self::CHUNKS * 64 * 1024;
+    /// The kernel takes several writes of these one after the other, without an event in between.
+    const CHUNK: usize = 4 * 1024;
+    const CHUNKS: usize = 3200;
+    const BYTES: usize = Self::CHUNKS * Self::CHUNK;
 }
 
 impl Handler for Flood {
@@ -219,7 +221,7 @@ impl Handler for Flood {
     type Out = Bytes;
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
-        (0..Self::CHUNKS).try_for_each(|_| ctx.write(Bytes::from(vec![0; 64 * 1024])))
+        (0..Self::CHUNKS).try_for_each(|_| ctx.write(Bytes::from(vec![0; Self::CHUNK])))
     }
 
     fn read(&mut self, _: &mut Context<'_, Self>, _: Bytes) -> Result {
