@@ -281,7 +281,7 @@ fn an_hour_of_churn(seed: u64) {
     let mut arrivals = Vec::new();
     let mut now = random.about(2_000.0);
     while now < HOUR {
-        let short = random.number() % 5 > 0;
+        let short = !random.number().is_multiple_of(5);
         arrivals.push((now, now + random.about(if short { 1_000.0 } else { 1_200_000.0 })));
         now += random.about(2_000.0);
     }
