@@ -296,7 +296,7 @@ impl ChannelCore {
                 true
             }
             Err(panic) => {
-                let message = panic_message(&*panic);
+                let message = panic_message(panic);
                 let (id, name) = (self.state.id(), self.links.handler_name());
                 log::error!("channel {id} ({name}): panicked: {message}; closing this channel");
                 // Half a message may have been encoded when it panicked: nothing more of this channel is sent.
@@ -373,6 +373,6 @@ impl Drop for ChannelCore {
 fn guarded(call: impl FnOnce() -> Result) -> Result {
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(result) => result,
-        Err(panic) => Err(Error::Panicked(panic_message(&*panic))),
+        Err(panic) => Err(Error::Panicked(panic_message(panic))),
     }
 }

@@ -194,13 +194,16 @@ impl Turn {
 
     fn activate(&mut self, key: Key) {
         let shutting_down = self.shared.state() >= LifeState::ShuttingDown;
-        let Turn { sources, io, shared, .. } = self;
-        let Some(slot) = sources.channel(key) else { return };
-        activate(slot, io, &shared.metrics);
-        if shutting_down {
-            slot.core.handle_shutdown(&mut io.services);
-            slot.settle(io, &shared.metrics);
-        }
+        // A panic in here is to cost this channel, and not the listener that it came from.
+        self.guarded_once(Some(key), |turn| {
+            let Turn { sources, io, shared, .. } = turn;
+            let Some(slot) = sources.channel(key) else { return };
+            activate(slot, io, &shared.metrics);
+            if shutting_down {
+                slot.core.handle_shutdown(&mut io.services);
+                slot.settle(io, &shared.metrics);
+            }
+        });
     }
 
     // ---- connections of our own ----------------------------------------------------------------------
@@ -300,7 +303,7 @@ fn activate(slot: &mut ChannelSlot, io: &mut Io, metrics: &Metrics) {
 fn make_pipeline(setup: &ChildSetup, peer: &Peer) -> Result<AnyPipeline> {
     match catch_unwind(AssertUnwindSafe(|| (setup.factory)(peer))) {
         Ok(result) => result,
-        Err(panic) => Err(Error::Panicked(panic_message(&*panic))),
+        Err(panic) => Err(Error::Panicked(panic_message(panic))),
     }
 }
 

@@ -40,7 +40,7 @@ use crate::{
     buffer::ReceiveBuffers,
     channel::{LoopServices, Outlet, Scheduled},
     clock::{TimeSource, nanos},
-    error::{Refused, panic_message},
+    error::{Refused, caught},
     sync::{Completion, completion, loop_id, mailbox},
     timer::Wheel,
 };
@@ -50,13 +50,7 @@ use selector::Selector;
 use shared::{LoopShared, Task};
 use sources::Sources;
 use spin::SpinGuard;
-use std::{
-    collections::VecDeque,
-    fmt,
-    panic::{AssertUnwindSafe, Location, catch_unwind},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::VecDeque, fmt, panic::Location, sync::Arc, time::Duration};
 use stopwatch::Stopwatch;
 use tasks::{Body, Entry, Permit};
 use turn::Turn;
@@ -407,15 +401,15 @@ fn live(mut turn: Turn) {
     let shared = turn.shared.clone();
     let _entered = loop_id::enter(shared.id);
     let _local = local::enter(shared.id, turn.io.services.queue.clone());
-    let result = catch_unwind(AssertUnwindSafe(|| turn.run()));
-    let cause = result.err().map(|panic| panic_message(&*panic));
+    let cause = caught(|| turn.run());
+    // Those who wait for the end must hear of it, even if the log panics.
     if let Some(cause) = &cause {
-        log::error!("{}: the loop itself panicked and ends: {cause}", shared.name);
+        caught(|| log::error!("{}: the loop itself panicked and ends: {cause}", shared.name));
     }
     shared.advance(LifeState::ShutDown);
     // Channels, handlers and what is left in the queue are dropped here, on their own thread.
-    if let Err(panic) = catch_unwind(AssertUnwindSafe(move || drop(turn))) {
-        log::error!("{}: ending: {}", shared.name, panic_message(&*panic));
+    if let Some(message) = caught(move || drop(turn)) {
+        caught(|| log::error!("{}: ending: {message}", shared.name));
     }
     shared.advance(LifeState::Terminated);
     shared.set_terminated(cause);

@@ -131,10 +131,13 @@ impl Turn {
         metrics.sources_moved.add(moved as u64);
         metrics.sources_lost.add(failed.len() as u64);
         metrics.rebuild_time.add(took);
+        let mut failed = failed.into_iter();
+        self.guarded(|turn, _| {
+            for (key, e) in failed.by_ref() {
+                turn.fail_source(key, Error::io("moving to a new poll", e));
+            }
+        });
         log::log!(cause.level(), "{}: {report}", self.shared.name);
-        for (key, e) in failed {
-            self.fail_source(key, Error::io("moving to a new poll", e));
-        }
         Ok(report)
     }
 

@@ -26,15 +26,11 @@ use crate::{
     Error,
     channel::{Due, Scheduled},
     clock::TimeSource,
-    error::{drop_guarded, panic_message},
+    error::{caught, drop_guarded},
     id::Key,
     sync::Inbox,
 };
-use std::{
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 /// Sources that are read without an event in one turn; the rest has its turn in the next.
 const LISTED_PER_TURN: usize = 1024;
@@ -153,7 +149,7 @@ impl Turn {
             && deadline <= now
         {
             let remedy = self.spin.overdue(deadline, now);
-            self.apply(remedy, "a deadline that is over has nothing run");
+            self.guarded_once(None, |turn| turn.apply(remedy, "a deadline that is over has nothing run"));
             return (NOT_AT_ALL, Some(deadline));
         }
         self.shared.wake_up.about_to_sleep(deadline);
@@ -180,21 +176,24 @@ impl Turn {
         self.end_turn_time();
         self.watch.begin_turn();
         let now = self.io.services.now;
-        let metrics = &self.shared.metrics;
-        metrics.polls.add(1);
+        self.shared.metrics.polls.add(1);
         let cause = match polled {
             Ok(Some(cause)) => cause,
             Ok(None) if deadline.is_some_and(|deadline| deadline <= now) => WakeCause::Deadline,
             Ok(None) => WakeCause::Premature,
             Err(e) => {
-                self.poll_failed(&e);
+                self.guarded_once(None, |turn| turn.poll_failed(&e));
+                let rest = POLL_ERROR_REST.saturating_mul(1 << self.poll_failures.min(16));
+                self.poll_failures = self.poll_failures.saturating_add(1);
+                std::thread::sleep(rest.min(MAX_POLL_ERROR_REST));
                 return None;
             }
         };
         if self.poll_failures > 0 {
-            log::info!("{}: the poll works again", self.shared.name);
             self.poll_failures = 0;
+            self.guarded_once(None, |turn| log::info!("{}: the poll works again", turn.shared.name));
         }
+        let metrics = &self.shared.metrics;
         let counter = match cause {
             WakeCause::Io => &metrics.wakes_io,
             WakeCause::Waker => &metrics.wakes_waker,
@@ -210,7 +209,8 @@ impl Turn {
             WakeCause::Waker | WakeCause::NotAsleep => {}
             WakeCause::Premature => {
                 let remedy = self.spin.premature(now);
-                self.apply(remedy, "the poll returns for no reason, and a new one did not help");
+                let why = "the poll returns for no reason, and a new one did not help";
+                self.guarded_once(None, |turn| turn.apply(remedy, why));
             }
         }
         Some(cause)
@@ -221,11 +221,11 @@ impl Turn {
             Remedy::Nothing => {}
             Remedy::Rebuild => drop(self.rebuild(RebuildCause::Premature)),
             Remedy::Rest { tell } => {
+                self.shared.metrics.rests.add(1);
+                std::thread::sleep(REST);
                 if tell {
                     log::warn!("{}: {why}; resting {REST:?} each time", self.shared.name);
                 }
-                self.shared.metrics.rests.add(1);
-                std::thread::sleep(REST);
             }
         }
     }
@@ -237,15 +237,8 @@ impl Turn {
         let first = self.poll_failures == 0;
         let level = if first { log::Level::Error } else { log::Level::Debug };
         log::log!(level, "{}: poll failed: {e}; opening a new one", self.shared.name);
-        let rebuilt = self.rebuild(RebuildCause::PollFailed { first });
-        if let Err(e) = rebuilt
-            && first
-        {
-            log::warn!("{}: keeping the poll that failed: {e}", self.shared.name);
-        }
-        let rest = POLL_ERROR_REST.saturating_mul(1 << self.poll_failures.min(16));
-        self.poll_failures = self.poll_failures.saturating_add(1);
-        std::thread::sleep(rest.min(MAX_POLL_ERROR_REST));
+        // If there is none to be had, that is said, and the one that failed is tried again.
+        drop(self.rebuild(RebuildCause::PollFailed { first }));
     }
 
     // ---- I/O -----------------------------------------------------------------------------------------
@@ -295,33 +288,55 @@ impl Turn {
         }
     }
 
-    /// Has `handle` go on, source by source, until it comes to its end. A panic that no channel has caught costs the
-    /// source that was `current`, not the loop.
-    fn guarded(&mut self, mut handle: impl FnMut(&mut Self, &mut Option<Key>)) {
+    /// Has `handle` go on, piece by piece, until it comes to its end: it is called again after a panic, and must not
+    /// come to the same piece twice. A panic that neither a channel nor a task has caught (in the program's log, or in
+    /// the `Display` or the `Drop` of something of its own) costs the source that was `current`, if any, not the loop.
+    ///
+    /// What is not a piece of its own, like reading the clock, has no place in it: if that panicked each time, there
+    /// would be no end.
+    pub(super) fn guarded(&mut self, mut handle: impl FnMut(&mut Self, &mut Option<Key>)) {
         let mut current = None;
-        while let Err(panic) = catch_unwind(AssertUnwindSafe(|| handle(self, &mut current))) {
-            self.io_panicked(current.take(), panic_message(&*panic));
+        while let Some(message) = caught(|| handle(self, &mut current)) {
+            self.panicked(current.take(), message);
+        }
+    }
+
+    /// As [`Turn::guarded`], for a single piece.
+    pub(super) fn guarded_once(&mut self, current: Option<Key>, handle: impl FnOnce(&mut Self)) {
+        if let Some(message) = caught(|| handle(self)) {
+            self.panicked(current, message);
         }
     }
 
     #[cold]
-    fn io_panicked(&mut self, key: Option<Key>, message: String) {
+    fn panicked(&mut self, key: Option<Key>, message: String) {
         self.shared.metrics.io_panics.add(1);
+        let what = match key.and_then(|key| self.sources.get(key)) {
+            Some(Slot::Listener(_)) => "accepting panicked, which is tried again later",
+            Some(_) => "handling a socket panicked, which is closed",
+            None => "something panicked that is not a socket's",
+        };
         // What panicked may have been the log itself.
-        let _ = catch_unwind(AssertUnwindSafe(|| {
-            log::error!("{}: handling a socket panicked: {message}; its channel is closed", self.shared.name);
-        }));
+        caught(|| log::error!("{}: {what}: {message}", self.shared.name));
         let Some(key) = key else { return };
         if let Some(Slot::Listener(listening)) = self.sources.get(key) {
             // A server goes on accepting, but not in a spin.
             listening.paused = true;
             let deadline = self.io.services.now.saturating_add(LISTENER_REST);
             self.io.services.queue.insert(deadline, Due::Source(key));
-        } else {
-            let failed = || self.fail_source(key, Error::Panicked(message));
-            if catch_unwind(AssertUnwindSafe(failed)).is_err() {
-                drop_guarded(self.sources.remove(key));
-            }
+        } else if caught(|| self.fail_source(key, Error::Panicked(message))).is_some()
+            && caught(|| self.close_silently(key)).is_some()
+        {
+            drop_guarded(self.sources.remove(key));
+        }
+    }
+
+    /// Closes a channel whose handler cannot even be told why.
+    fn close_silently(&mut self, key: Key) {
+        let Turn { sources, io, shared, .. } = self;
+        if let Some(slot) = sources.channel(key) {
+            slot.core.state.request_close_now();
+            slot.close(io, &shared.metrics);
         }
     }
 
@@ -379,14 +394,15 @@ impl Turn {
             return;
         }
         for key in std::mem::take(&mut self.io.inactive) {
-            let Turn { sources, io, shared, .. } = self;
-            if let Some(slot) = sources.channel(key) {
-                slot.core.handle_inactive(&mut io.services);
-            }
-            let slot = sources.remove(key);
-            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(slot))) {
-                let message = panic_message(&*panic);
-                log::error!("{}: dropping a handler panicked: {message}", shared.name);
+            // Removed first: whatever panics, nothing of it stays.
+            let mut slot = self.sources.remove(key);
+            self.guarded_once(None, |turn| {
+                if let Some(Slot::Channel(slot)) = &mut slot {
+                    slot.core.handle_inactive(&mut turn.io.services);
+                }
+            });
+            if let Some(message) = caught(|| drop(slot)) {
+                caught(|| log::error!("{}: dropping a handler panicked: {message}", self.shared.name));
             }
         }
     }
