@@ -127,6 +127,7 @@ impl EventLoop {
                     timers_left: false,
                     at_end: Vec::new(),
                     poll_failures: 0,
+                    told_of_failure: false,
                 });
             })
         }));

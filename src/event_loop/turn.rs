@@ -67,6 +67,8 @@ pub(crate) struct Turn {
     pub(crate) at_end: Vec<Arc<dyn Scheduled>>,
     /// Polls in a row that failed.
     pub(crate) poll_failures: u32,
+    /// Whether it was said that the poll fails, and not yet that it works again.
+    pub(crate) told_of_failure: bool,
 }
 
 impl Turn {
@@ -191,7 +193,9 @@ impl Turn {
         };
         if self.poll_failures > 0 {
             self.poll_failures = 0;
-            self.guarded_once(None, |turn| log::info!("{}: the poll works again", turn.shared.name));
+            if std::mem::take(&mut self.told_of_failure) {
+                self.guarded_once(None, |turn| log::info!("{}: the poll works again", turn.shared.name));
+            }
         }
         let metrics = &self.shared.metrics;
         let counter = match cause {
@@ -234,7 +238,8 @@ impl Turn {
     #[cold]
     fn poll_failed(&mut self, e: &std::io::Error) {
         self.shared.metrics.poll_errors.add(1);
-        let first = self.poll_failures == 0;
+        let first = self.spin.tell_of_failure(self.io.services.now);
+        self.told_of_failure |= first;
         let level = if first { log::Level::Error } else { log::Level::Debug };
         log::log!(level, "{}: poll failed: {e}; opening a new one", self.shared.name);
         // If there is none to be had, that is said, and the one that failed is tried again.
