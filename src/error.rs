@@ -4,7 +4,12 @@
 //! program's own use of the crate, the operating system. A value that an operation refuses is handed back in
 //! [`Refused`]. Nothing here is owned by a thread; errors are `Send + Sync`.
 
-use std::{fmt, io, time::Duration};
+use std::{
+    any::Any,
+    fmt, io,
+    panic::{AssertUnwindSafe, catch_unwind},
+    time::Duration,
+};
 
 /// What callbacks and most operations of this crate return.
 pub type Result<T = (), E = Error> = std::result::Result<T, E>;
@@ -270,16 +275,27 @@ impl<T> std::error::Error for Refused<T> {
 
 /// Drops something of the program's own; a panic in its `Drop` is logged and goes no further.
 pub(crate) fn drop_guarded<T>(value: T) {
-    if let Err(panic) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(value))) {
-        log::error!("dropping a {}: {}", std::any::type_name::<T>(), panic_message(&*panic));
+    if let Some(message) = caught(|| drop(value)) {
+        // The program's log may panic, too.
+        caught(|| log::error!("dropping a {}: {message}", std::any::type_name::<T>()));
     }
 }
 
-/// The text of a panic, as far as it has one.
-pub(crate) fn panic_message(payload: &(dyn std::any::Any + Send)) -> String {
-    match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
+/// The text of what `f` panicked with, if it did.
+pub(crate) fn caught(f: impl FnOnce()) -> Option<String> {
+    catch_unwind(AssertUnwindSafe(f)).err().map(panic_message)
+}
+
+/// The text of a panic, as far as it has one. What was thrown is dropped here, since its `Drop` may panic in its turn.
+pub(crate) fn panic_message(payload: Box<dyn Any + Send>) -> String {
+    let text = match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
         (Some(text), _) => (*text).to_owned(),
         (_, Some(text)) => text.clone(),
         _ => "(no message)".to_owned(),
+    };
+    if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+        // There is no end to this; nobody minds a leak.
+        std::mem::forget(another);
     }
+    text
 }

@@ -3,6 +3,9 @@
 //! A poll is made to return for no reason by a clock that stands still but says that it does not: the poll sleeps
 //! for the millisecond that it was asked to, and the deadline is as far away as before.
 
+#[cfg(target_os = "linux")]
+#[path = "support/descriptors.rs"]
+mod descriptors;
 #[path = "support/logs.rs"]
 mod logs;
 #[path = "support/loops.rs"]
@@ -53,8 +56,12 @@ struct Stuck {
 
 impl Stuck {
     fn new(threshold: Option<u32>) -> Self {
+        Self::named("netwheel", threshold)
+    }
+
+    fn named(name: &str, threshold: Option<u32>) -> Self {
         let clock = StuckClock { time: ManualClock::new(), look: Arc::default() };
-        let builder = EventLoopGroup::builder().clock(clock.clone());
+        let builder = EventLoopGroup::builder().name(name).clock(clock.clone());
         let builder = threshold.into_iter().fold(builder, |builder, n| builder.rebuild_threshold(n));
         let (group, event_loop) = single(builder);
         Stuck { group, event_loop, clock }
@@ -241,6 +248,53 @@ fn e_48_after_512_premature_returns_the_poll_is_rebuilt() {
     assert_eq!(result(task.completion()).unwrap(), "late");
 }
 
+/// A poll that no rebuild cures: three of them, then a rest at each return, one warning; and it serves all the while.
+#[test]
+fn rebuild_capped() {
+    logs::collect();
+    let stuck = Stuck::named("capped", Some(8));
+    let name = stuck.event_loop.name().to_owned();
+    let (server, failed) = echo_server(&stuck.group);
+    let mut peer = connect(&server);
+    assert_echoes(&mut peer);
+    // What `spin` waits for ends with it; this keeps the loop spinning.
+    let never = stuck.event_loop.schedule(ms(1), || ()).unwrap();
+    let metrics = stuck.spin(|m| m.rests >= 20);
+    assert_eq!(metrics.rebuilds, 3, "{metrics:?}");
+    for _ in 0..20 {
+        assert_echoes(&mut peer);
+        assert_echoes(&mut connect(&server));
+    }
+    // Each echo began the count anew; the resting goes on.
+    let (begun, resting) = (Instant::now(), stuck.event_loop.metrics().rests + 50);
+    while stuck.event_loop.metrics().rests < resting {
+        assert!(begun.elapsed() < PATIENCE, "{:?}", stuck.event_loop.metrics());
+        std::thread::yield_now();
+    }
+    assert_eq!(stuck.event_loop.metrics().rebuilds, 3);
+    let said = |what| logs::lines_with(what).iter().filter(|line| line.contains(&name)).count();
+    assert_eq!((said("poll rebuilt"), said("resting")), (3, 1));
+
+    // A minute later it may be worth another try.
+    stuck.clock.time.advance(ms(60_000));
+    result(never.completion()).unwrap();
+    let never = stuck.event_loop.schedule(ms(1), || ()).unwrap();
+    let begun = Instant::now();
+    while stuck.event_loop.metrics().rebuilds < 4 {
+        assert!(begun.elapsed() < PATIENCE, "{:?}", stuck.event_loop.metrics());
+        std::thread::yield_now();
+    }
+    never.cancel();
+    settle(&stuck.event_loop);
+    // In order again: nothing to rest from.
+    let rests = stuck.event_loop.metrics().rests;
+    for _ in 0..20 {
+        assert_echoes(&mut peer);
+    }
+    assert_eq!(stuck.event_loop.metrics().rests, rests);
+    assert!(failed.try_recv().is_err());
+}
+
 #[test]
 fn e_48_what_was_ready_before_is_not_missed() {
     let (group, event_loop) = single(EventLoopGroup::builder());
@@ -267,11 +321,8 @@ fn e_48_what_was_ready_before_is_not_missed() {
 /// Replaces a connection's descriptor, behind the loop's back, by one that no poll takes.
 #[cfg(target_os = "linux")]
 mod spoil {
-    use std::{
-        fs::{self, File},
-        net::SocketAddr,
-        os::fd::AsRawFd,
-    };
+    use super::descriptors;
+    use std::{fs::File, net::SocketAddr, os::fd::AsRawFd};
 
     unsafe extern "C" {
         fn dup2(from: i32, to: i32) -> i32;
@@ -279,21 +330,7 @@ mod spoil {
 
     /// The connection is found by the ports of its two ends.
     pub(crate) fn connection(local: SocketAddr, peer: SocketAddr) {
-        let table = fs::read_to_string("/proc/self/net/tcp").unwrap();
-        let port = |address: &str| u16::from_str_radix(address.rsplit(':').next().unwrap(), 16).ok();
-        let inode = table
-            .lines()
-            .map(|line| line.split_whitespace().collect::<Vec<_>>())
-            .find(|row| port(row[1]) == Some(local.port()) && port(row[2]) == Some(peer.port()))
-            .expect("the connection is listed")[9]
-            .to_owned();
-        let name = format!("socket:[{inode}]");
-        let descriptor = fs::read_dir("/proc/self/fd")
-            .unwrap()
-            .flatten()
-            .find(|entry| fs::read_link(entry.path()).is_ok_and(|to| to.to_string_lossy() == name))
-            .and_then(|entry| entry.file_name().to_string_lossy().parse().ok())
-            .expect("the socket is ours");
+        let descriptor = descriptors::of_connection(local, peer);
         let file = File::open("/proc/self/exe").unwrap();
         // SAFETY: both descriptors are open; what owns the second goes on owning it.
         assert_eq!(unsafe { dup2(file.as_raw_fd(), descriptor) }, descriptor);

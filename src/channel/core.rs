@@ -299,7 +299,7 @@ impl ChannelCore {
                 true
             }
             Err(panic) => {
-                let message = panic_message(&*panic);
+                let message = panic_message(panic);
                 let (id, name) = (self.state.id(), self.handler_name());
                 log::error!("channel {id} ({name}): panicked: {message}; closing this channel");
                 // Half a message may have been encoded when it panicked: nothing more of this channel is sent.
@@ -330,7 +330,7 @@ impl ChannelCore {
     fn tell(&mut self, services: &mut LoopServices, event: Event) -> Result {
         match self.enter(services, |links, state, services| links.event(state, services, event)) {
             Ok(result) => result,
-            Err(panic) => Err(Error::Panicked(panic_message(&*panic))),
+            Err(panic) => Err(Error::Panicked(panic_message(panic))),
         }
     }
 

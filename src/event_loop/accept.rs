@@ -202,9 +202,12 @@ impl Turn {
             self.shutdown.is_none(),
             "who comes after the beginning of a shutdown is told of it by nobody"
         );
-        let Turn { sources, io, shared, .. } = self;
-        let Some(slot) = sources.channel(key) else { return };
-        activate(slot, io, &shared.metrics);
+        // A panic in here is to cost this channel, and not the listener that it came from.
+        self.guarded_once(Some(key), |turn| {
+            let Turn { sources, io, shared, .. } = turn;
+            let Some(slot) = sources.channel(key) else { return };
+            activate(slot, io, &shared.metrics);
+        });
     }
 
     // ---- connections of our own ----------------------------------------------------------------------
@@ -311,7 +314,7 @@ fn activate(slot: &mut ChannelSlot, io: &mut Io, metrics: &Metrics) {
 fn make_pipeline(setup: &ChildSetup, peer: &Peer) -> Result<AnyPipeline> {
     match catch_unwind(AssertUnwindSafe(|| (setup.factory)(peer))) {
         Ok(result) => result,
-        Err(panic) => Err(Error::Panicked(panic_message(&*panic))),
+        Err(panic) => Err(Error::Panicked(panic_message(panic))),
     }
 }
 

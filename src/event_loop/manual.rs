@@ -11,6 +11,7 @@ use super::{
 use crate::{
     Completion, Result,
     clock::nanos,
+    error::caught,
     event_loop::ShutdownRequest,
     group::EventLoopGroup,
     sync::loop_id::{self, Owned},
@@ -18,7 +19,7 @@ use crate::{
 use std::{
     fmt,
     future::Future,
-    panic::{AssertUnwindSafe, Location, catch_unwind},
+    panic::Location,
     pin::pin,
     sync::Arc,
     task::{Context, Poll, Wake, Waker},
@@ -107,12 +108,13 @@ impl ManualEventLoop {
         let left = turn.io.services.attention.len() + turn.io.inactive.len();
         let before = things_run(&turn.shared);
         turn.sleep.at_most = max_wait.into().map(nanos);
-        let result = catch_unwind(AssertUnwindSafe(|| turn.turn()));
+        let mut last = false;
+        let cause = caught(|| last = turn.turn());
         let ran = things_run(&turn.shared).wrapping_sub(before);
-        if !matches!(result, Ok(false))
+        if (last || cause.is_some())
             && let Some(turn) = self.turn.take()
         {
-            end(turn, result.err(), self.watch.take());
+            end(turn, cause, self.watch.take());
         }
         left.saturating_add(usize::try_from(ran).unwrap_or(usize::MAX))
     }
@@ -191,8 +193,8 @@ impl Drop for ManualEventLoop {
         let _entered =
             (loop_id::enter(turn.shared.id), local::enter(turn.shared.id, turn.io.services.queue.clone()));
         turn.shared.shut_down(ShutdownRequest { quiet: 0, timeout: 0, window: 0 });
-        let result = catch_unwind(AssertUnwindSafe(|| turn.end_now()));
-        end(turn, result.err(), self.watch.take());
+        let cause = caught(|| turn.end_now());
+        end(turn, cause, self.watch.take());
     }
 }
 

@@ -54,7 +54,7 @@ use crate::{
     buffer::ReceiveBuffers,
     channel::{LoopServices, Outlet, Scheduled},
     clock::{TimeSource, nanos},
-    error::{Refused, panic_message},
+    error::{Refused, caught},
     sync::{Completion, Phase, completion, loop_id, mailbox},
     timer::Wheel,
 };
@@ -65,14 +65,7 @@ use shared::{LoopShared, Task};
 use sleep::Sleep;
 use sources::Sources;
 use spin::SpinGuard;
-use std::{
-    any::Any,
-    collections::VecDeque,
-    fmt,
-    panic::{AssertUnwindSafe, Location, catch_unwind},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::VecDeque, fmt, panic::Location, sync::Arc, time::Duration};
 use stopwatch::Stopwatch;
 use tasks::{Body, Entry, Permit};
 use turn::Turn;
@@ -172,6 +165,7 @@ impl EventLoop {
                 timers_left: false,
                 at_end: Vec::new(),
                 poll_failures: 0,
+                told_of_failure: false,
             }
         };
         Ok((shared, Box::new(make)))
@@ -546,23 +540,23 @@ fn live(mut turn: Turn, patrol: Option<Arc<Patrol>>) {
     let _entered = loop_id::enter(shared.id);
     let _local = local::enter(shared.id, turn.io.services.queue.clone());
     let watch = patrol.map(|patrol| patrol.watch(&shared.name, shared.id, shared.whereabouts.clone()));
-    let result = catch_unwind(AssertUnwindSafe(|| turn.run()));
-    end(turn, result.err(), watch);
+    let cause = caught(|| turn.run());
+    end(turn, cause, watch);
 }
 
-/// What follows the last turn of a loop, on its thread; `panic` is what the loop itself has failed with, `watch` is
+/// What follows the last turn of a loop, on its thread; `cause` is what the loop itself has failed with, `watch` is
 /// over when there is nothing left that could get stuck.
-fn end(turn: Turn, panic: Option<Box<dyn Any + Send>>, watch: Option<Watch>) {
+fn end(turn: Turn, cause: Option<String>, watch: Option<Watch>) {
     let shared = turn.shared.clone();
-    let cause = panic.map(|panic| panic_message(&*panic));
+    // Those who wait for the end must hear of it, even if the log panics.
     if let Some(cause) = &cause {
-        log::error!("{}: the loop itself panicked and ends: {cause}", shared.name);
+        caught(|| log::error!("{}: the loop itself panicked and ends: {cause}", shared.name));
     }
     shared.advance(LifeState::ShutDown);
     shared.whereabouts.enter_phase(Phase::Shutdown);
     // Channels, handlers and what is left in the queue are dropped here, on their own thread.
-    if let Err(panic) = catch_unwind(AssertUnwindSafe(move || drop(turn))) {
-        log::error!("{}: ending: {}", shared.name, panic_message(&*panic));
+    if let Some(message) = caught(move || drop(turn)) {
+        caught(|| log::error!("{}: ending: {message}", shared.name));
     }
     shared.run_hooks();
     drop(watch);

@@ -18,7 +18,7 @@ pub enum RebuildCause {
     Premature,
     /// It failed.
     PollFailed {
-        /// Whether the poll before it was in order.
+        /// Whether that was not said in the minute before.
         first: bool,
     },
 }
@@ -60,7 +60,7 @@ impl fmt::Display for RebuildReport {
 }
 
 impl RebuildCause {
-    /// What a person should see: not what was asked for, and of a poll that fails all the time only the first.
+    /// What a person should see: not what was asked for, and of a poll that fails again and again not every time.
     fn level(self) -> log::Level {
         match self {
             RebuildCause::Asked => log::Level::Info,
@@ -132,10 +132,13 @@ impl Turn {
         metrics.sources_lost.add(failed.len() as u64);
         metrics.time_rebuilding.add(took);
         metrics.clock_reads.add(2);
+        let mut failed = failed.into_iter();
+        self.guarded(|turn, _| {
+            for (key, e) in failed.by_ref() {
+                turn.fail_source(key, Error::io("moving to a new poll", e));
+            }
+        });
         log::log!(cause.level(), "{}: {report}", self.shared.name);
-        for (key, e) in failed {
-            self.fail_source(key, Error::io("moving to a new poll", e));
-        }
         Ok(report)
     }
 

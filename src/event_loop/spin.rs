@@ -6,8 +6,11 @@
 //! many turns in a row with the same one have the loop rest as well. (Wakes in vain are counted by the turn; they end
 //! when whoever wakes does.)
 //!
+//! A poll that fails is opened anew each time, with a rest that the turn sees to; it is said once a minute.
+//!
 //! Always holds: any I/O, task or timer begins both counts anew; the log gets at most [`REBUILDS_PER_MINUTE`] + 1
-//! lines a minute from all this. A pure structure: time is given to it in nanoseconds. Runs on the loop's thread.
+//! lines a minute about premature returns, one about a stuck deadline, and what is said of one failure. A pure
+//! structure: time is given to it in nanoseconds. Runs on the loop's thread.
 
 /// Premature returns in a row after which the poll is rebuilt, as in Netty: high enough never to be reached by
 /// chance, low enough to end a spin within milliseconds.
@@ -29,6 +32,8 @@ pub(crate) struct SpinGuard {
     rebuilds: [Option<u64>; REBUILDS_PER_MINUTE],
     /// When it was last said that rebuilding does not help.
     warned: Option<u64>,
+    /// When it was last said that the poll fails.
+    failed: Option<u64>,
     stuck: Stuck,
 }
 
@@ -55,7 +60,7 @@ pub(crate) enum Remedy {
 impl SpinGuard {
     pub(crate) fn new(threshold: u32) -> Self {
         let rebuilds = [None; REBUILDS_PER_MINUTE];
-        SpinGuard { premature: 0, threshold, rebuilds, warned: None, stuck: Stuck::default() }
+        SpinGuard { premature: 0, threshold, rebuilds, warned: None, failed: None, stuck: Stuck::default() }
     }
 
     /// The loop did something, or slept as long as it meant to.
@@ -83,6 +88,11 @@ impl SpinGuard {
     /// The poll was rebuilt, for whatever reason: the new one starts with a clean slate.
     pub(crate) fn rebuilt(&mut self) {
         self.premature = 0;
+    }
+
+    /// The poll has failed: whether to say so. One that fails every other time would else fill the log.
+    pub(crate) fn tell_of_failure(&mut self, now: u64) -> bool {
+        once_a_minute(&mut self.failed, now)
     }
 
     /// A turn ends with nothing done, and its next deadline is over already.

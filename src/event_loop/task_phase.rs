@@ -2,7 +2,7 @@
 //!
 //! Always holds: entries are handled in the order of the queue; a phase runs at least 64 entries, if they wait, and
 //! at most 64 beyond its share; a panic in a task is logged with the place where the task was given, counted, and
-//! goes no further. Runs on the loop's thread.
+//! goes no further, nor does any other that handling an entry ends with. Runs on the loop's thread.
 
 use super::{
     budget::{Share, TASKS_PER_CHECK},
@@ -21,18 +21,22 @@ impl Turn {
         // Without a time limit it is what waits now: tasks that give new tasks for ever must not keep out the I/O.
         let mut left = if until.is_some() { usize::MAX } else { self.shared.mailbox.len() };
         let (mut ran, mut drained) = (0u64, false);
-        'phase: loop {
-            for _ in 0..TASKS_PER_CHECK {
-                if left == 0 {
-                    break 'phase;
+        loop {
+            let enough = ran + TASKS_PER_CHECK as u64;
+            self.guarded(|turn, current| {
+                while ran < enough && left > 0 {
+                    let Some(mail) = turn.inbox.take() else {
+                        drained = true;
+                        break;
+                    };
+                    ran += 1;
+                    left -= 1;
+                    *current = if let LoopMail::Channel(key, _) = &mail { Some(*key) } else { None };
+                    turn.handle_mail(mail);
                 }
-                let Some(mail) = self.inbox.take() else {
-                    drained = true;
-                    break 'phase;
-                };
-                self.handle_mail(mail);
-                left -= 1;
-                ran += 1;
+            });
+            if ran < enough {
+                break;
             }
             self.lap(Span::Tasks);
             if until.is_some_and(|until| self.io.services.now >= until) {
@@ -104,7 +108,7 @@ impl Turn {
         let run = || catch_unwind(AssertUnwindSafe(body));
         if let Err(panic) = self.shared.whereabouts.in_task(origin, run) {
             self.shared.metrics.tasks_panicked.add(1);
-            let message = panic_message(&*panic);
+            let message = panic_message(panic);
             log::error!("{}: the task given at {origin} panicked: {message}", self.shared.name);
         }
     }

@@ -117,14 +117,14 @@ impl<T: Send + 'static> Scheduled for Entry<T> {
                 drop(permit);
                 match catch_unwind(AssertUnwindSafe(body)) {
                     Ok(value) => completer.complete(Ok(value)),
-                    Err(panic) => completer.complete(Err(self.panicked(&*panic))),
+                    Err(panic) => completer.complete(Err(self.panicked(panic))),
                 }
                 None
             }
             Body::Again { mut body, mut repeat } => {
                 let result = match catch_unwind(AssertUnwindSafe(&mut body)) {
                     Ok(result) => result,
-                    Err(panic) => Err(self.panicked(&*panic)),
+                    Err(panic) => Err(self.panicked(panic)),
                 };
                 let mut state = self.lock();
                 if result.is_ok() && matches!(*state, State::Running) {
@@ -165,7 +165,7 @@ impl<T: Send + 'static> Scheduled for Entry<T> {
 
 impl<T> Entry<T> {
     #[cold]
-    fn panicked(&self, panic: &(dyn std::any::Any + Send)) -> Error {
+    fn panicked(&self, panic: Box<dyn std::any::Any + Send>) -> Error {
         let message = panic_message(panic);
         self.shared.metrics.tasks_panicked.add(1);
         log::error!("{}: the task scheduled at {} panicked: {message}", self.shared.name, self.origin);

@@ -2,7 +2,8 @@
 //!
 //! Always holds: timers have a share of their own, as large as that of tasks, and run in every turn in which they are
 //! due: at least 64 of the heap and 64 of the wheel, at most 1024 of each. What is left keeps the next poll from
-//! sleeping. A timer that is armed while timers run has to wait for the next turn. Runs on the loop's thread.
+//! sleeping. A timer that is armed while timers run has to wait for the next turn. A panic that no channel and no task
+//! has caught costs one timer, and the source that it was for. Runs on the loop's thread.
 
 use super::{
     budget::{Share, TASKS_PER_CHECK},
@@ -11,6 +12,7 @@ use super::{
 };
 use crate::{
     channel::{Due, Scheduled},
+    id::Key,
     timer,
 };
 use std::sync::Arc;
@@ -66,33 +68,16 @@ impl Turn {
         let mut fired = 0;
         let mut behind = Vec::new();
         while !self.is_share_used(fired, until) {
-            let Some(due) = self.io.services.queue.pop_due_before(now, mark) else { break };
-            fired += 1;
-            let (key, deadline) = (due.key, due.deadline);
-            self.shared.metrics.lag.record(self.io.services.now.saturating_sub(deadline));
-            match due.value {
-                Due::Task(ref task) => {
-                    let task = task.clone();
-                    task.set_place(None);
-                    if let Some(shutdown) = &mut self.shutdown {
-                        shutdown.note_task();
-                    }
-                    let run = || task.run(&self.io.services.time);
-                    match self.shared.whereabouts.in_task(task.origin(), run) {
-                        // Makes up for runs that it missed: one in a turn, so that I/O gets through between them.
-                        Some(next) if next <= now => behind.push((due, next)),
-                        Some(next) => self.put_back(due, next),
-                        None => {}
-                    }
+            let enough = fired + TASKS_PER_CHECK;
+            self.guarded(|turn, current| {
+                while fired < enough {
+                    let Some(due) = turn.io.services.queue.pop_due_before(now, mark) else { break };
+                    fired += 1;
+                    turn.run_due(due, now, current, &mut behind);
                 }
-                Due::Channel(channel, task) => {
-                    let Turn { sources, io, shared, .. } = self;
-                    if let Some(slot) = sources.channel(channel) {
-                        slot.core.handle_task(&mut io.services, key, task);
-                        slot.settle(io, &shared.metrics);
-                    }
-                }
-                Due::Source(source) => self.source_is_due(source),
+            });
+            if fired < enough {
+                break;
             }
         }
         for (due, next) in behind {
@@ -101,17 +86,66 @@ impl Turn {
         fired
     }
 
+    /// Runs one timer of the heap; one that is periodic and has missed its next time already goes to `behind`.
+    fn run_due(
+        &mut self,
+        due: timer::Due<Due>,
+        now: u64,
+        current: &mut Option<Key>,
+        behind: &mut Vec<(timer::Due<Due>, u64)>,
+    ) {
+        let (key, deadline) = (due.key, due.deadline);
+        self.shared.metrics.lag.record(self.io.services.now.saturating_sub(deadline));
+        *current = match due.value {
+            Due::Channel(key, _) | Due::Source(key) => Some(key),
+            Due::Task(_) => None,
+        };
+        match due.value {
+            Due::Task(ref task) => {
+                let task = task.clone();
+                task.set_place(None);
+                if let Some(shutdown) = &mut self.shutdown {
+                    shutdown.note_task();
+                }
+                let run = || task.run(&self.io.services.time);
+                match self.shared.whereabouts.in_task(task.origin(), run) {
+                    // Makes up for runs that it missed: one in a turn, so that I/O gets through between them.
+                    Some(next) if next <= now => behind.push((due, next)),
+                    Some(next) => self.put_back(due, next),
+                    None => {}
+                }
+            }
+            Due::Channel(channel, task) => {
+                let Turn { sources, io, shared, .. } = self;
+                if let Some(slot) = sources.channel(channel) {
+                    slot.core.handle_task(&mut io.services, key, task);
+                    slot.settle(io, &shared.metrics);
+                }
+            }
+            Due::Source(source) => self.source_is_due(source),
+        }
+    }
+
     fn run_wheel(&mut self, now: u64, until: Option<u64>) -> usize {
         let mut expired = 0;
         while !self.is_share_used(expired, until) {
-            let Some(channel) = self.io.services.wheel.expire(now) else { break };
-            expired += 1;
-            let due = self.io.services.wheel.current_time();
-            self.shared.metrics.lag.record(self.io.services.now.saturating_sub(due));
-            let Turn { sources, io, shared, .. } = self;
-            if let Some(slot) = sources.channel(channel) {
-                slot.core.handle_idle_entry(&mut io.services);
-                slot.settle(io, &shared.metrics);
+            let enough = expired + TASKS_PER_CHECK;
+            self.guarded(|turn, current| {
+                while expired < enough {
+                    let Some(channel) = turn.io.services.wheel.expire(now) else { break };
+                    expired += 1;
+                    *current = Some(channel);
+                    let due = turn.io.services.wheel.current_time();
+                    turn.shared.metrics.lag.record(turn.io.services.now.saturating_sub(due));
+                    let Turn { sources, io, shared, .. } = &mut *turn;
+                    if let Some(slot) = sources.channel(channel) {
+                        slot.core.handle_idle_entry(&mut io.services);
+                        slot.settle(io, &shared.metrics);
+                    }
+                }
+            });
+            if expired < enough {
+                break;
             }
         }
         expired
@@ -131,12 +165,15 @@ impl Turn {
             return false;
         }
         // What they give for the end of a turn is for the next one: it comes through the queue.
-        for task in std::mem::take(&mut self.at_end) {
-            if let Some(shutdown) = &mut self.shutdown {
-                shutdown.note_task();
+        let mut tasks = std::mem::take(&mut self.at_end).into_iter();
+        self.guarded(|turn, _| {
+            for task in tasks.by_ref() {
+                if let Some(shutdown) = &mut turn.shutdown {
+                    shutdown.note_task();
+                }
+                turn.shared.whereabouts.in_task(task.origin(), || task.run(&turn.io.services.time));
             }
-            self.shared.whereabouts.in_task(task.origin(), || task.run(&self.io.services.time));
-        }
+        });
         true
     }
 }

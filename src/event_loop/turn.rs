@@ -28,15 +28,11 @@ use crate::{
     Error,
     channel::{Due, Scheduled},
     clock::TimeSource,
-    error::{drop_guarded, panic_message},
+    error::{caught, drop_guarded},
     id::Key,
     sync::{Inbox, Phase},
 };
-use std::{
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 /// Sources that are read without an event in one turn; the rest has its turn in the next.
 const LISTED_PER_TURN: usize = 1024;
@@ -71,6 +67,8 @@ pub(crate) struct Turn {
     pub(crate) at_end: Vec<Arc<dyn Scheduled>>,
     /// Polls in a row that failed.
     pub(crate) poll_failures: u32,
+    /// Whether it was said that the poll fails, and not yet that it works again.
+    pub(crate) told_of_failure: bool,
 }
 
 impl Turn {
@@ -160,7 +158,7 @@ impl Turn {
             && deadline <= now
         {
             let remedy = self.spin.overdue(deadline, now);
-            self.apply(remedy, "a deadline that is over has nothing run");
+            self.guarded_once(None, |turn| turn.apply(remedy, "a deadline that is over has nothing run"));
             return (NOT_AT_ALL, Some(deadline));
         }
         self.shared.wake_up.about_to_sleep(deadline);
@@ -195,21 +193,26 @@ impl Turn {
         self.watch.begin_turn();
         let now = self.io.services.now;
         self.shared.load.turn_began(now);
-        let metrics = &self.shared.metrics;
-        metrics.polls.add(1);
+        self.shared.metrics.polls.add(1);
         let cause = match polled {
             Ok(Some(cause)) => cause,
             Ok(None) if deadline.is_some_and(|deadline| deadline <= now) => WakeCause::Deadline,
             Ok(None) => WakeCause::Premature,
             Err(e) => {
-                self.poll_failed(&e);
+                self.guarded_once(None, |turn| turn.poll_failed(&e));
+                let rest = POLL_ERROR_REST.saturating_mul(1 << self.poll_failures.min(16));
+                self.poll_failures = self.poll_failures.saturating_add(1);
+                self.rest(rest.min(MAX_POLL_ERROR_REST));
                 return None;
             }
         };
         if self.poll_failures > 0 {
-            log::info!("{}: the poll works again", self.shared.name);
             self.poll_failures = 0;
+            if std::mem::take(&mut self.told_of_failure) {
+                self.guarded_once(None, |turn| log::info!("{}: the poll works again", turn.shared.name));
+            }
         }
+        let metrics = &self.shared.metrics;
         let counter = match cause {
             WakeCause::Io => &metrics.wakes_io,
             WakeCause::Waker => &metrics.wakes_waker,
@@ -225,7 +228,8 @@ impl Turn {
             WakeCause::Waker | WakeCause::NotAsleep => {}
             WakeCause::Premature => {
                 let remedy = self.spin.premature(now);
-                self.apply(remedy, "the poll returns for no reason, and a new one did not help");
+                let why = "the poll returns for no reason, and a new one did not help";
+                self.guarded_once(None, |turn| turn.apply(remedy, why));
             }
         }
         Some(cause)
@@ -236,11 +240,11 @@ impl Turn {
             Remedy::Nothing => {}
             Remedy::Rebuild => drop(self.rebuild(RebuildCause::Premature)),
             Remedy::Rest { tell } => {
+                self.shared.metrics.rests.add(1);
+                self.rest(REST);
                 if tell {
                     log::warn!("{}: {why}; resting {REST:?} each time", self.shared.name);
                 }
-                self.shared.metrics.rests.add(1);
-                self.rest(REST);
             }
         }
     }
@@ -249,14 +253,12 @@ impl Turn {
     #[cold]
     fn poll_failed(&mut self, e: &std::io::Error) {
         self.shared.metrics.poll_errors.add(1);
-        let first = self.poll_failures == 0;
+        let first = self.spin.tell_of_failure(self.io.services.now);
+        self.told_of_failure |= first;
         let level = if first { log::Level::Error } else { log::Level::Debug };
         log::log!(level, "{}: poll failed: {e}; opening a new one", self.shared.name);
-        // If that fails, as it has said then, the old one is tried again.
-        let _ = self.rebuild(RebuildCause::PollFailed { first });
-        let rest = POLL_ERROR_REST.saturating_mul(1 << self.poll_failures.min(16));
-        self.poll_failures = self.poll_failures.saturating_add(1);
-        self.rest(rest.min(MAX_POLL_ERROR_REST));
+        // If there is none to be had, that is said, and the one that failed is tried again.
+        drop(self.rebuild(RebuildCause::PollFailed { first }));
     }
 
     /// Does nothing for a while; that is not the time of any phase.
@@ -314,33 +316,55 @@ impl Turn {
         }
     }
 
-    /// Has `handle` go on, source by source, until it comes to its end. A panic that no channel has caught costs the
-    /// source that was `current`, not the loop.
-    fn guarded(&mut self, mut handle: impl FnMut(&mut Self, &mut Option<Key>)) {
+    /// Has `handle` go on, piece by piece, until it comes to its end: it is called again after a panic, and must not
+    /// come to the same piece twice. A panic that neither a channel nor a task has caught (in the program's log, or in
+    /// the `Display` or the `Drop` of something of its own) costs the source that was `current`, if any, not the loop.
+    ///
+    /// What is not a piece of its own, like reading the clock, has no place in it: if that panicked each time, there
+    /// would be no end.
+    pub(super) fn guarded(&mut self, mut handle: impl FnMut(&mut Self, &mut Option<Key>)) {
         let mut current = None;
-        while let Err(panic) = catch_unwind(AssertUnwindSafe(|| handle(self, &mut current))) {
-            self.io_panicked(current.take(), panic_message(&*panic));
+        while let Some(message) = caught(|| handle(self, &mut current)) {
+            self.panicked(current.take(), message);
+        }
+    }
+
+    /// As [`Turn::guarded`], for a single piece.
+    pub(super) fn guarded_once(&mut self, current: Option<Key>, handle: impl FnOnce(&mut Self)) {
+        if let Some(message) = caught(|| handle(self)) {
+            self.panicked(current, message);
         }
     }
 
     #[cold]
-    fn io_panicked(&mut self, key: Option<Key>, message: String) {
+    fn panicked(&mut self, key: Option<Key>, message: String) {
         self.shared.metrics.io_panics.add(1);
+        let what = match key.and_then(|key| self.sources.get(key)) {
+            Some(Slot::Listener(_)) => "accepting panicked, which is tried again later",
+            Some(_) => "handling a socket panicked, which is closed",
+            None => "something panicked that is not a socket's",
+        };
         // What panicked may have been the log itself.
-        let _ = catch_unwind(AssertUnwindSafe(|| {
-            log::error!("{}: handling a socket panicked: {message}; its channel is closed", self.shared.name);
-        }));
+        caught(|| log::error!("{}: {what}: {message}", self.shared.name));
         let Some(key) = key else { return };
         if let Some(Slot::Listener(listening)) = self.sources.get(key) {
             // A server goes on accepting, but not in a spin.
             listening.paused = true;
             let deadline = self.io.services.now.saturating_add(LISTENER_REST);
             self.io.services.queue.insert(deadline, Due::Source(key));
-        } else {
-            let failed = || self.fail_source(key, Error::Panicked(message));
-            if catch_unwind(AssertUnwindSafe(failed)).is_err() {
-                drop_guarded(self.sources.remove(key));
-            }
+        } else if caught(|| self.fail_source(key, Error::Panicked(message))).is_some()
+            && caught(|| self.close_silently(key)).is_some()
+        {
+            drop_guarded(self.sources.remove(key));
+        }
+    }
+
+    /// Closes a channel whose handler cannot even be told why.
+    fn close_silently(&mut self, key: Key) {
+        let Turn { sources, io, shared, .. } = self;
+        if let Some(slot) = sources.channel(key) {
+            slot.core.state.request_close_now();
+            slot.close(io, &shared.metrics);
         }
     }
 
@@ -398,14 +422,15 @@ impl Turn {
             return;
         }
         for key in std::mem::take(&mut self.io.inactive) {
-            let Turn { sources, io, shared, .. } = self;
-            if let Some(slot) = sources.channel(key) {
-                slot.core.handle_inactive(&mut io.services);
-            }
-            let slot = sources.remove(key);
-            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(slot))) {
-                let message = panic_message(&*panic);
-                log::error!("{}: dropping a handler panicked: {message}", shared.name);
+            // Removed first: whatever panics, nothing of it stays.
+            let mut slot = self.sources.remove(key);
+            self.guarded_once(None, |turn| {
+                if let Some(Slot::Channel(slot)) = &mut slot {
+                    slot.core.handle_inactive(&mut turn.io.services);
+                }
+            });
+            if let Some(message) = caught(|| drop(slot)) {
+                caught(|| log::error!("{}: dropping a handler panicked: {message}", self.shared.name));
             }
         }
     }

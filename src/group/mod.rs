@@ -87,7 +87,7 @@ impl EventLoopGroup {
         let why = match catch_unwind(AssertUnwindSafe(|| chooser.choose(loops))) {
             Ok(n) if n < loops.len() => return Some(n),
             Ok(n) => format!("chose {n} of {} loops", loops.len()),
-            Err(panic) => format!("panicked: {}", panic_message(&*panic)),
+            Err(panic) => format!("panicked: {}", panic_message(panic)),
         };
         if !self.inner.said.swap(true, Ordering::Relaxed) {
             log::error!("{}: the chooser {why}; going round in order instead", loops[0].name());

@@ -99,15 +99,17 @@ impl<T> Inner<T> {
                 drop(state);
                 // The completing thread may be a loop, which must not end because of somebody's callback.
                 if let Err(panic) = catch_unwind(AssertUnwindSafe(|| callback(result))) {
-                    log::error!("a completion's callback panicked: {}", panic_message(&*panic));
+                    log::error!("a completion's callback panicked: {}", panic_message(panic));
                 }
             }
             State::Pending { waker, callback: None } => {
                 *state = State::Done(result);
                 drop(state);
                 self.done.notify_all();
-                if let Some(waker) = waker {
-                    waker.wake();
+                if let Some(waker) = waker
+                    && let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake()))
+                {
+                    log::error!("the waker of a completion's task panicked: {}", panic_message(panic));
                 }
             }
             first => *state = first,

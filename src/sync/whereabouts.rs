@@ -78,6 +78,16 @@ pub(crate) enum Doing {
     Task(Option<&'static Location<'static>>),
 }
 
+/// Says that a task is over when it is dropped.
+struct Leave<'a>(&'a Whereabouts);
+
+impl Drop for Leave<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.leave();
+    }
+}
+
 impl Whereabouts {
     // ---- the loop's thread ---------------------------------------------------------------------------
 
@@ -120,15 +130,15 @@ impl Whereabouts {
         self.advance();
     }
 
-    /// Runs a task. It must not panic: that is caught inside.
+    /// Runs a task.
     #[inline]
     pub(crate) fn in_task<T>(&self, origin: &'static Location<'static>, task: impl FnOnce() -> T) -> T {
         self.task.store(Some(origin));
         self.channel.store(NO_CHANNEL, Ordering::Release);
         self.advance();
-        let result = task();
-        self.leave();
-        result
+        // Also if it panics, or from then on odd would be even.
+        let _left = Leave(self);
+        task()
     }
 
     #[inline]

@@ -51,7 +51,7 @@ impl Hooks {
         while let Some(Task { body, origin }) = self.next() {
             let run = || catch_unwind(AssertUnwindSafe(body));
             if let Err(panic) = whereabouts.in_task(origin, run) {
-                let message = panic_message(&*panic);
+                let message = panic_message(panic);
                 log::error!("{event_loop}: the shutdown hook given at {origin} panicked: {message}");
             }
         }

@@ -109,7 +109,7 @@ impl Patrol {
             Finding::Over(stall) => (self.watchdog.on_recovery)(stall),
         }));
         if let Err(panic) = result {
-            log::error!("{}: a callback panicked: {}", self.thread_name, panic_message(&*panic));
+            log::error!("{}: a callback panicked: {}", self.thread_name, panic_message(panic));
         }
     }
 }
