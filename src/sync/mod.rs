@@ -1,5 +1,5 @@
-//! Everything that crosses threads, in small files: the task queue, the wake-up, completions, and which loop the
-//! calling thread is.
+//! Everything that crosses threads, in small files: the task queue and who waits for room in it, the wake-up,
+//! completions, and which loop the calling thread is. `primitives` is what they are made of, `loom_tests` their models.
 
 mod completion;
 #[cfg(all(test, netwheel_loom))]
