@@ -210,7 +210,7 @@ fn e_29_many_waiters_at_a_slow_loop_lose_nothing_and_keep_their_order() {
     }
 }
 
-/// Keeps the queue full: every task that runs is replaced before another thread sees the room.
+/// Keeps the queue full: every task that runs is replaced before the loop announces that there is room.
 fn keep_full(event_loop: EventLoop) {
     let me = event_loop.clone();
     let _ = event_loop.execute(move || keep_full(me));

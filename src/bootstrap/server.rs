@@ -137,8 +137,6 @@ where
     /// If a setting is out of its range, the address cannot be bound, or the loops are shut down.
     pub fn bind(self, address: impl ToSocketAddrs) -> Result<Server> {
         self.listener.check()?;
-        self.child.check()?;
-        let config = Arc::new(self.channel.build()?);
         let mut result = Err(Error::Closed);
         for address in resolve(address)? {
             result = tcp::listen(address, &self.listener).map_err(|e| Error::io("listening", e));
@@ -146,7 +144,45 @@ where
                 break;
             }
         }
-        let listener = Listener::Tcp(result?);
+        let listener = result?;
+        self.serve(Listener::Tcp(listener))
+    }
+
+    /// Accepts from a socket that listens already: one that a predecessor, a supervisor or a service manager has
+    /// opened and handed over, so that no connection is refused while servers change.
+    ///
+    /// Its own options and backlog stay as they are; those set here for listening are not used. Two servers may share
+    /// one listening socket ([`TcpListener::try_clone`](std::net::TcpListener::try_clone)): each connection goes to one
+    /// of them.
+    ///
+    /// ```
+    /// # use netwheel::{codec::RawBytes, prelude::*};
+    /// # use std::net::TcpListener;
+    /// # struct Echo;
+    /// # impl Handler for Echo {
+    /// #   type In = bytes::Bytes; type Out = bytes::Bytes;
+    /// #   fn read(&mut self, ctx: &mut Context<'_, Self>, m: bytes::Bytes) -> Result { ctx.write(m) }
+    /// # }
+    /// # fn main() -> Result {
+    /// let handed_over = TcpListener::bind("127.0.0.1:0").map_err(|e| Error::other(e))?;
+    /// let group = EventLoopGroup::builder().threads(1).build()?;
+    /// let server = ServerBootstrap::new(&group)
+    ///     .pipeline(|_peer| Pipeline::new().codec(RawBytes).handler(Echo))
+    ///     .adopt(handed_over)?;
+    /// # server.close().wait()
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// If a setting is out of its range, the socket cannot be made non-blocking, or the loops are shut down.
+    pub fn adopt(self, listener: std::net::TcpListener) -> Result<Server> {
+        let listener = tcp::adopt(listener).map_err(|e| Error::io("adopting a listener", e))?;
+        self.serve(Listener::Tcp(listener))
+    }
+
+    fn serve(self, listener: Listener) -> Result<Server> {
+        self.child.check()?;
+        let config = Arc::new(self.channel.build()?);
         let address = listener.local_address().map_err(|e| Error::io("listening", e))?;
         let factory = self.factory;
         let setup = Arc::new(ChildSetup {

@@ -6,7 +6,10 @@
 //!
 //! Entries are counted before they are put in. So when the loop closes its mailbox, which is one bit of the same
 //! number, everybody who comes later sees that it is closed, and of those who came before it knows how many entries
-//! are still to arrive: what was accepted is taken out, or it was refused, nothing in between.
+//! are still to arrive: what was accepted is taken out, or it was refused, nothing in between. For that the order in
+//! which one number changes is enough, so nothing is asked of the memory order: what an entry holds comes with the
+//! queue. `taken` is published and read so that no length is reckoned from an older `entered` than it: a length that
+//! is read elsewhere may be out of date, never torn. Who waits for room ([`Room`]) has its own fences.
 
 use super::{
     primitives::{AtomicU64, AtomicUsize, Ordering, Receiver, Sender, unbounded},
@@ -107,10 +110,10 @@ impl<T> Mailbox<T> {
     /// # Errors
     /// Hands it back if the mailbox is closed, or its loop has ended.
     pub(crate) fn put_always(&self, entry: T) -> Result<(), Refused<T>> {
-        let open = self.entered.fetch_add(1, Ordering::SeqCst) & CLOSED == 0;
+        let open = self.entered.fetch_add(1, Ordering::Relaxed) & CLOSED == 0;
         let sent = if open { self.sender.send(entry).map_err(|e| e.0) } else { Err(entry) };
         sent.map_err(|value| {
-            self.entered.fetch_sub(1, Ordering::SeqCst);
+            self.entered.fetch_sub(1, Ordering::Relaxed);
             Refused { value, reason: Error::ShutDown }
         })
     }
@@ -123,16 +126,16 @@ impl<T> Mailbox<T> {
 
     /// Entries that wait, or are about to be put in.
     pub(crate) fn len(&self) -> usize {
-        // In this order: what is taken was counted as entered before.
+        // In this order: what is taken was counted as entered before, so the limit errs to the safe side.
         let taken = self.taken.load(Ordering::Acquire);
-        let entered = self.entered.load(Ordering::SeqCst) & !CLOSED;
+        let entered = self.entered.load(Ordering::Relaxed) & !CLOSED;
         usize::try_from(entered.saturating_sub(taken)).unwrap_or(usize::MAX)
     }
 
     /// Accepts no more; what was accepted before arrives until [`Mailbox::len`] is zero. Who waits for room is
     /// refused.
     pub(crate) fn close(&self) {
-        self.entered.fetch_or(CLOSED, Ordering::SeqCst);
+        self.entered.fetch_or(CLOSED, Ordering::Relaxed);
         self.room.wake_all();
     }
 

@@ -1,5 +1,6 @@
-//! Everything that crosses threads, in small files: the task queue, the wake-up, completions, which loop the calling
-//! thread is, and what a loop is doing.
+//! Everything that crosses threads, in small files: the task queue and who waits for room in it, the wake-up,
+//! completions, which loop the calling thread is, and what a loop is doing. `primitives` is what they are made of,
+//! `loom_tests` their models.
 
 mod completion;
 #[cfg(all(test, netwheel_loom))]

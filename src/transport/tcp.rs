@@ -23,6 +23,12 @@ pub(crate) fn listen(address: SocketAddr, options: &ListenerOptions) -> io::Resu
     Ok(mio::net::TcpListener::from_std(socket.into()))
 }
 
+/// A socket that listens already.
+pub(crate) fn adopt(listener: std::net::TcpListener) -> io::Result<mio::net::TcpListener> {
+    listener.set_nonblocking(true)?;
+    Ok(mio::net::TcpListener::from_std(listener))
+}
+
 /// A socket that is connecting to `address`; writable (or failed) when it is through.
 pub(crate) fn connect(
     address: SocketAddr,
