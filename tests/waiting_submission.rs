@@ -219,10 +219,14 @@ fn e_29_many_waiters_at_a_slow_loop_lose_nothing_and_keep_their_order() {
     }
 }
 
-/// Keeps the queue full: every task that runs is replaced before the loop announces that there is room.
-fn keep_full(event_loop: EventLoop) {
-    let me = event_loop.clone();
-    let _ = event_loop.execute(move || keep_full(me));
+/// Fills the queue with tasks that do the same: when the loop announces that there is room, there is none.
+fn keep_full(event_loop: &EventLoop) {
+    loop {
+        let me = event_loop.clone();
+        if event_loop.execute(move || keep_full(&me)).is_err() {
+            break;
+        }
+    }
 }
 
 #[test]
@@ -232,9 +236,7 @@ fn e_59_the_end_of_the_loop_releases_all_who_wait() {
         let event_loop = small();
         let gate = Gate::shut(&event_loop);
         let end = event_loop.shutdown_gracefully(Duration::ZERO, ms(5));
-        for _ in 0..LIMIT - 1 {
-            keep_full(event_loop.clone());
-        }
+        keep_full(&event_loop);
         let waiters: Vec<_> = (0..WAITERS)
             .map(|_| {
                 let (task, ran) = telling();
