@@ -11,7 +11,7 @@ use std::{
         Arc,
         mpsc::{Receiver, channel},
     },
-    thread::{Scope, ScopedJoinHandle, yield_now},
+    thread::yield_now,
     time::{Duration, Instant},
 };
 
@@ -36,6 +36,11 @@ fn telling() -> (Task, Receiver<()>) {
     (Box::new(move || sender.send(()).unwrap()), receiver)
 }
 
+/// The directory of the calling thread in `/proc`; empty where there is none.
+fn this_thread() -> PathBuf {
+    std::fs::read_link("/proc/thread-self").unwrap_or_default()
+}
+
 /// Returns when the thread whose directory comes through `of` sleeps; on other systems, at once.
 fn until_asleep(of: &Receiver<PathBuf>) {
     let thread = of.recv_timeout(PATIENCE).unwrap();
@@ -48,19 +53,25 @@ fn until_asleep(of: &Receiver<PathBuf>) {
     }
 }
 
-/// Has `task` wait for room on another thread; returns when that thread sleeps.
-fn wait_for_room<'scope>(
-    scope: &'scope Scope<'scope, '_>,
-    event_loop: &'scope EventLoop,
-    task: Task,
-) -> ScopedJoinHandle<'scope, Submitted> {
-    let (tell, told) = channel();
-    let waiter = scope.spawn(move || {
-        tell.send(std::fs::read_link("/proc/thread-self").unwrap_or_default()).unwrap();
-        event_loop.execute_timeout(PATIENCE, task)
+/// Has `task` wait for room on another thread for as long as it takes; returns when that thread sleeps.
+fn wait_for_room(event_loop: &EventLoop, task: Task) -> Receiver<Submitted> {
+    let ((tell, told), (done, submitted)) = (channel(), channel());
+    let event_loop = event_loop.clone();
+    std::thread::spawn(move || {
+        tell.send(this_thread()).unwrap();
+        let _ = done.send(event_loop.execute_timeout(Duration::MAX, task));
     });
     until_asleep(&told);
-    waiter
+    submitted
+}
+
+/// Gives a task as soon as there is room, which must be soon.
+#[track_caller]
+fn submit(event_loop: &EventLoop, task: Task) {
+    let begun = Instant::now();
+    event_loop.execute_timeout(PATIENCE, task).unwrap();
+    // The last look before giving up would find the room that nobody was told of.
+    assert!(begun.elapsed() < PATIENCE, "it was not told that there is room");
 }
 
 #[test]
@@ -70,13 +81,11 @@ fn e_29_a_submission_waits_for_room_and_gets_in() {
     fill(&event_loop);
     let refused = event_loop.metrics().tasks_refused;
     let (task, ran) = telling();
-    std::thread::scope(|scope| {
-        let waiter = wait_for_room(scope, &event_loop, task);
-        assert!(!waiter.is_finished());
-        assert_eq!(event_loop.metrics().tasks_pending, LIMIT as u64);
-        drop(gate);
-        waiter.join().unwrap().expect("there is room");
-    });
+    let waiter = wait_for_room(&event_loop, task);
+    assert!(waiter.try_recv().is_err(), "there is no room");
+    assert_eq!(event_loop.metrics().tasks_pending, LIMIT as u64);
+    drop(gate);
+    waiter.recv_timeout(PATIENCE).expect("it is told").expect("there is room");
     ran.recv_timeout(PATIENCE).expect("it runs");
     assert_eq!(event_loop.metrics().tasks_refused, refused, "who gets in was not refused");
 }
@@ -143,8 +152,8 @@ fn e_29_another_loop_may_wait() {
     let to = slow.clone();
     let (done, submitted) = channel();
     let wait = move || {
-        tell.send(std::fs::read_link("/proc/thread-self").unwrap_or_default()).unwrap();
-        done.send(to.execute_timeout(PATIENCE, task)).unwrap();
+        tell.send(this_thread()).unwrap();
+        done.send(to.execute_timeout(Duration::MAX, task)).unwrap();
     };
     other.execute(wait).unwrap();
     until_asleep(&told);
@@ -171,7 +180,7 @@ fn e_29_room_is_made_in_a_queue_that_was_filled_lazily() {
             }
         }
         let last = round * 100 + 99;
-        event_loop.execute_timeout(PATIENCE, Box::new(note(last))).unwrap();
+        submit(&event_loop, Box::new(note(last)));
         given.push(last);
     }
     on(&event_loop, || ());
@@ -195,7 +204,7 @@ fn e_29_many_waiters_at_a_slow_loop_lose_nothing_and_keep_their_order() {
                         yield_now();
                         ran.push((waiter, n));
                     };
-                    event_loop.execute_timeout(PATIENCE, Box::new(task)).unwrap();
+                    submit(event_loop, Box::new(task));
                 }
             });
         }
@@ -210,10 +219,14 @@ fn e_29_many_waiters_at_a_slow_loop_lose_nothing_and_keep_their_order() {
     }
 }
 
-/// Keeps the queue full: every task that runs is replaced before the loop announces that there is room.
-fn keep_full(event_loop: EventLoop) {
-    let me = event_loop.clone();
-    let _ = event_loop.execute(move || keep_full(me));
+/// Fills the queue with tasks that do the same: when the loop announces that there is room, there is none.
+fn keep_full(event_loop: &EventLoop) {
+    loop {
+        let me = event_loop.clone();
+        if event_loop.execute(move || keep_full(&me)).is_err() {
+            break;
+        }
+    }
 }
 
 #[test]
@@ -223,28 +236,24 @@ fn e_59_the_end_of_the_loop_releases_all_who_wait() {
         let event_loop = small();
         let gate = Gate::shut(&event_loop);
         let end = event_loop.shutdown_gracefully(Duration::ZERO, ms(5));
-        for _ in 0..LIMIT - 1 {
-            keep_full(event_loop.clone());
-        }
-        std::thread::scope(|scope| {
-            let waiters: Vec<_> = (0..WAITERS)
-                .map(|_| {
-                    let (task, ran) = telling();
-                    (wait_for_room(scope, &event_loop, task), ran)
-                })
-                .collect();
-            drop(gate);
-            for (waiter, ran) in waiters {
-                match waiter.join().unwrap() {
-                    Ok(()) => ran.recv_timeout(PATIENCE).expect("what was accepted runs"),
-                    Err(refused) => {
-                        assert!(matches!(refused.reason, Error::ShutDown), "{}", refused.reason);
-                        (refused.value)();
-                        ran.try_recv().expect("it is whole");
-                    }
+        keep_full(&event_loop);
+        let waiters: Vec<_> = (0..WAITERS)
+            .map(|_| {
+                let (task, ran) = telling();
+                (wait_for_room(&event_loop, task), ran)
+            })
+            .collect();
+        drop(gate);
+        for (waiter, ran) in waiters {
+            match waiter.recv_timeout(PATIENCE).expect("nobody is left asleep") {
+                Ok(()) => ran.recv_timeout(PATIENCE).expect("what was accepted runs"),
+                Err(refused) => {
+                    assert!(matches!(refused.reason, Error::ShutDown), "{}", refused.reason);
+                    (refused.value)();
+                    ran.try_recv().expect("it is whole");
                 }
             }
-        });
+        }
         result(end).unwrap();
     }
 }
