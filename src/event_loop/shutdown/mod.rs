@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     channel::{Due, Flags, Scheduled},
-    error::drop_guarded,
+    error::{caught, drop_guarded},
     id::Key,
     sync::Phase,
 };
@@ -165,7 +165,7 @@ impl Turn {
             && let Some(shutdown) = &mut self.shutdown
             && let Some(key) = shutdown.pace.pop_due(now)
         {
-            self.tell(key);
+            self.guarded_once(Some(key), |turn| turn.tell(key));
             told += 1;
         }
         told > 0
@@ -220,7 +220,7 @@ impl Turn {
         self.shared.whereabouts.enter_phase(Phase::Shutdown);
         // Whose time would have come later: nobody's connection ends without a word.
         while let Some(key) = self.shutdown.as_mut().and_then(|shutdown| shutdown.pace.pop()) {
-            self.tell(key);
+            self.guarded_once(Some(key), |turn| turn.tell(key));
         }
         self.shared.advance(LifeState::ShutDown);
         self.shared.mailbox.close();
@@ -230,12 +230,12 @@ impl Turn {
             && let Some(mail) = self.inbox.take()
         {
             left -= 1;
-            self.run_last(mail);
+            self.guarded_once(None, |turn| turn.run_last(mail));
         }
         self.close_all();
         while self.shared.mailbox.len() > 0 {
             match self.inbox.take() {
-                Some(mail) => self.run_last(mail),
+                Some(mail) => self.guarded_once(None, |turn| turn.run_last(mail)),
                 // Another thread is just about to put it in.
                 None => std::thread::yield_now(),
             }
@@ -244,7 +244,7 @@ impl Turn {
         self.io.services.queue.clear().into_iter().for_each(drop_guarded);
         if let Some(shutdown) = self.shutdown.take() {
             let report = shutdown.report(self.io.services.time.now(), &self.shared.metrics);
-            log::info!("{}: shut down: {report}", self.shared.name);
+            caught(|| log::info!("{}: shut down: {report}", self.shared.name));
             self.shared.set_report(report);
         }
         self.shared.metrics.fold(&mut self.io.services.tally);
@@ -267,26 +267,30 @@ impl Turn {
 
     fn close_all(&mut self) {
         for key in self.sources.keys() {
-            let Turn { sources, io, shared, shutdown, .. } = self;
-            match sources.get(key) {
-                Some(Slot::Channel(slot)) => {
-                    // What the kernel takes at once may still go.
-                    slot.flush(io, &shared.metrics);
-                    if let Some(shutdown) = shutdown
-                        && slot.is_to_be_forced()
-                    {
-                        shutdown.report.forced += 1;
-                        shutdown.forced_unsent += u64::from(slot.core.state.pending_bytes() > 0);
-                        slot.core.state.request_close_now();
-                    }
-                    slot.close(io, &shared.metrics);
-                }
-                Some(Slot::Listener(_)) => self.close_listener(key),
-                Some(Slot::Connecting(_)) => self.fail_connect(key, crate::Error::ShutDown),
-                None => {}
-            }
+            self.guarded_once(Some(key), |turn| turn.close_last(key));
         }
         self.tell_inactive();
+    }
+
+    fn close_last(&mut self, key: Key) {
+        let Turn { sources, io, shared, shutdown, .. } = self;
+        match sources.get(key) {
+            Some(Slot::Channel(slot)) => {
+                // What the kernel takes at once may still go.
+                slot.flush(io, &shared.metrics);
+                if let Some(shutdown) = shutdown
+                    && slot.is_to_be_forced()
+                {
+                    shutdown.report.forced += 1;
+                    shutdown.forced_unsent += u64::from(slot.core.state.pending_bytes() > 0);
+                    slot.core.state.request_close_now();
+                }
+                slot.close(io, &shared.metrics);
+            }
+            Some(Slot::Listener(_)) => self.close_listener(key),
+            Some(Slot::Connecting(_)) => self.fail_connect(key, crate::Error::ShutDown),
+            None => {}
+        }
     }
 }
 
