@@ -148,6 +148,7 @@ impl EventLoop {
                 receive: ReceiveBuffers::new(),
                 to_read: VecDeque::new(),
                 turn_bytes: 0,
+                listed: io::Listed::default(),
                 inactive: Vec::new(),
             };
             let now = io.services.now;
