@@ -127,7 +127,8 @@ impl Turn {
         // it more than its share.
         if let Some(Slot::Listener(listening)) = self.sources.get(key) {
             listening.paused = true;
-            self.io.to_read.push_back(key);
+            let in_full = self.io.has_room();
+            self.io.list(key, in_full);
         }
     }
 

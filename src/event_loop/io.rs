@@ -35,19 +35,45 @@ pub(crate) struct Io {
     pub(crate) to_read: VecDeque<Key>,
     /// Bytes read in this turn.
     pub(crate) turn_bytes: usize,
+    pub(crate) listed: Listed,
     /// Channels whose socket is closed and whose handler has still to hear of it.
     pub(crate) inactive: Vec<Key>,
 }
 
+/// What was added to [`Io::to_read`] in this turn.
+#[derive(Default)]
+pub(crate) struct Listed {
+    all: usize,
+    /// The first so many of them had their full share, before the bytes of the turn were used up.
+    in_full: usize,
+}
+
 impl Io {
     pub(crate) fn begin_turn(&mut self) {
-        self.turn_bytes = 0;
+        let Listed { all, in_full } = std::mem::take(&mut self.listed);
+        if std::mem::take(&mut self.turn_bytes) >= TURN_BYTES {
+            // Those that had one read only go before those that had their full share: they take turns at that.
+            let begin = self.to_read.len().saturating_sub(all);
+            self.to_read.make_contiguous()[begin..].rotate_left(in_full);
+        }
+    }
+
+    /// Whether a source whose turn it is may have its full share.
+    pub(crate) fn has_room(&self) -> bool {
+        self.turn_bytes < TURN_BYTES
+    }
+
+    /// Has a source looked at in the next turn without an event; `in_full`: it has had its full share of this one.
+    pub(crate) fn list(&mut self, key: Key, in_full: bool) {
+        self.listed.all += 1;
+        self.listed.in_full += usize::from(in_full);
+        self.to_read.push_back(key);
     }
 
     /// How often one channel may be read now. Once much was read in a turn, the others that are ready still have
     /// theirs, but no more than one read each: so the I/O of a turn has an end, however many there are.
     fn reads_allowed(&self, reads_per_turn: usize) -> usize {
-        if self.turn_bytes < TURN_BYTES { reads_per_turn } else { 1 }
+        if self.has_room() { reads_per_turn } else { 1 }
     }
 }
 
@@ -70,6 +96,7 @@ impl ChannelSlot {
     /// Reads until nothing is left, the budget of this turn is spent, or the channel wants no more.
     pub(crate) fn read(&mut self, io: &mut Io, metrics: &Metrics) {
         self.core.state.unset(Flags::LISTED_TO_READ.with(Flags::MAYBE_READABLE));
+        let in_full = io.has_room();
         let mut complete = false;
         let mut reads = 0;
         loop {
@@ -122,15 +149,15 @@ impl ChannelSlot {
             self.core.handle_read_complete(&mut io.services);
         }
         self.settle(io, metrics);
-        self.list_to_read(io);
+        self.list_to_read(io, in_full);
     }
 
     /// Remembers that the channel is to be read without an event.
-    fn list_to_read(&mut self, io: &mut Io) {
+    fn list_to_read(&mut self, io: &mut Io, in_full: bool) {
         let state = &mut self.core.state;
         if state.wants_read() && !state.has(Flags::LISTED_TO_READ) {
             state.set(Flags::LISTED_TO_READ);
-            io.to_read.push_back(state.key());
+            io.list(state.key(), in_full);
         }
     }
 
@@ -296,7 +323,7 @@ impl ChannelSlot {
             }
             Wish::CloseNow => self.close(io, metrics),
         }
-        self.list_to_read(io);
+        self.list_to_read(io, false);
     }
 
     /// Closes the socket. The handler hears of it later in the turn, never from here.

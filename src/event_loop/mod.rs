@@ -148,6 +148,7 @@ impl EventLoop {
                 receive: ReceiveBuffers::new(),
                 to_read: VecDeque::new(),
                 turn_bytes: 0,
+                listed: io::Listed::default(),
                 inactive: Vec::new(),
             };
             let now = io.services.now;
@@ -163,7 +164,7 @@ impl EventLoop {
                 sleep,
                 real_time,
                 timers_left: false,
-                at_end: Vec::new(),
+                at_end: VecDeque::new(),
                 poll_failures: 0,
                 told_of_failure: false,
             }
@@ -391,7 +392,8 @@ impl EventLoop {
     }
 
     /// Runs `task` once at the end of a turn: when the tasks and timers of the turn in which it reaches the loop have
-    /// run, before what they wrote is sent. For what gathers up the work of a turn.
+    /// run, before what they wrote is sent. For what gathers up the work of a turn. If there are more of these than
+    /// the timers' share of the turn has room for (64 have it always), the rest runs at the end of the next one.
     ///
     /// # Errors
     /// As of [`schedule`](EventLoop::schedule).

@@ -77,7 +77,7 @@ impl Turn {
                     task.set_place(None);
                 }
             }
-            LoopMail::AtTurnEnd(task) => self.at_end.push(task),
+            LoopMail::AtTurnEnd(task) => self.at_end.push_back(task),
             LoopMail::Listen(listening) => self.listen(*listening),
             LoopMail::Adopt(accepted) => self.adopt(*accepted),
             LoopMail::Connect(connecting) => self.connect(*connecting),

@@ -1,9 +1,10 @@
 //! The timer phase of a turn: the heap, the wheel, and what was to run at the end of the turn.
 //!
 //! Always holds: timers have a share of their own, as large as that of tasks, and run in every turn in which they are
-//! due: at least 64 of the heap and 64 of the wheel, at most 1024 of each. What is left keeps the next poll from
-//! sleeping. A timer that is armed while timers run has to wait for the next turn. A panic that no channel and no task
-//! has caught costs one timer, and the source that it was for. Runs on the loop's thread.
+//! due: at least 64 of the heap, 64 of the wheel and 64 of what is to run at the end, at most 1024 of each. What is
+//! left keeps the next poll from sleeping. A timer that is armed while timers run has to wait for the next turn. A
+//! panic that no channel and no task has caught costs one timer, and the source that it was for. Runs on the loop's
+//! thread.
 
 use super::{
     budget::{Share, TASKS_PER_CHECK},
@@ -17,7 +18,7 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// Scheduled tasks, and idle entries, that run in one turn at most.
+/// Scheduled tasks, idle entries, and tasks for the end of a turn, that run in one turn at most.
 const TIMERS_PER_TURN: usize = 1024;
 
 impl Turn {
@@ -35,7 +36,8 @@ impl Turn {
     /// Runs what is due, within `share`; whether there was anything.
     pub(super) fn run_timers(&mut self, share: Share) -> bool {
         let now = self.io.services.now;
-        if self.io.services.next_deadline().is_none_or(|at| at > now) {
+        let is_due = |turn: &Self| turn.io.services.next_deadline().is_some_and(|at| at <= now);
+        if !is_due(self) && self.at_end.is_empty() {
             self.timers_left = false;
             return false;
         }
@@ -44,11 +46,12 @@ impl Turn {
         let until = share.until(self.io.services.now);
         let fired = self.run_heap(now, until);
         let expired = self.run_wheel(now, until);
+        let ended = self.run_at_end(until);
         self.lap(Span::Flushing);
-        self.timers_left = self.io.services.next_deadline().is_some_and(|at| at <= now);
+        self.timers_left = is_due(self) || !self.at_end.is_empty();
         self.shared.metrics.timers_fired.add(fired as u64);
         self.shared.metrics.wheel_fired.add(expired as u64);
-        fired + expired > 0
+        fired + expired + ended > 0
     }
 
     /// Whether `ran` timers are all that this turn has room for.
@@ -159,21 +162,26 @@ impl Turn {
         task.set_place(Some(place));
     }
 
-    /// Runs what was to run once the tasks and timers of this turn have; whether there was anything.
-    pub(super) fn run_at_end(&mut self) -> bool {
-        if self.at_end.is_empty() {
-            return false;
-        }
+    /// Runs what was to run once the tasks and timers of this turn have; how much.
+    pub(super) fn run_at_end(&mut self, until: Option<u64>) -> usize {
         // What they give for the end of a turn is for the next one: it comes through the queue.
-        let mut tasks = std::mem::take(&mut self.at_end).into_iter();
-        self.guarded(|turn, _| {
-            for task in tasks.by_ref() {
-                if let Some(shutdown) = &mut turn.shutdown {
-                    shutdown.note_task();
+        let mut ran = 0;
+        while !self.is_share_used(ran, until) {
+            let enough = ran + TASKS_PER_CHECK;
+            self.guarded(|turn, _| {
+                while ran < enough {
+                    let Some(task) = turn.at_end.pop_front() else { break };
+                    ran += 1;
+                    if let Some(shutdown) = &mut turn.shutdown {
+                        shutdown.note_task();
+                    }
+                    turn.shared.whereabouts.in_task(task.origin(), || task.run(&turn.io.services.time));
                 }
-                turn.shared.whereabouts.in_task(task.origin(), || task.run(&turn.io.services.time));
+            });
+            if ran < enough {
+                break;
             }
-        });
-        true
+        }
+        ran
     }
 }

@@ -32,7 +32,7 @@ use crate::{
     id::Key,
     sync::{Inbox, Phase},
 };
-use std::{sync::Arc, time::Duration};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 /// Sources that are read without an event in one turn; the rest has its turn in the next.
 const LISTED_PER_TURN: usize = 1024;
@@ -61,10 +61,10 @@ pub(crate) struct Turn {
     pub(crate) sleep: Sleep,
     /// Whether time passes by itself.
     pub(crate) real_time: bool,
-    /// A bound was hit in the last turn: timers are still due.
+    /// A bound was hit in the last turn: timers, or what is to run after them, are still due.
     pub(crate) timers_left: bool,
     /// What is to run once the timers of this turn have.
-    pub(crate) at_end: Vec<Arc<dyn Scheduled>>,
+    pub(crate) at_end: VecDeque<Arc<dyn Scheduled>>,
     /// Polls in a row that failed.
     pub(crate) poll_failures: u32,
     /// Whether it was said that the poll fails, and not yet that it works again.
@@ -91,7 +91,6 @@ impl Turn {
             worked |= self.run_tasks(share);
             self.shared.whereabouts.enter_phase(Phase::Timers);
             worked |= self.run_timers(share);
-            worked |= self.run_at_end();
         }
         if worked || did_io {
             self.spin.worked();
@@ -371,7 +370,7 @@ impl Turn {
     /// The I/O of this turn is over: what it leaves to tasks, and once more to timers; none if neither waits.
     fn end_io(&mut self, did_io: bool) -> Option<Share> {
         let now = self.io.services.now;
-        let due = self.io.services.next_deadline().is_some_and(|at| at <= now);
+        let due = self.timers_left || self.io.services.next_deadline().is_some_and(|at| at <= now);
         if self.inbox.is_empty() && !due {
             return None;
         }

@@ -225,6 +225,7 @@ impl Turn {
         self.shared.advance(LifeState::ShutDown);
         self.shared.mailbox.close();
         // From here on nothing is accepted; what was accepted before is run.
+        while self.run_at_end(None) > 0 {}
         let mut left = self.shared.mailbox.len();
         while left > 0
             && let Some(mail) = self.inbox.take()
@@ -254,7 +255,7 @@ impl Turn {
         match mail {
             LoopMail::Task(_) | LoopMail::Channel(..) | LoopMail::Schedule(..) | LoopMail::AtTurnEnd(_) => {
                 self.handle_mail(mail);
-                self.run_at_end();
+                while self.run_at_end(None) > 0 {}
             }
             LoopMail::Listen(_) | LoopMail::Connect(_) | LoopMail::Adopt(_) => self.handle_mail(mail),
             LoopMail::CloseListener(_)

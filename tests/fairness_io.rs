@@ -1,0 +1,486 @@
+//! What sockets get when there is too much of something, and what tasks and timers get when there is too much from
+//! sockets (docs/fairness.md): counted in turns, bytes, reads and tasks.
+//!
+//! The kernel is asked what waits in a socket before a loop is let go, so a turn finds what the test wants it to find.
+
+#![cfg(target_os = "linux")]
+
+#[path = "support/kernel.rs"]
+mod kernel;
+#[path = "support/loops.rs"]
+mod loops;
+
+use bytes::Bytes;
+use kernel::{await_bytes, await_connections};
+use loops::{Gate, Journal, PATIENCE, ms, on, settle, single};
+use netwheel::{
+    ChannelOptions, EventLoop, EventLoopGroup, EventLoopGroupBuilder, ListenerOptions, Peer, codec::RawBytes,
+    prelude::*, testing::ManualClock,
+};
+use std::{
+    collections::{HashMap, HashSet},
+    io::Write,
+    net::{SocketAddr, TcpStream},
+    sync::{
+        Arc, Mutex, OnceLock,
+        atomic::{AtomicUsize, Ordering},
+        mpsc::channel,
+    },
+    thread,
+    time::Duration,
+};
+
+const KIB: usize = 1024;
+const MIB: usize = 1024 * KIB;
+
+fn turn(event_loop: &EventLoop) -> u64 {
+    event_loop.metrics().turns
+}
+
+/// One read of one connection.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Seen {
+    turn: u64,
+    client: u16,
+    bytes: usize,
+}
+
+/// What is done at each read, with the connection's client and the bytes that it has sent so far.
+type AtRead = dyn Fn(SocketAddr, usize) + Send + Sync;
+
+struct Reader {
+    event_loop: EventLoop,
+    client: SocketAddr,
+    bytes: usize,
+    seen: Journal<Seen>,
+    at_read: Arc<AtRead>,
+}
+
+impl Handler for Reader {
+    type In = Bytes;
+    type Out = Bytes;
+
+    fn read(&mut self, _ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
+        let (turn, client) = (turn(&self.event_loop), self.client.port());
+        self.seen.push(Seen { turn, client, bytes: message.len() });
+        self.bytes += message.len();
+        (self.at_read)(self.client, self.bytes);
+        Ok(())
+    }
+}
+
+/// A server that answers nothing, on one loop, and what its connections have read.
+struct Sink {
+    event_loop: EventLoop,
+    server: Server,
+    seen: Journal<Seen>,
+}
+
+impl Sink {
+    fn new(builder: EventLoopGroupBuilder, options: ChannelOptions) -> Self {
+        Self::with(builder, options, |_, _| ())
+    }
+
+    fn with(
+        builder: EventLoopGroupBuilder,
+        options: ChannelOptions,
+        at_read: impl Fn(SocketAddr, usize) + Send + Sync + 'static,
+    ) -> Self {
+        let (group, event_loop) = single(builder);
+        let (seen, at_read): (_, Arc<AtRead>) = (Journal::new(), Arc::new(at_read));
+        let (me, mine) = (event_loop.clone(), seen.clone());
+        let server = ServerBootstrap::new(&group)
+            .channel_options(options)
+            .listener_options(ListenerOptions::new().receive_buffer(4 * MIB))
+            .pipeline(move |peer: &Peer| {
+                let (event_loop, client, bytes) = (me.clone(), peer.address.unwrap(), 0);
+                let (seen, at_read) = (mine.clone(), at_read.clone());
+                Pipeline::new().codec(RawBytes).handler(Reader { event_loop, client, bytes, seen, at_read })
+            })
+            .bind("127.0.0.1:0")
+            .unwrap();
+        Sink { event_loop, server, seen }
+    }
+
+    /// So many connections; the loop has accepted them.
+    fn connect(&self, n: usize) -> Vec<TcpStream> {
+        let begin = self.event_loop.metrics().channels;
+        let connect = |_| {
+            let stream = TcpStream::connect(self.server.local_address()).unwrap();
+            stream.set_nodelay(true).unwrap();
+            stream
+        };
+        let clients = (0..n).map(connect).collect();
+        while self.event_loop.metrics().channels < begin + n as u64 {
+            settle(&self.event_loop);
+        }
+        clients
+    }
+
+    /// Has each of `n` connections send so many bytes, and the loop find them all at once; what was seen until all
+    /// were read.
+    fn flood(&self, n: usize, bytes: usize) -> Vec<Seen> {
+        let mut clients = self.connect(n);
+        let gate = Gate::shut(&self.event_loop);
+        clients.iter_mut().for_each(|client| client.write_all(&vec![7; bytes]).unwrap());
+        await_bytes(self.server.local_address(), &addresses(&clients), bytes);
+        drop(gate);
+        self.read(n * bytes)
+    }
+
+    /// Waits until so many bytes have been read; what was seen.
+    fn read(&self, bytes: usize) -> Vec<Seen> {
+        loop {
+            let seen = self.seen.all();
+            if seen.iter().map(|seen| seen.bytes).sum::<usize>() >= bytes {
+                return seen;
+            }
+            settle(&self.event_loop);
+        }
+    }
+
+    #[track_caller]
+    fn assert_every_turn_polled(&self) {
+        let me = self.event_loop.clone();
+        let metrics = on(&self.event_loop, move || me.metrics());
+        assert_eq!(metrics.turns, metrics.polls);
+    }
+}
+
+fn addresses(clients: &[TcpStream]) -> Vec<SocketAddr> {
+    clients.iter().map(|client| client.local_addr().unwrap()).collect()
+}
+
+/// Bytes of each client in one turn.
+fn by_client(turn: &[Seen]) -> HashMap<u16, usize> {
+    let mut bytes = HashMap::new();
+    for seen in turn {
+        *bytes.entry(seen.client).or_default() += seen.bytes;
+    }
+    bytes
+}
+
+fn bytes_per_turn(seen: &[Seen]) -> Vec<usize> {
+    seen.chunk_by(|a, b| a.turn == b.turn).map(|turn| turn.iter().map(|seen| seen.bytes).sum()).collect()
+}
+
+// ---- sockets against each other --------------------------------------------------------------------------
+
+#[test]
+fn a_channel_is_read_1_mib_a_turn_at_most() {
+    const BYTES: usize = 3 * MIB;
+    // At every read the loop waits until the kernel has a whole one more.
+    let address = Arc::new(OnceLock::new());
+    let (server, arrived) = (address.clone(), AtomicUsize::new(0));
+    let sink = Sink::with(EventLoopGroup::builder(), ChannelOptions::new(), move |client, so_far| {
+        let next = (so_far + 64 * KIB).min(BYTES);
+        if arrived.load(Ordering::Relaxed) < next {
+            let queued = await_bytes(*server.get().unwrap(), &[client], next - so_far);
+            arrived.store(so_far + queued, Ordering::Relaxed);
+        }
+    });
+    address.set(sink.server.local_address()).unwrap();
+    let clients = sink.connect(1);
+    let gate = Gate::shut(&sink.event_loop);
+    let mut client = clients[0].try_clone().unwrap();
+    let sender = thread::spawn(move || client.write_all(&vec![7; BYTES]));
+    await_bytes(sink.server.local_address(), &addresses(&clients), 64 * KIB);
+    drop(gate);
+    let seen = sink.read(BYTES);
+    assert_eq!(bytes_per_turn(&seen), [MIB, MIB, MIB], "16 reads of 64 KiB");
+    assert_eq!(seen.len(), 48);
+    sink.assert_every_turn_polled();
+    sender.join().unwrap().unwrap();
+}
+
+#[test]
+fn a_channels_share_is_its_options() {
+    let sink = Sink::new(EventLoopGroup::builder(), ChannelOptions::new().read_size(100).reads_per_turn(3));
+    let seen = sink.flood(1, 1000);
+    assert_eq!(bytes_per_turn(&seen), [300, 300, 300, 100]);
+    assert!(seen.windows(2).all(|pair| pair[1].turn - pair[0].turn <= 1), "in turns without a pause");
+}
+
+#[test]
+fn after_8_mib_each_ready_channel_has_one_read() {
+    const CHANNELS: usize = 140;
+    const READ: usize = 4 * KIB;
+    const SHARE: usize = 16 * READ;
+    const BYTES: usize = 3 * SHARE;
+    let sink = Sink::new(EventLoopGroup::builder(), ChannelOptions::new().read_size(READ));
+    let seen = sink.flood(CHANNELS, BYTES);
+    let turns: Vec<_> = seen.chunk_by(|a, b| a.turn == b.turn).map(by_client).collect();
+    let shares = |turn: &HashMap<u16, usize>| {
+        let mut shares: Vec<_> = turn.values().copied().collect();
+        shares.sort_unstable();
+        shares
+    };
+    let in_full = 8 * MIB / SHARE;
+    let expected = [vec![READ; CHANNELS - in_full], vec![SHARE; in_full]].concat();
+    assert_eq!(shares(&turns[0]), expected, "8 MiB, and one read for everybody else");
+    assert_eq!(shares(&turns[1]), expected);
+    // They take turns at being the ones that have one read only.
+    let short = |turn: &HashMap<u16, usize>| -> HashSet<u16> {
+        turn.iter().filter(|(_, bytes)| **bytes < SHARE).map(|(client, _)| *client).collect()
+    };
+    assert!(short(&turns[0]).is_disjoint(&short(&turns[1])));
+    assert!(short(&turns[1]).is_disjoint(&short(&turns[2])));
+    // Nobody who has more to read is left out of a turn.
+    let mut left: HashMap<_, _> = turns[0].keys().map(|client| (*client, BYTES)).collect();
+    for turn in &turns {
+        assert_eq!(turn.len(), left.len());
+        assert!(turn.values().sum::<usize>() <= 8 * MIB + CHANNELS * READ);
+        turn.iter().for_each(|(client, bytes)| *left.get_mut(client).unwrap() -= bytes);
+        left.retain(|_, left| *left > 0);
+    }
+    assert!(left.is_empty());
+    sink.assert_every_turn_polled();
+}
+
+/// More sources than one turn has room for.
+#[test]
+fn carried_over_sources_are_read_in_order() {
+    const CHANNELS: usize = 1300;
+    const BYTES: usize = 5;
+    rlimit::increase_nofile_limit(10_000).unwrap();
+    let options = ChannelOptions::new().read_size(1).reads_per_turn(1);
+    let sink = Sink::new(EventLoopGroup::builder(), options);
+    let seen = sink.flood(CHANNELS, BYTES);
+    assert_eq!(seen.len(), CHANNELS * BYTES, "byte by byte");
+    // Round after round in the order of the first one.
+    let rounds: Vec<Vec<u16>> =
+        seen.chunks(CHANNELS).map(|round| round.iter().map(|seen| seen.client).collect()).collect();
+    assert_eq!(rounds[0].iter().collect::<HashSet<_>>().len(), CHANNELS);
+    for round in &rounds[2..] {
+        assert!(*round == rounds[1], "the order of a round is that of the one before");
+    }
+    let per_turn: Vec<_> = seen.chunk_by(|a, b| a.turn == b.turn).map(<[_]>::len).collect();
+    assert!(per_turn.iter().all(|reads| *reads <= 2048), "{per_turn:?}");
+    assert!(per_turn[2..].iter().all(|reads| *reads <= 1024), "of those without an event: {per_turn:?}");
+    assert!(per_turn[2..].contains(&1024), "{per_turn:?}");
+    // Nobody waits for longer than the list has turns.
+    let mut last = HashMap::new();
+    for seen in &seen {
+        if let Some(before) = last.insert(seen.client, seen.turn) {
+            assert!((1..=2).contains(&(seen.turn - before)), "{before} to {}", seen.turn);
+        }
+    }
+    sink.assert_every_turn_polled();
+}
+
+#[test]
+fn a_listener_accepts_64_a_turn() {
+    let (group, event_loop) = single(EventLoopGroup::builder());
+    let accepted: Journal<(usize, u64)> = Journal::new();
+    let servers: Vec<_> = (0..2)
+        .map(|server| {
+            let (me, accepted) = (event_loop.clone(), accepted.clone());
+            ServerBootstrap::new(&group)
+                .pipeline(move |_peer| {
+                    accepted.push((server, turn(&me)));
+                    let (client, seen) = (([127, 0, 0, 1], 0).into(), Journal::new());
+                    let at_read: Arc<AtRead> = Arc::new(|_, _| ());
+                    let event_loop = me.clone();
+                    Pipeline::new().codec(RawBytes).handler(Reader {
+                        event_loop,
+                        client,
+                        bytes: 0,
+                        seen,
+                        at_read,
+                    })
+                })
+                .bind("127.0.0.1:0")
+                .unwrap()
+        })
+        .collect();
+    let gate = Gate::shut(&event_loop);
+    let connect = |server: &Server| TcpStream::connect(server.local_address()).unwrap();
+    let _clients: Vec<_> = servers.iter().flat_map(|server| (0..150).map(|_| connect(server))).collect();
+    servers.iter().for_each(|server| await_connections(server.local_address(), 150));
+    drop(gate);
+    while accepted.len() < 300 {
+        settle(&event_loop);
+    }
+    for n in 0..servers.len() {
+        let turns: Vec<_> =
+            accepted.all().into_iter().filter(|(server, _)| *server == n).map(|(_, turn)| turn).collect();
+        let per_turn: Vec<_> = turns.chunk_by(|a, b| a == b).map(<[_]>::len).collect();
+        assert_eq!(per_turn, [64, 64, 22]);
+        assert_eq!(turns[149] - turns[0], 2, "in turns without a pause");
+    }
+}
+
+// ---- sockets against tasks and timers --------------------------------------------------------------------
+
+/// A connection to a [`Sink`] into which what runs on the loop writes one byte, to see when that is read.
+#[derive(Clone)]
+struct Probe {
+    event_loop: EventLoop,
+    client: Arc<Mutex<TcpStream>>,
+    server: SocketAddr,
+    sent: Journal<u64>,
+}
+
+impl Probe {
+    fn new(sink: &Sink) -> Self {
+        let client = Arc::new(Mutex::new(sink.connect(1).remove(0)));
+        let (event_loop, server) = (sink.event_loop.clone(), sink.server.local_address());
+        Probe { event_loop, client, server, sent: Journal::new() }
+    }
+
+    /// On the loop: when this returns the next poll has the byte.
+    fn send(&self) {
+        let mut client = self.client.lock().unwrap();
+        client.write_all(b"x").unwrap();
+        await_bytes(self.server, &[client.local_addr().unwrap()], 1);
+        self.sent.push(turn(&self.event_loop));
+    }
+
+    /// Every byte was read in the turn after that in which it came.
+    #[track_caller]
+    fn assert_read_in_the_next_turn(&self, seen: &[Seen]) {
+        let sent: Vec<_> = self.sent.all().iter().map(|turn| turn + 1).collect();
+        assert_eq!(seen.iter().map(|seen| seen.turn).collect::<Vec<_>>(), sent);
+    }
+}
+
+/// Many tasks, slow ones: what comes meanwhile is read after 64 of them, or what the cap allows.
+#[test]
+fn task_flood_io_alive() {
+    const TASKS: usize = 20_000;
+    const PROBES: usize = 10;
+    for (ratio, io, most) in [(50, ms(0), 64), (1, ms(0), 64), (1, ms(1000), 100 + 64), (80, ms(40), 64)] {
+        let clock = ManualClock::new();
+        let builder = EventLoopGroup::builder().io_ratio(ratio).clock(clock.clone());
+        let (run, time) = (Arc::new(AtomicUsize::new(0)), clock.clone());
+        let (at_reads, counted): (Journal<usize>, _) = (Journal::new(), run.clone());
+        let mine = at_reads.clone();
+        let sink = Sink::with(builder, ChannelOptions::new(), move |_, _| {
+            mine.push(counted.load(Ordering::Relaxed));
+            time.advance(io);
+        });
+        let probe = Probe::new(&sink);
+        for n in 0..TASKS {
+            let (clock, run, probe) = (clock.clone(), run.clone(), probe.clone());
+            let task = move || {
+                clock.advance(ms(1));
+                run.fetch_add(1, Ordering::Relaxed);
+                if n % (TASKS / PROBES) == 0 {
+                    probe.send();
+                }
+            };
+            sink.event_loop.execute(task).unwrap();
+        }
+        let seen = sink.read(PROBES);
+        probe.assert_read_in_the_next_turn(&seen);
+        for (n, run) in at_reads.all().iter().enumerate() {
+            let between = run - n * (TASKS / PROBES);
+            assert!((1..=most).contains(&between), "{between} tasks at a ratio of {ratio} before a read");
+        }
+        while run.load(Ordering::Relaxed) < TASKS {
+            settle(&sink.event_loop);
+        }
+        sink.assert_every_turn_polled();
+    }
+}
+
+/// A hundred thousand timers due at once: I/O in every turn, none lost, none twice.
+#[test]
+fn timer_storm_io_alive() {
+    const TIMERS: usize = 100_000;
+    const PROBES: usize = 10;
+    for (unlimited, a_turn) in [(false, 64), (true, 1024)] {
+        let clock = ManualClock::new();
+        let builder = EventLoopGroup::builder().clock(clock.clone());
+        let builder = if unlimited { builder.unlimited_tasks() } else { builder };
+        let sink = Sink::new(builder, ChannelOptions::new());
+        let probe = Probe::new(&sink);
+        let run: Journal<usize> = Journal::new();
+        for n in 0..TIMERS {
+            let (run, probe) = (run.clone(), probe.clone());
+            let timer = move || {
+                run.push(n);
+                if n % (TIMERS / PROBES) == 0 {
+                    probe.send();
+                }
+            };
+            sink.event_loop.schedule(ms(1000), timer).unwrap();
+        }
+        while sink.event_loop.metrics().timers_pending < TIMERS as u64 {
+            settle(&sink.event_loop);
+        }
+        let before = turn(&sink.event_loop);
+        clock.advance(ms(1000));
+        while run.len() < TIMERS {
+            settle(&sink.event_loop);
+        }
+        assert!(run.all().into_iter().eq(0..TIMERS), "each once, by age");
+        probe.assert_read_in_the_next_turn(&sink.read(PROBES));
+        let turns = on(&sink.event_loop, {
+            let me = sink.event_loop.clone();
+            move || turn(&me)
+        }) - before;
+        assert!(turns >= TIMERS.div_ceil(a_turn) as u64, "{turns} turns");
+        sink.assert_every_turn_polled();
+    }
+}
+
+/// A socket that always has more: a timer is at most two turns' I/O late, and those behind it by as many turns as
+/// they need for themselves.
+#[test]
+fn io_flood_timer_lateness() {
+    const READ: Duration = ms(1);
+    const BYTES: usize = 128 * KIB;
+    const ALONE: u64 = 5;
+    let clock = ManualClock::new();
+    let late: Journal<Duration> = Journal::new();
+    let event_loop = Arc::new(OnceLock::<EventLoop>::new());
+    let schedule = {
+        let (event_loop, clock, late) = (event_loop.clone(), clock.clone(), late.clone());
+        move |delay: Duration, takes: Duration| {
+            let (time, late, due) = (clock.clone(), late.clone(), clock.elapsed() + delay);
+            let body = move || {
+                late.push(time.elapsed() - due);
+                time.advance(takes);
+            };
+            event_loop.get().unwrap().schedule(delay, body).unwrap();
+        }
+    };
+    let time = clock.clone();
+    let (all_read, done) = channel();
+    // 16 reads of 256 bytes, and so of 1 ms, in a turn.
+    let options = ChannelOptions::new().read_size(256);
+    let sink = Sink::with(EventLoopGroup::builder().clock(clock.clone()), options, move |_, so_far| {
+        if so_far == 256 {
+            // One by one, with a turn between them that need not look at the clock; then 300 with one deadline.
+            (1..=ALONE).for_each(|n| schedule(ms(33 * n), ms(0)));
+            (1..=300).for_each(|_| schedule(ms(200), ms(1)));
+        }
+        time.advance(READ);
+        if so_far == BYTES {
+            all_read.send(()).unwrap();
+        }
+    });
+    event_loop.set(sink.event_loop.clone()).unwrap();
+    let mut clients = sink.connect(1);
+    let gate = Gate::shut(&sink.event_loop);
+    clients[0].write_all(&vec![7; BYTES]).unwrap();
+    await_bytes(sink.server.local_address(), &addresses(&clients), BYTES);
+    drop(gate);
+    // Without a task meanwhile: it would make the loop look at the clock.
+    done.recv_timeout(PATIENCE).unwrap();
+    let per_turn = bytes_per_turn(&sink.read(BYTES));
+    assert!(per_turn.iter().all(|bytes| *bytes == 16 * 256), "as much I/O as may be: {per_turn:?}");
+    let io = 16 * READ;
+    let late = late.all();
+    let (alone, storm) = late.split_at(ALONE as usize);
+    assert!(alone.iter().all(|late| *late <= 2 * io), "{alone:?}");
+    assert!(alone.iter().any(|late| *late > io), "it is no better than that: {alone:?}");
+    assert_eq!(storm.len(), 300);
+    // A turn: its I/O, and 64 timers, for B is no more than they take.
+    let a_turn = io + 64 * READ;
+    for (k, late) in (1..).zip(storm) {
+        let bound = a_turn * (1 + u32::div_ceil(k, 64));
+        assert!(*late <= bound, "the {k}th is {late:?} late, of {bound:?}");
+    }
+}
