@@ -449,7 +449,9 @@ fn e_63_what_a_full_loop_refuses_is_not_counted() {
     turn_until(acceptors.next(), |acceptor| acceptor.metrics().accepted == 30);
     settle(acceptors.next());
     assert_eq!(child.connections(), 16);
-    let refused = silent_client(&children).connect(server.local_address());
+    // To somebody else: this server would accept it before it is refused.
+    let elsewhere = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let refused = silent_client(&children).connect(elsewhere.local_addr().unwrap());
     assert!(matches!(result(refused).unwrap_err(), Error::Full { .. }));
     assert_eq!(child.connections(), 16);
     drop(gate);
@@ -491,8 +493,9 @@ fn e_63_a_loop_that_has_ended_has_no_connections() {
     let _on_their_way: Vec<_> = (0..5).map(|_| connect(&server)).collect();
     turn_until(acceptors.next(), |acceptor| acceptor.metrics().accepted == 6);
     settle(acceptors.next());
-    let elsewhere = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let connecting = silent_client(&children).connect(elsewhere.local_addr().unwrap());
+    let another = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let elsewhere = another.local_addr().unwrap();
+    let connecting = silent_client(&children).connect(elsewhere);
     assert_eq!(child.connections(), 7);
     let (sender, heard) = channel();
     let me = child.clone();
@@ -504,7 +507,7 @@ fn e_63_a_loop_that_has_ended_has_no_connections() {
     assert!(failed && others <= 6, "it counts itself: {others}");
     assert_eq!((child.connections(), child.load()), (0, 0));
     // Too late.
-    assert!(matches!(result(silent_client(&children).connect(server.local_address())), Err(Error::ShutDown)));
+    assert!(matches!(result(silent_client(&children).connect(elsewhere)), Err(Error::ShutDown)));
     assert_eq!(child.connections(), 0);
     end(&acceptors);
 }
