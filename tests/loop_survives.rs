@@ -1,4 +1,5 @@
-//! A panic that gets past the boundaries of channels and tasks costs what was being handled, not the loop (E-28).
+//! A panic that gets past the boundaries of channels and tasks costs what was being handled, not the loop (E-28);
+//! and what does end a loop is told to who waits for its end (E-27).
 //!
 //! Such panics come from what a program gives and the loop uses beside its callbacks: a `log::Log`, the `Display` of
 //! an error, the `Drop` of a value or of what a panic threw, the `Wake` of a task. The log here panics at every record
@@ -120,9 +121,11 @@ impl Fixture {
 // ---- a server that does as it is told --------------------------------------------------------------------
 
 /// Sends everything back, but for the words that make it fail.
+#[derive(Default)]
 struct Obedient {
     unsaid: bool,
     fails_at_the_end: bool,
+    traps_at_shutdown: bool,
     _mine: Option<Mine>,
 }
 
@@ -152,6 +155,10 @@ impl Handler for Obedient {
                 self._mine = Some(Mine);
                 panic_any(Mine)
             }
+            b"last words" => {
+                self.traps_at_shutdown = true;
+                ctx.write(message)
+            }
             b"unsaid" => {
                 self.unsaid = true;
                 Err("it was asked to".into())
@@ -162,6 +169,13 @@ impl Handler for Obedient {
 
     fn idle(&mut self, _: &mut Context<'_, Self>, _: IdleEvent) -> Result {
         Err("it was quiet".into())
+    }
+
+    fn shutdown(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        assert!(!self.traps_at_shutdown, "{TRAP}");
+        ctx.write(Bytes::from_static(b"goodbye"))?;
+        ctx.close();
+        Ok(())
     }
 
     fn inactive(&mut self, _: &mut Context<'_, Self>) -> Result {
@@ -181,8 +195,7 @@ fn serve(fixture: &Fixture, failures: usize) -> Server {
         if take() {
             return Err(unspeakable());
         }
-        let handler = Obedient { unsaid: false, fails_at_the_end: false, _mine: None };
-        Ok(Pipeline::new().codec(RawBytes).handler(handler))
+        Ok(Pipeline::new().codec(RawBytes).handler(Obedient::default()))
     });
     server.bind("127.0.0.1:0").unwrap()
 }
@@ -363,11 +376,7 @@ fn e_28_captures_of_a_factory_that_panic_when_dropped_do_not_end_the_loop() {
     let mine = Mine;
     let server = ServerBootstrap::new(&fixture.group).pipeline(move |_| {
         let _mine = &mine;
-        Pipeline::new().codec(RawBytes).handler(Obedient {
-            unsaid: false,
-            fails_at_the_end: false,
-            _mine: None,
-        })
+        Pipeline::new().codec(RawBytes).handler(Obedient::default())
     });
     let server = server.bind("127.0.0.1:0").unwrap();
     assert_echoes(&mut connect(&server));
@@ -387,8 +396,7 @@ fn e_28_a_factory_on_another_loop_may_fail_without_words() {
         if left.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok() {
             return Err(unspeakable());
         }
-        let handler = Obedient { unsaid: false, fails_at_the_end: false, _mine: None };
-        Ok(Pipeline::new().codec(RawBytes).handler(handler))
+        Ok(Pipeline::new().codec(RawBytes).handler(Obedient::default()))
     });
     let server = server.bind("127.0.0.1:0").unwrap();
     for _ in 0..3 {
@@ -397,6 +405,69 @@ fn e_28_a_factory_on_another_loop_may_fail_without_words() {
     assert_echoes(&mut connect(&server));
     fixture.assert_alive(3);
     fixture.end();
+}
+
+// ---- shutdown --------------------------------------------------------------------------------------------
+
+#[test]
+fn e_28_a_shutdown_begins_although_what_a_listener_lets_go_of_panics() {
+    let fixture = fixture();
+    let mine = Mine;
+    let server = ServerBootstrap::new(&fixture.group).pipeline(move |_| {
+        let _mine = &mine;
+        Pipeline::new().codec(RawBytes).handler(Obedient::default())
+    });
+    let server = server.bind("127.0.0.1:0").unwrap();
+    let mut peer = connect(&server);
+    assert_echoes(&mut peer);
+    let event_loop = fixture.event_loop.clone();
+    fixture.end();
+    assert_eq!(event_loop.metrics().io_panics, 1);
+    let mut last = String::new();
+    peer.read_to_string(&mut last).unwrap();
+    assert_eq!(last, "goodbye");
+}
+
+#[test]
+fn e_28_a_panic_while_a_channel_is_told_of_a_shutdown_costs_that_channel() {
+    let fixture = fixture();
+    let server = serve(&fixture, 0);
+    let mut peers = [connect(&server), connect(&server), connect(&server)];
+    for peer in &mut peers {
+        assert_echoes(peer);
+    }
+    let mut echo = [0; 10];
+    peers[1].write_all(b"last words").unwrap();
+    peers[1].read_exact(&mut echo).unwrap();
+    let event_loop = fixture.event_loop.clone();
+    fixture.end();
+    assert_eq!(event_loop.metrics().io_panics, 1);
+    let last = peers.map(|mut peer| {
+        let mut last = String::new();
+        let _ = peer.read_to_string(&mut last);
+        last
+    });
+    assert_eq!(last, ["goodbye", "", "goodbye"]);
+}
+
+#[test]
+fn e_28_what_waits_at_the_end_runs_although_a_part_of_it_panics() {
+    let fixture = fixture();
+    let gate = Gate::shut(&fixture.event_loop);
+    let ended = fixture.group.shutdown_gracefully(ms(0), ms(0));
+    let ran = Arc::new(AtomicUsize::new(0));
+    // More than the tasks of one turn, so that some are left when the time is up.
+    for n in 0..200 {
+        let ran = ran.clone();
+        let task = move || {
+            assert!(n != 150, "{TRAP}");
+            ran.fetch_add(1, SeqCst);
+        };
+        fixture.event_loop.execute(task).unwrap();
+    }
+    drop(gate);
+    result(ended).unwrap();
+    assert_eq!((ran.load(SeqCst), fixture.event_loop.metrics().io_panics), (199, 1));
 }
 
 // ---- the loop's own records ------------------------------------------------------------------------------
@@ -435,7 +506,7 @@ fn e_28_a_loop_that_cannot_log_anything_lives_on() {
 
 /// What a loop cannot do without; but those who wait for its end are told, if nothing can be logged, too.
 #[test]
-fn e_28_a_clock_that_panics_ends_the_loop_and_that_is_told() {
+fn e_27_a_clock_that_panics_ends_the_loop_and_that_is_told() {
     trap_the_log();
     let clock = PanicsWhenTold::default();
     let (_group, event_loop) = single(EventLoopGroup::builder().name(TRAP).clock(clock.clone()));

@@ -376,6 +376,9 @@ fn waiting_for_it_on_its_own_thread_is_an_error_and_not_for_ever() {
     assert!(matches!(task.completion().wait_timeout(LONG), Ok(Err(Error::WouldDeadlock))));
     assert!(matches!(by_hand.group().terminated().wait(), Err(Error::WouldDeadlock)));
     assert!(matches!(event_loop.terminated().wait(), Err(Error::WouldDeadlock)));
+    // To wait for room in its queue is the same: nobody else would make any.
+    let refused = event_loop.execute_timeout(LONG, Box::new(|| ())).unwrap_err();
+    assert!(matches!(refused.reason, Error::WouldDeadlock), "{}", refused.reason);
 
     // What is done is had at once; and another thread may well wait.
     let done = event_loop.schedule(NOT_AT_ALL, || 5).unwrap().completion();

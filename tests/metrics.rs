@@ -484,3 +484,22 @@ fn counters_never_go_back_for_any_reader() {
     assert_eq!((metrics.lag.count(), metrics.timers_cancelled), (ROUNDS, 0));
     end(&group);
 }
+
+/// docs/observability.md is what people look things up in: it has a row for each number, and for no other.
+#[test]
+fn every_number_is_described() {
+    let numbers = format!("{:#?}", LoopMetrics::default());
+    let numbers =
+        numbers.lines().filter_map(|line| line.strip_prefix("    ")).filter(|line| !line.starts_with(' '));
+    let mut numbers: Vec<_> =
+        numbers.filter_map(|line| line.split_once(": ")).map(|(name, _)| name).collect();
+    // The rows of the tables before the one of the names in Prometheus.
+    let page = include_str!("../docs/observability.md");
+    let (page, _) = page.split_once("## Prometheus").unwrap();
+    let cells = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once(" | "));
+    let mut described: Vec<_> =
+        cells.flat_map(|(cell, _)| cell.split(", ")).map(|name| name.trim_matches('`')).collect();
+    numbers.sort_unstable();
+    described.sort_unstable();
+    assert_eq!(numbers, described);
+}

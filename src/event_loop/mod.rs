@@ -262,7 +262,8 @@ impl EventLoop {
     /// ```
     ///
     /// # Errors
-    /// The task comes back with [`Error::WouldDeadlock`] on the loop itself, at once and even if there is room;
+    /// The task comes back with [`Error::WouldDeadlock`] on the loop itself, and on the thread that drives it by hand
+    /// ([`ManualEventLoop`]), at once and even if there is room;
     /// with [`Error::Full`] if there was none until the time was up; with [`Error::ShutDown`] if the loop is shut
     /// down, also while this waits.
     #[track_caller]
@@ -271,7 +272,7 @@ impl EventLoop {
         timeout: Duration,
         task: Box<dyn FnOnce() + Send>,
     ) -> Result<(), Refused<Box<dyn FnOnce() + Send>>> {
-        if self.in_event_loop() {
+        if loop_id::is_own(self.shared.id) {
             return Err(Refused { value: task, reason: Error::WouldDeadlock });
         }
         self.submit_task(task, Location::caller(), |mail| self.shared.submit_timeout(mail, timeout))

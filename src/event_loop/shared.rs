@@ -57,6 +57,13 @@ pub(crate) enum LoopMail {
     Shutdown,
 }
 
+impl LoopMail {
+    /// The channel that it is for, if it is for one.
+    pub(crate) fn channel(&self) -> Option<Key> {
+        if let LoopMail::Channel(key, _) = self { Some(*key) } else { None }
+    }
+}
+
 /// A task and where it came from, for reports.
 pub(crate) struct Task {
     pub(crate) body: Box<dyn FnOnce() + Send>,

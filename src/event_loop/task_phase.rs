@@ -31,7 +31,7 @@ impl Turn {
                     };
                     ran += 1;
                     left -= 1;
-                    *current = if let LoopMail::Channel(key, _) = &mail { Some(*key) } else { None };
+                    *current = mail.channel();
                     turn.handle_mail(mail);
                 }
             });

@@ -93,7 +93,8 @@ metrics! {
         /// Short sleeps of a loop that would have turned in vain: its poll returns for no reason although it was rebuilt,
         /// or a deadline is over and nothing runs.
         rests,
-        /// Panics while a socket was handled that no channel has caught; each costs that channel.
+        /// Panics that neither a channel nor a task has caught: in the program's log, or in the `Display` or `Drop` of
+        /// something of its own. Each costs what was being handled, a channel if it was one.
         io_panics,
         /// Polls that failed.
         poll_errors,

@@ -133,12 +133,13 @@ impl Turn {
         channels.retain(|key| match self.sources.get(*key) {
             // One whose socket is closed has only `inactive` to come.
             Some(Slot::Channel(slot)) => slot.stream.is_some(),
+            // What they let go of is the program's, and may panic: the shutdown has to begin all the same.
             Some(Slot::Listener(_)) => {
-                self.close_listener(*key);
+                self.guarded_once(None, |turn| turn.close_listener(*key));
                 false
             }
             Some(Slot::Connecting(_)) => {
-                self.fail_connect(*key, crate::Error::ShutDown);
+                self.guarded_once(None, |turn| turn.fail_connect(*key, crate::Error::ShutDown));
                 false
             }
             None => false,
@@ -231,12 +232,12 @@ impl Turn {
             && let Some(mail) = self.inbox.take()
         {
             left -= 1;
-            self.guarded_once(None, |turn| turn.run_last(mail));
+            self.guarded_once(mail.channel(), |turn| turn.run_last(mail));
         }
         self.close_all();
         while self.shared.mailbox.len() > 0 {
             match self.inbox.take() {
-                Some(mail) => self.guarded_once(None, |turn| turn.run_last(mail)),
+                Some(mail) => self.guarded_once(mail.channel(), |turn| turn.run_last(mail)),
                 // Another thread is just about to put it in.
                 None => std::thread::yield_now(),
             }
