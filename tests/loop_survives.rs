@@ -124,6 +124,7 @@ impl Fixture {
 #[derive(Default)]
 struct Obedient {
     unsaid: bool,
+    fails_at_the_start: bool,
     fails_at_the_end: bool,
     traps_at_shutdown: bool,
     _mine: Option<Mine>,
@@ -132,6 +133,10 @@ struct Obedient {
 impl Handler for Obedient {
     type In = Bytes;
     type Out = Bytes;
+
+    fn active(&mut self, _: &mut Context<'_, Self>) -> Result {
+        if self.fails_at_the_start { Err(unspeakable()) } else { Ok(()) }
+    }
 
     fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
         match &message[..] {
@@ -263,6 +268,27 @@ fn e_28_a_channel_whose_handling_panics_is_closed_and_the_others_of_the_batch_ar
     let panics = fixture.event_loop.metrics().io_panics;
     assert!(panics >= 4, "{panics}");
     fixture.assert_alive(panics);
+    fixture.end();
+}
+
+#[test]
+fn e_28_a_panic_while_a_connection_begins_costs_that_one_and_no_rest() {
+    let fixture = fixture();
+    let left = AtomicUsize::new(2);
+    let server = ServerBootstrap::new(&fixture.group).pipeline(move |_| {
+        let fails = left.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok();
+        let handler = Obedient { fails_at_the_start: fails, ..Obedient::default() };
+        Pipeline::new().codec(RawBytes).handler(handler)
+    });
+    let server = server.bind("127.0.0.1:0").unwrap();
+    // All in one batch, and time stands still: none has to wait for the others.
+    let gate = Gate::shut(&fixture.event_loop);
+    let [first, second, mut third] = [(); 3].map(|()| connect(&server));
+    drop(gate);
+    assert_echoes(&mut third);
+    assert!(is_closed(first) && is_closed(second));
+    fixture.until_channels(1);
+    fixture.assert_alive(fixture.event_loop.metrics().io_panics);
     fixture.end();
 }
 

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use loops::{PATIENCE, connect, ms, on, result, settle, single};
 use netwheel::{
     Completion, Context, EventLoop, EventLoopGroup, Handler, MissedRuns, Pipeline, RebuildCause,
-    RebuildReport, Result, ScheduledTask, Server, ServerBootstrap, codec::RawBytes,
+    RebuildReport, Result, ScheduledTask, Server, ServerBootstrap, TcpOptions, codec::RawBytes,
 };
 use std::{
     io::{Read, Write},
@@ -30,17 +30,25 @@ const DRIVERS: usize = 2;
 /// Round trips of each connection, at the least.
 const ROUNDS: usize = 8;
 
+/// Round trips after the last rebuild: what that one lost would be announced once more by the next one.
+const AFTERWARDS: usize = 2;
+
 /// Rebuilds, at the least.
 const REBUILDS: usize = 300;
 
 /// Of so many connections one sends more than a socket takes at once, so that the server has to wait for the peer.
 const LARGE_EVERY: usize = 50;
-const LARGE: usize = 256 * 1024;
+const LARGE: usize = 512 * 1024;
+
+/// What the server's sockets hold; less than the peers leave of a large message.
+const SEND_BUFFER: usize = 64 * 1024;
 
 /// Says when there has been enough of everything, and counts what a test would miss.
 #[derive(Default)]
 struct Run {
     over: AtomicBool,
+    /// The last rebuild is over.
+    rebuilt: AtomicBool,
     rounds: [AtomicUsize; DRIVERS],
     rebuilds: AtomicUsize,
     early: AtomicUsize,
@@ -62,7 +70,7 @@ impl Run {
         let begun = Instant::now();
         let enough =
             || self.rebuilds.load(SeqCst) >= REBUILDS && self.rounds.iter().all(|n| n.load(SeqCst) >= ROUNDS);
-        while !enough() && begun.elapsed() < 2 * PATIENCE {
+        while !enough() && begun.elapsed() < 5 * PATIENCE {
             result(event_loop.schedule(ms(10), || ()).unwrap().completion()).unwrap();
         }
         self.over.store(true, SeqCst);
@@ -102,6 +110,7 @@ fn serve(group: &EventLoopGroup) -> (Server, Arc<Counts>) {
     let theirs = counts.clone();
     let server = ServerBootstrap::new(group)
         .backlog(CONNECTIONS as u32)
+        .child_options(TcpOptions::new().send_buffer(SEND_BUFFER))
         .pipeline(move |_| Pipeline::new().codec(RawBytes).handler(Echo(theirs.clone())));
     (server.bind("127.0.0.1:0").unwrap(), counts)
 }
@@ -115,10 +124,12 @@ fn request(connection: usize, round: usize) -> Vec<u8> {
     (0..length).map(|n| (connection ^ (round * 31) ^ (n * 17)) as u8).collect()
 }
 
-/// Round trips on all connections of a part, until it is over.
+/// Round trips on all connections of a part, until it is over, and some more.
 fn drive(run: &Run, driver: usize, first: usize, streams: &mut [TcpStream]) {
-    let mut round = 0;
-    while !run.is_over() {
+    let (mut round, mut left) = (0, AFTERWARDS);
+    while left > 0 {
+        // The last rebuild is reported before this is set.
+        left -= usize::from(run.rebuilt.load(SeqCst));
         let requests: Vec<_> = (0..streams.len()).map(|n| request(first + n, round)).collect();
         for (stream, request) in streams.iter_mut().zip(&requests) {
             stream.write_all(request).unwrap();
@@ -220,6 +231,7 @@ fn rebuild<'s>(
 ) -> Receiver<RebuildReport> {
     let (reports, reported) = channel();
     scope.spawn(move || {
+        let _told = RebuiltAtDrop(run);
         for n in 0.. {
             if run.is_over() {
                 break;
@@ -236,6 +248,15 @@ fn rebuild<'s>(
         }
     });
     reported
+}
+
+/// Tells the drivers, also if the thread fails.
+struct RebuiltAtDrop<'a>(&'a Run);
+
+impl Drop for RebuiltAtDrop<'_> {
+    fn drop(&mut self) {
+        self.0.rebuilt.store(true, SeqCst);
+    }
 }
 
 fn note(run: &Run, reports: &Sender<RebuildReport>, report: RebuildReport) {
@@ -303,6 +324,7 @@ fn rebuild_forced_under_load() {
     assert_eq!(metrics.sources_moved, rebuilds * (CONNECTIONS as u64 + 1));
     assert_eq!((metrics.sources_lost, metrics.wakes_premature, metrics.rests), (0, 0, 0), "{metrics:?}");
     assert_eq!(metrics.channels, CONNECTIONS as u64);
+    assert!(metrics.writes_blocked > 0, "the server never had to wait for a peer");
     let sent: usize = (0..CONNECTIONS)
         .map(|n| (0..rounds[n * DRIVERS / CONNECTIONS]).map(|round| request(n, round).len()).sum::<usize>())
         .sum();
