@@ -54,7 +54,9 @@ impl Io {
         if std::mem::take(&mut self.turn_bytes) >= TURN_BYTES {
             // Those that had one read only go before those that had their full share: they take turns at that.
             let begin = self.to_read.len().saturating_sub(all);
-            self.to_read.make_contiguous()[begin..].rotate_left(in_full);
+            let listed = &mut self.to_read.make_contiguous()[begin..];
+            let in_full = in_full.min(listed.len());
+            listed.rotate_left(in_full);
         }
     }
 

@@ -3,14 +3,14 @@
 //! Two ways to spin are known. A poll that returns early with nothing to show is *premature*; so many of them in a
 //! row have the poll rebuilt, but only a few times a minute: if a new poll does not cure it, the loop rests a little
 //! at every further one, and says so once a minute. A deadline that is over and yet has nothing run is *stuck*; so
-//! many turns in a row with the same one have the loop rest as well. (Wakes in vain are counted by the turn; they end
-//! when whoever wakes does.)
+//! many turns in a row with the same one have the loop rest as well. A third is somebody else's: wakes with nothing
+//! behind them. They end when whoever wakes does, so all there is to do is to say so.
 //!
 //! A poll that fails is opened anew each time, with a rest that the turn sees to; it is said once a minute.
 //!
 //! Always holds: any I/O, task or timer begins both counts anew; the log gets at most [`REBUILDS_PER_MINUTE`] + 1
-//! lines a minute about premature returns, one about a stuck deadline, and what is said of one failure. A pure
-//! structure: time is given to it in nanoseconds. Runs on the loop's thread.
+//! lines a minute about premature returns, one about a stuck deadline, one about wakes in vain, and what is said of one
+//! failure. A pure structure: time is given to it in nanoseconds. Runs on the loop's thread.
 
 /// Premature returns in a row after which the poll is rebuilt, as in Netty: high enough never to be reached by
 /// chance, low enough to end a spin within milliseconds.
@@ -21,6 +21,9 @@ pub(crate) const REBUILDS_PER_MINUTE: usize = 3;
 
 /// Turns with the same deadline in the past, and nothing run, after which it counts as stuck.
 const STUCK_AFTER: u32 = 512;
+
+/// Wakes in a row with nothing to do after which it is said.
+const VAIN_AFTER: u32 = 512;
 
 const MINUTE: u64 = 60 * 1_000_000_000;
 
@@ -34,6 +37,9 @@ pub(crate) struct SpinGuard {
     warned: Option<u64>,
     /// When it was last said that the poll fails.
     failed: Option<u64>,
+    /// Wakes in a row with nothing to do, and when it was last said that there are many.
+    vain: u32,
+    told_of_vain: Option<u64>,
     stuck: Stuck,
 }
 
@@ -60,13 +66,23 @@ pub(crate) enum Remedy {
 impl SpinGuard {
     pub(crate) fn new(threshold: u32) -> Self {
         let rebuilds = [None; REBUILDS_PER_MINUTE];
-        SpinGuard { premature: 0, threshold, rebuilds, warned: None, failed: None, stuck: Stuck::default() }
+        SpinGuard {
+            premature: 0,
+            threshold,
+            rebuilds,
+            warned: None,
+            failed: None,
+            vain: 0,
+            told_of_vain: None,
+            stuck: Stuck::default(),
+        }
     }
 
     /// The loop did something, or slept as long as it meant to.
     #[inline]
     pub(crate) fn worked(&mut self) {
         self.premature = 0;
+        self.vain = 0;
         self.stuck.turns = 0;
     }
 
@@ -93,6 +109,12 @@ impl SpinGuard {
     /// The poll has failed: whether to say so. One that fails every other time would else fill the log.
     pub(crate) fn tell_of_failure(&mut self, now: u64) -> bool {
         once_a_minute(&mut self.failed, now)
+    }
+
+    /// Another thread has woken the loop, and there was nothing to do: whether to say that this goes on and on.
+    pub(crate) fn woken_in_vain(&mut self, now: u64) -> bool {
+        self.vain = self.vain.saturating_add(1);
+        self.vain >= VAIN_AFTER && once_a_minute(&mut self.told_of_vain, now)
     }
 
     /// A turn ends with nothing done, and its next deadline is over already.
@@ -193,6 +215,20 @@ mod tests {
             [0, 10, 20, 30, 59, 60, 61, 70, 79, 80].map(|second| at(&mut guard, second)),
             [1, 1, 1, 0, 0, 1, 0, 1, 0, 1]
         );
+    }
+
+    #[test]
+    fn a_flood_of_wakes_is_said_once_a_minute_and_any_work_ends_it() {
+        let mut guard = SpinGuard::new(512);
+        let told =
+            |guard: &mut SpinGuard, wakes: u32, now| (0..wakes).filter(|_| guard.woken_in_vain(now)).count();
+        assert_eq!(told(&mut guard, VAIN_AFTER - 1, 5), 0);
+        assert_eq!(told(&mut guard, 100_000, 5), 1);
+        assert_eq!(told(&mut guard, 100_000, 5 + MINUTE), 1);
+        guard.worked();
+        assert_eq!(told(&mut guard, VAIN_AFTER - 1, 5 + 2 * MINUTE), 0);
+        assert_eq!(told(&mut guard, 1, 5 + 2 * MINUTE), 1);
+        assert_eq!(guard.premature(0), Remedy::Nothing, "it is none of the poll's fault");
     }
 
     #[test]

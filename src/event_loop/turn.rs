@@ -81,7 +81,6 @@ impl Turn {
     pub(crate) fn turn(&mut self) -> bool {
         self.shared.metrics.turns.add(1);
         let cause = self.poll();
-        self.shared.whereabouts.begin_turn();
         let handled = self.handle_io();
         self.watch.note_events(handled);
         let did_io = handled > 0;
@@ -97,6 +96,12 @@ impl Turn {
             self.sleep.worked(self.io.services.now);
         } else if cause == Some(WakeCause::Waker) {
             self.shared.metrics.wakes_in_vain.add(1);
+            if self.spin.woken_in_vain(self.io.services.now) {
+                let say = |turn: &mut Self| {
+                    log::warn!("{}: woken again and again with nothing to do", turn.shared.name);
+                };
+                self.guarded_once(None, say);
+            }
         }
         self.shared.whereabouts.enter_phase(Phase::Flush);
         self.attend();
@@ -186,6 +191,7 @@ impl Turn {
         }
         let polled = self.io.selector.poll(timeout);
         self.shared.wake_up.awake();
+        self.shared.whereabouts.begin_turn();
         self.lap(Span::Flushing);
         // If it was not to sleep, the last turn ends only here.
         self.end_turn_time();
@@ -263,7 +269,9 @@ impl Turn {
     /// Does nothing for a while; that is not the time of any phase.
     fn rest(&mut self, time: Duration) {
         self.watch.rename(Span::Polling);
+        self.shared.whereabouts.rest();
         std::thread::sleep(time);
+        self.shared.whereabouts.enter_phase(Phase::Io);
         self.lap(Span::Flushing);
     }
 
