@@ -5,7 +5,7 @@
 //! waits is refused or run, and its termination completes. It owns the loop ([`Turn`]); handles own nothing of it.
 
 use super::{
-    EventLoop, LoopConfig, end, local, shared::LifeState, shared::LoopMail, shared::LoopShared, shared::Task,
+    EventLoop, LoopConfig, end, local, shared::LifeState, shared::LoopMail, shared::LoopShared, task::Task,
     turn::Turn, watchdog::Watch,
 };
 use crate::{
@@ -180,7 +180,7 @@ impl Wake for WakeLoop {
         // On the loop its owner looks after the turn anyway. From elsewhere a bare wake could come just before the
         // loop falls asleep, and be lost: only what is in the queue is not.
         if !self.0.is_in_event_loop() {
-            let nothing = Task { body: Box::new(|| {}), origin: Location::caller() };
+            let nothing = Task::new(|| {}, Location::caller());
             // One that has ended is not asleep.
             let _ = self.0.submit_always(LoopMail::Task(nothing));
         }

@@ -24,6 +24,7 @@ mod sleep;
 mod sources;
 mod spin;
 mod stopwatch;
+mod task;
 mod task_phase;
 mod tasks;
 mod timer_phase;
@@ -61,12 +62,13 @@ use crate::{
 use io::Io;
 use periodic::Repeat;
 use selector::Selector;
-use shared::{LoopShared, Task};
+use shared::LoopShared;
 use sleep::Sleep;
 use sources::Sources;
 use spin::SpinGuard;
 use std::{collections::VecDeque, fmt, panic::Location, sync::Arc, time::Duration};
 use stopwatch::Stopwatch;
+use task::Task;
 use tasks::{Body, Entry, Permit};
 use turn::Turn;
 
@@ -227,8 +229,8 @@ impl EventLoop {
     /// [`try_execute`]: EventLoop::try_execute
     #[track_caller]
     pub fn execute(&self, task: impl FnOnce() + Send + 'static) -> Result {
-        self.submit_task(Box::new(task), Location::caller(), |mail| self.shared.submit(mail, 0))
-            .map_err(|refused| refused.reason)
+        let origin = Location::caller();
+        self.shared.submit_with(0, move || LoopMail::Task(Task::new(task, origin)))
     }
 
     /// As [`execute`](EventLoop::execute), but hands the task back if it is refused.
@@ -240,7 +242,7 @@ impl EventLoop {
         &self,
         task: Box<dyn FnOnce() + Send>,
     ) -> Result<(), Refused<Box<dyn FnOnce() + Send>>> {
-        self.submit_task(task, Location::caller(), |mail| self.shared.submit(mail, 0))
+        self.submit_boxed(task, Location::caller(), |mail| self.shared.submit(mail, 0))
     }
 
     /// As [`try_execute`](EventLoop::try_execute), but waits up to `timeout` for room in the loop's queue.
@@ -275,7 +277,7 @@ impl EventLoop {
         if loop_id::is_own(self.shared.id) {
             return Err(Refused { value: task, reason: Error::WouldDeadlock });
         }
-        self.submit_task(task, Location::caller(), |mail| self.shared.submit_timeout(mail, timeout))
+        self.submit_boxed(task, Location::caller(), |mail| self.shared.submit_timeout(mail, timeout))
     }
 
     /// Runs `task` on the loop when that is awake the next time: does not wake it.
@@ -287,18 +289,18 @@ impl EventLoop {
     /// If the loop's queue is full, or the loop is shut down.
     #[track_caller]
     pub fn execute_lazily(&self, task: impl FnOnce() + Send + 'static) -> Result {
-        let task = Task { body: Box::new(task), origin: Location::caller() };
-        self.shared.submit(LoopMail::Task(task), u64::MAX).map_err(|refused| refused.reason)
+        let origin = Location::caller();
+        self.shared.submit_with(u64::MAX, move || LoopMail::Task(Task::new(task, origin)))
     }
 
-    fn submit_task(
+    fn submit_boxed(
         &self,
-        body: Box<dyn FnOnce() + Send>,
+        task: Box<dyn FnOnce() + Send>,
         origin: &'static Location<'static>,
         submit: impl FnOnce(LoopMail) -> Result<(), Refused<LoopMail>>,
     ) -> Result<(), Refused<Box<dyn FnOnce() + Send>>> {
-        submit(LoopMail::Task(Task { body, origin })).map_err(|refused| match refused.value {
-            LoopMail::Task(task) => Refused { value: task.body, reason: refused.reason },
+        submit(LoopMail::BoxedTask(task, origin)).map_err(|refused| match refused.value {
+            LoopMail::BoxedTask(task, _) => Refused { value: task, reason: refused.reason },
             _ => unreachable!("the same mail comes back"),
         })
     }
@@ -496,7 +498,7 @@ impl EventLoop {
     /// If the loop has run its hooks, or was given 1024 already; the hook is dropped.
     #[track_caller]
     pub fn on_shutdown(&self, hook: impl FnOnce() + Send + 'static) -> Result {
-        self.shared.add_hook(Task { body: Box::new(hook), origin: Location::caller() })
+        self.shared.add_hook(Task::new(hook, Location::caller()))
     }
 
     /// Completes when the loop has ended; with its panic, should the loop itself have failed.

@@ -7,12 +7,12 @@
 use super::{
     budget::{Share, TASKS_PER_CHECK},
     rebuild::RebuildCause,
-    shared::{LoopMail, Task},
+    shared::LoopMail,
     stopwatch::Span,
     turn::Turn,
 };
 use crate::error::{drop_guarded, panic_message};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 
 impl Turn {
     /// Handles what waits in the queue, within `share`; whether there was anything. The clock was read just before.
@@ -25,14 +25,21 @@ impl Turn {
             let enough = ran + TASKS_PER_CHECK as u64;
             self.guarded(|turn, current| {
                 while ran < enough && left > 0 {
-                    let Some(mail) = turn.inbox.take() else {
-                        drained = true;
-                        break;
-                    };
-                    ran += 1;
+                    let mut mail = turn.inbox.take();
+                    ran += u64::from(mail.is_some());
                     left -= 1;
-                    *current = mail.channel();
-                    turn.handle_mail(mail);
+                    *current = mail.as_ref().and_then(LoopMail::channel);
+                    match &mut mail {
+                        // Run where it is: to move it once more would cost as much as a small task does.
+                        Some(LoopMail::Task(task)) => turn.run_task(task.origin(), || task.run()),
+                        _ => match mail {
+                            Some(mail) => turn.handle_mail(mail),
+                            None => {
+                                drained = true;
+                                break;
+                            }
+                        },
+                    }
                 }
             });
             if ran < enough {
@@ -69,7 +76,8 @@ impl Turn {
                     drop_guarded(mail);
                 }
             }
-            LoopMail::Task(task) => self.run_task(task),
+            LoopMail::Task(mut task) => self.run_task(task.origin(), || task.run()),
+            LoopMail::BoxedTask(task, origin) => self.run_task(origin, task),
             LoopMail::Schedule(deadline, task) => self.schedule(deadline, task),
             LoopMail::Unschedule(task) => {
                 if let Some(place) = task.place() {
@@ -100,11 +108,11 @@ impl Turn {
         }
     }
 
-    fn run_task(&mut self, task: Task) {
+    #[inline]
+    fn run_task(&mut self, origin: &'static Location<'static>, body: impl FnOnce()) {
         if let Some(shutdown) = &mut self.shutdown {
             shutdown.note_task();
         }
-        let Task { body, origin } = task;
         let run = || catch_unwind(AssertUnwindSafe(body));
         if let Err(panic) = self.shared.whereabouts.in_task(origin, run) {
             self.shared.metrics.tasks_panicked.add(1);

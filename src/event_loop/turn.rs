@@ -167,7 +167,7 @@ impl Turn {
         }
         self.shared.wake_up.about_to_sleep(deadline);
         // What came before the sleep was published has not written to the waker: look once more.
-        if !self.inbox.is_empty() {
+        if !self.inbox.fall_asleep() {
             return (NOT_AT_ALL, deadline);
         }
         if self.real_time {
@@ -191,6 +191,7 @@ impl Turn {
         }
         let polled = self.io.selector.poll(timeout);
         self.shared.wake_up.awake();
+        self.inbox.awake();
         self.shared.whereabouts.begin_turn();
         self.lap(Span::Flushing);
         // If it was not to sleep, the last turn ends only here.

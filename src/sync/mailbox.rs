@@ -6,58 +6,102 @@
 //!
 //! Entries are counted before they are put in. So when the loop closes its mailbox, which is one bit of the same
 //! number, everybody who comes later sees that it is closed, and of those who came before it knows how many entries
-//! are still to arrive: what was accepted is taken out, or it was refused, nothing in between. For that the order in
-//! which one number changes is enough, so nothing is asked of the memory order: what an entry holds comes with the
-//! queue. `taken` is published and read so that no length is reckoned from an older `entered` than it: a length that
-//! is read elsewhere may be out of date, never torn. Who waits for room ([`Room`]) has its own fences.
+//! are still to arrive: what was accepted is taken out, or it was refused, nothing in between. A sleep of the loop is
+//! another bit, to the same end: who comes later is told that the loop may have to be woken, and for those who came
+//! before the loop does not fall asleep. So to put in takes one locked instruction beside the queue's own, no fence,
+//! and no look at anything that the loop writes.
+//!
+//! For all that the order in which one number changes is enough, so nothing is asked of the memory order: what an entry
+//! holds comes with the queue; until when the loop sleeps, which is looked at by who finds the bit, has its own fences
+//! ([`WakeUp`](super::WakeUp)). `taken` is published and read so that no length is reckoned from an older `entered`
+//! than it: a length that is read elsewhere may be out of date, never torn. Who waits for room ([`Room`]) has its own
+//! fences.
 
 use super::{
-    primitives::{AtomicU64, AtomicUsize, Ordering, Receiver, Sender, unbounded},
+    primitives::{AtomicU64, AtomicUsize, Ordering, Queue, yield_now},
     room::Room,
 };
-use crate::{Error, error::Refused};
-use std::{sync::Arc, time::Duration};
+use crate::{
+    Error,
+    error::{Refused, drop_guarded},
+};
+use crossbeam_utils::CachePadded;
+use std::{cell::Cell, sync::Arc, time::Duration};
 
-/// The bit of `Mailbox::entered` that says that no more is accepted.
+/// The bit of `entered` that says that no more is accepted.
 const CLOSED: u64 = 1 << 63;
+
+/// The bit of `entered` that says that the loop sleeps, or is about to or has just done so.
+const ASLEEP: u64 = 1 << 62;
+
+/// The other bits of `entered`.
+const COUNT: u64 = ASLEEP - 1;
 
 /// The submitting end; shared by all handles of a loop.
 pub(crate) struct Mailbox<T> {
-    sender: Sender<T>,
-    limit: usize,
-    /// Entries that were ever put in, or are about to be; and [`CLOSED`].
-    entered: AtomicU64,
-    /// Entries that were ever taken out; written by the loop only.
-    taken: Arc<AtomicU64>,
+    limit: u64,
     refused: AtomicUsize,
     /// Who waits until the queue is no longer full.
     room: Room,
+    both: Arc<Both<T>>,
 }
 
 /// The loop's end.
 pub(crate) struct Inbox<T> {
-    receiver: Receiver<T>,
-    taken: Arc<AtomicU64>,
+    both: Arc<Both<T>>,
+    /// Whether [`ASLEEP`] is set.
+    asleep: Cell<bool>,
+}
+
+/// What both ends use; each number has a cache line of its own, since who writes one must not slow down who reads
+/// another.
+struct Both<T> {
+    queue: Queue<T>,
+    /// Entries that were ever put in, or are about to be; [`CLOSED`] and [`ASLEEP`].
+    entered: CachePadded<AtomicU64>,
+    /// Entries that were ever taken out; written by the loop only, with each.
+    taken: CachePadded<AtomicU64>,
+    /// There is room while `entered` is less: an earlier `taken` plus the limit. Never more than the present one.
+    room_until: CachePadded<AtomicU64>,
 }
 
 /// What is bounded, as the error says it.
 pub(crate) const PENDING_TASKS: &str = "pending tasks";
 
 pub(crate) fn mailbox<T>(limit: usize) -> (Mailbox<T>, Inbox<T>) {
-    let (sender, receiver) = unbounded();
-    let taken = Arc::new(AtomicU64::new(0));
-    let (entered, refused) = (AtomicU64::new(0), AtomicUsize::new(0));
-    let mailbox = Mailbox { sender, limit, entered, taken: taken.clone(), refused, room: Room::new() };
-    (mailbox, Inbox { receiver, taken })
+    let limit = u64::try_from(limit).unwrap_or(u64::MAX);
+    let both = Arc::new(Both {
+        queue: Queue::new(),
+        entered: CachePadded::new(AtomicU64::new(0)),
+        taken: CachePadded::new(AtomicU64::new(0)),
+        room_until: CachePadded::new(AtomicU64::new(limit)),
+    });
+    let mailbox = Mailbox { limit, refused: AtomicUsize::new(0), room: Room::new(), both: both.clone() };
+    (mailbox, Inbox { both, asleep: Cell::new(false) })
+}
+
+impl<T> Both<T> {
+    /// Entries that wait, or are about to be put in.
+    fn len(&self) -> u64 {
+        // In this order: what is taken was counted as entered before, so the limit errs to the safe side.
+        let taken = self.taken.load(Ordering::Acquire);
+        let entered = self.entered.load(Ordering::Relaxed) & COUNT;
+        entered.saturating_sub(taken)
+    }
+
+    fn close(&self) {
+        self.entered.fetch_or(CLOSED, Ordering::Relaxed);
+    }
 }
 
 impl<T> Mailbox<T> {
-    /// Puts one entry in.
+    /// Puts one entry in; whether the loop may be asleep, so that the caller has to see to its waking.
     ///
     /// # Errors
     /// Hands it back if the queue is full, or its loop has ended.
-    pub(crate) fn put(&self, entry: T) -> Result<(), Refused<T>> {
-        if self.is_full() { Err(self.refuse(entry)) } else { self.put_always(entry) }
+    pub(crate) fn put(&self, entry: T) -> Result<bool, Refused<T>> {
+        let entered = if self.has_room() { self.enter() } else { Err(self.refuse()) };
+        self.push(entered, entry)
     }
 
     /// Puts one entry in as soon as there is room, for which it waits up to `timeout`. Calls `wake` before it waits:
@@ -65,14 +109,19 @@ impl<T> Mailbox<T> {
     ///
     /// # Errors
     /// Hands it back if there was no room all the time, or the mailbox is closed.
-    pub(crate) fn put_timeout(&self, entry: T, timeout: Duration, wake: impl Fn()) -> Result<(), Refused<T>> {
-        if !self.is_full() {
+    pub(crate) fn put_timeout(
+        &self,
+        entry: T,
+        timeout: Duration,
+        wake: impl Fn(),
+    ) -> Result<bool, Refused<T>> {
+        if self.has_room() {
             return self.put_always(entry);
         }
         let mut entry = Some(entry);
         let put = self.room.wait(timeout, || {
             // A closed mailbox may stay full: it refuses whatever its length.
-            if self.is_full() && !self.is_closed() {
+            if !self.has_room() && !self.is_closed() {
                 wake();
                 return None;
             }
@@ -80,7 +129,7 @@ impl<T> Mailbox<T> {
         });
         match (put, entry) {
             (Some(put), _) => put,
-            (None, Some(entry)) => Err(self.refuse(entry)),
+            (None, Some(entry)) => self.push(Err(self.refuse()), entry),
             (None, None) => unreachable!("what was put in or refused has an answer"),
         }
     }
@@ -91,51 +140,91 @@ impl<T> Mailbox<T> {
         self.room.announce();
     }
 
-    fn is_full(&self) -> bool {
-        self.len() >= self.limit
-    }
-
     fn is_closed(&self) -> bool {
-        self.entered.load(Ordering::Relaxed) & CLOSED != 0
+        self.both.entered.load(Ordering::Relaxed) & CLOSED != 0
     }
 
-    #[cold]
-    fn refuse(&self, entry: T) -> Refused<T> {
-        self.refused.fetch_add(1, Ordering::Relaxed);
-        Refused { value: entry, reason: Error::Full { what: PENDING_TASKS, limit: self.limit } }
+    /// As [`put`](Mailbox::put), of an entry that is made when it is clear that it is accepted: where it is needed, not
+    /// moved there from call to call.
+    ///
+    /// # Errors
+    /// If the queue is full, or its loop has ended; nothing is made then.
+    #[inline]
+    pub(crate) fn put_with(&self, make: impl FnOnce() -> T) -> Result<bool, Error> {
+        if !self.has_room() {
+            return Err(self.refuse());
+        }
+        let asleep = self.enter()?;
+        self.both.queue.push(make());
+        Ok(asleep)
     }
 
     /// Puts one entry in even if the queue is full: for what must not be lost, like a cancel or a shutdown.
     ///
     /// # Errors
     /// Hands it back if the mailbox is closed, or its loop has ended.
-    pub(crate) fn put_always(&self, entry: T) -> Result<(), Refused<T>> {
-        let open = self.entered.fetch_add(1, Ordering::Relaxed) & CLOSED == 0;
-        let sent = if open { self.sender.send(entry).map_err(|e| e.0) } else { Err(entry) };
-        sent.map_err(|value| {
-            self.entered.fetch_sub(1, Ordering::Relaxed);
-            Refused { value, reason: Error::ShutDown }
-        })
+    pub(crate) fn put_always(&self, entry: T) -> Result<bool, Refused<T>> {
+        self.push(self.enter(), entry)
+    }
+
+    fn push(&self, entered: Result<bool, Error>, entry: T) -> Result<bool, Refused<T>> {
+        match entered {
+            Ok(asleep) => {
+                self.both.queue.push(entry);
+                Ok(asleep)
+            }
+            Err(reason) => Err(Refused { value: entry, reason }),
+        }
+    }
+
+    /// Counts an entry, which must be pushed then; whether the loop may be asleep.
+    #[inline]
+    fn enter(&self) -> Result<bool, Error> {
+        let before = self.both.entered.fetch_add(1, Ordering::Relaxed);
+        if before & CLOSED != 0 {
+            self.both.entered.fetch_sub(1, Ordering::Relaxed);
+            return Err(Error::ShutDown);
+        }
+        Ok(before & ASLEEP != 0)
+    }
+
+    #[inline]
+    fn has_room(&self) -> bool {
+        let entered = self.both.entered.load(Ordering::Relaxed) & COUNT;
+        entered < self.both.room_until.load(Ordering::Relaxed) || self.look_for_room()
+    }
+
+    /// Looks at what was taken out meanwhile, and notes how far that reaches. Not done for every entry: the loop is
+    /// writing that number all the time.
+    #[cold]
+    fn look_for_room(&self) -> bool {
+        let taken = self.both.taken.load(Ordering::Acquire);
+        self.both.room_until.fetch_max(taken.saturating_add(self.limit), Ordering::Relaxed);
+        self.both.len() < self.limit
+    }
+
+    #[cold]
+    fn refuse(&self) -> Error {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+        let limit = usize::try_from(self.limit).unwrap_or(usize::MAX);
+        Error::Full { what: PENDING_TASKS, limit }
     }
 
     /// Whether so much waits that a sleeping loop should not leave it for later, lest there be no room for what is
     /// urgent.
     pub(crate) fn is_crowded(&self) -> bool {
-        self.len() >= self.limit / 2
+        self.both.len() >= self.limit / 2
     }
 
     /// Entries that wait, or are about to be put in.
     pub(crate) fn len(&self) -> usize {
-        // In this order: what is taken was counted as entered before, so the limit errs to the safe side.
-        let taken = self.taken.load(Ordering::Acquire);
-        let entered = self.entered.load(Ordering::Relaxed) & !CLOSED;
-        usize::try_from(entered.saturating_sub(taken)).unwrap_or(usize::MAX)
+        usize::try_from(self.both.len()).unwrap_or(usize::MAX)
     }
 
     /// Accepts no more; what was accepted before arrives until [`Mailbox::len`] is zero. Who waits for room is
     /// refused.
     pub(crate) fn close(&self) {
-        self.entered.fetch_or(CLOSED, Ordering::Relaxed);
+        self.both.close();
         self.room.wake_all();
     }
 
@@ -149,13 +238,46 @@ impl<T> Inbox<T> {
     /// The oldest entry.
     #[inline]
     pub(crate) fn take(&self) -> Option<T> {
-        let entry = self.receiver.try_recv().ok()?;
-        self.taken.store(self.taken.load(Ordering::Relaxed) + 1, Ordering::Release);
-        Some(entry)
+        let entry = self.both.queue.pop();
+        if entry.is_some() {
+            let taken = self.both.taken.load(Ordering::Relaxed) + 1;
+            self.both.taken.store(taken, Ordering::Release);
+        }
+        entry
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.receiver.is_empty()
+        self.both.queue.is_empty()
+    }
+
+    /// From now on who puts in is told that the loop is asleep. False: somebody was earlier and was not told, so the
+    /// loop must not sleep; the entry is there, or about to be.
+    pub(crate) fn fall_asleep(&self) -> bool {
+        self.asleep.set(true);
+        let entered = self.both.entered.fetch_or(ASLEEP, Ordering::Relaxed) & COUNT;
+        entered == self.both.taken.load(Ordering::Relaxed)
+    }
+
+    /// Ends what [`fall_asleep`](Inbox::fall_asleep) began, if it did.
+    #[inline]
+    pub(crate) fn awake(&self) {
+        if self.asleep.replace(false) {
+            self.both.entered.fetch_and(!ASLEEP, Ordering::Relaxed);
+        }
+    }
+}
+
+impl<T> Drop for Inbox<T> {
+    /// What is left is dropped here, on the loop's thread, and not when the last handle goes.
+    fn drop(&mut self) {
+        self.both.close();
+        while self.both.len() > 0 {
+            match self.take() {
+                Some(entry) => drop_guarded(entry),
+                // Another thread is just about to put it in.
+                None => yield_now(),
+            }
+        }
     }
 }
 
@@ -186,6 +308,71 @@ mod tests {
             assert!(matches!(refused, Err(Refused { value: 2, reason: Error::ShutDown })));
         }
         assert_eq!((mailbox.len(), inbox.take(), mailbox.len()), (1, Some(1), 0));
+    }
+
+    #[test]
+    fn e_29_the_limit_holds_after_any_number_of_entries() {
+        let (mailbox, inbox) = mailbox(5);
+        let mut waiting = std::collections::VecDeque::new();
+        let mut x = 0x9e37_79b9_7f4a_7c15_u64;
+        for n in 0..1000 {
+            x ^= x << 13;
+            x ^= x >> 7;
+            x ^= x << 17;
+            match x % 7 {
+                0..3 => assert_eq!(inbox.take(), waiting.pop_front()),
+                3 => {
+                    mailbox.put_always(n).unwrap();
+                    waiting.push_back(n);
+                }
+                kind => {
+                    let put = if kind == 4 { mailbox.put(n).is_ok() } else { mailbox.put_with(|| n).is_ok() };
+                    assert_eq!(put, waiting.len() < 5);
+                    waiting.extend(put.then_some(n));
+                }
+            }
+            assert_eq!(mailbox.len(), waiting.len());
+            assert_eq!(mailbox.is_crowded(), waiting.len() >= 2);
+        }
+        assert!(mailbox.refused() > 0);
+    }
+
+    #[test]
+    fn e_24_who_comes_after_the_loop_fell_asleep_is_told() {
+        let (mailbox, inbox) = mailbox(16);
+        assert!(!mailbox.put(1).unwrap());
+        assert_eq!(inbox.take(), Some(1));
+        assert!(inbox.fall_asleep());
+        assert!(mailbox.put(2).unwrap() && mailbox.put_with(|| 3).unwrap() && mailbox.put_always(4).unwrap());
+        inbox.awake();
+        assert!(!mailbox.put(5).unwrap());
+        assert_eq!(mailbox.len(), 4);
+    }
+
+    #[test]
+    fn e_24_the_loop_does_not_fall_asleep_on_who_came_before() {
+        let (mailbox, inbox) = mailbox(16);
+        mailbox.put(1).unwrap();
+        assert!(!inbox.fall_asleep(), "it is there");
+        inbox.awake();
+        assert_eq!(inbox.take(), Some(1));
+        assert!(!mailbox.enter().unwrap());
+        assert!(inbox.is_empty() && !inbox.fall_asleep(), "it is about to be there, and nobody was told");
+        inbox.awake();
+        mailbox.both.queue.push(2);
+        assert_eq!(inbox.take(), Some(2));
+        assert!(inbox.fall_asleep());
+    }
+
+    #[test]
+    fn e_59_what_is_left_goes_with_the_inbox() {
+        let (mailbox, inbox) = mailbox(16);
+        let left = Arc::new(());
+        mailbox.put(left.clone()).unwrap();
+        drop(inbox);
+        assert_eq!((Arc::strong_count(&left), mailbox.len()), (1, 0));
+        let refused = mailbox.put(left.clone()).unwrap_err();
+        assert!(matches!(refused, Refused { reason: Error::ShutDown, .. }));
     }
 
     #[test]
@@ -231,7 +418,7 @@ mod tests {
         scope: &'scope std::thread::Scope<'scope, '_>,
         mailbox: &'scope Mailbox<i32>,
         entry: i32,
-    ) -> std::thread::ScopedJoinHandle<'scope, Result<(), Refused<i32>>> {
+    ) -> std::thread::ScopedJoinHandle<'scope, Result<bool, Refused<i32>>> {
         let (waits, waiting) = std::sync::mpsc::channel();
         let waiter = scope
             .spawn(move || mailbox.put_timeout(entry, Duration::from_secs(600), || waits.send(()).unwrap()));

@@ -9,12 +9,14 @@ pub(crate) mod loop_id;
 mod mailbox;
 mod primitives;
 mod room;
+mod task_cell;
 mod wake_up;
 mod whereabouts;
 
 pub use completion::Completion;
 pub(crate) use completion::{Completer, completion, completion_of_all};
 pub(crate) use mailbox::{Inbox, Mailbox, mailbox};
+pub(crate) use task_cell::TaskCell;
 pub(crate) use wake_up::WakeUp;
 pub use whereabouts::Phase;
 pub(crate) use whereabouts::{Doing, Sight, TypeName, Whereabouts};

@@ -5,17 +5,18 @@
 //! of loom. Every file of this room takes these names from here, so that a model runs the very code that ships.
 //!
 //! crossbeam's queue has no loom form; the models have a stand-in that promises less than the real one: an entry
-//! that was sent is received with everything that came before it, in order, and nothing else. The real one's
+//! that was pushed is popped with everything that came before it, in order, and nothing else. The real one's
 //! sequentially consistent accesses, which nobody has promised us, cannot make up for a fence that is missing here.
 
 #[cfg(not(all(test, netwheel_loom)))]
 mod real {
-    pub(in crate::sync) use crossbeam_channel::{Receiver, Sender, unbounded};
+    pub(in crate::sync) use crossbeam_queue::SegQueue as Queue;
     pub(in crate::sync) use std::{
         sync::{
             Condvar, Mutex, MutexGuard,
             atomic::{AtomicU64, AtomicUsize, Ordering, fence},
         },
+        thread::yield_now,
         thread_local as per_thread,
     };
 }
@@ -25,21 +26,23 @@ pub(super) use real::*;
 
 #[cfg(all(test, netwheel_loom))]
 mod modelled {
-    use crossbeam_channel::{SendError, TryRecvError};
-    pub(in crate::sync) use loom::sync::{
-        Mutex, MutexGuard,
-        atomic::{AtomicU64, AtomicUsize, Ordering, fence},
+    pub(in crate::sync) use loom::{
+        sync::{
+            Mutex, MutexGuard,
+            atomic::{AtomicU64, AtomicUsize, Ordering, fence},
+        },
+        thread::yield_now,
     };
     use std::{
         collections::VecDeque,
-        sync::{Arc, LockResult, PoisonError},
+        sync::{LockResult, PoisonError},
         time::Duration,
     };
 
     /// loom's `thread_local!` does not know `const`.
     macro_rules! per_thread {
-        (static $name:ident: $type:ty = const $initial:block;) => {
-            loom::thread_local! { static $name: $type = $initial; }
+        ($(static $name:ident: $type:ty = const $initial:block;)+) => {
+            $(loom::thread_local! { static $name: $type = $initial; })+
         };
     }
 
@@ -80,42 +83,34 @@ mod modelled {
     }
 
     /// The entries are behind a lock that loom does not know: it neither orders anything nor lets another thread in.
-    struct Queue<T> {
+    pub(in crate::sync) struct Queue<T> {
         entries: std::sync::Mutex<VecDeque<T>>,
-        sent: AtomicUsize,
-        received: AtomicUsize,
+        pushed: AtomicUsize,
+        popped: AtomicUsize,
     }
 
-    pub(in crate::sync) struct Sender<T>(Arc<Queue<T>>);
-
-    pub(in crate::sync) struct Receiver<T>(Arc<Queue<T>>);
-
-    pub(in crate::sync) fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
-        let (sent, received) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        let queue = Arc::new(Queue { entries: std::sync::Mutex::default(), sent, received });
-        (Sender(queue.clone()), Receiver(queue))
-    }
-
-    impl<T> Sender<T> {
-        pub(in crate::sync) fn send(&self, entry: T) -> Result<(), SendError<T>> {
-            self.0.sent.fetch_add(1, Ordering::Release);
-            self.0.entries.lock().unwrap().push_back(entry);
-            Ok(())
+    impl<T> Queue<T> {
+        pub(in crate::sync) fn new() -> Self {
+            let (pushed, popped) = (AtomicUsize::new(0), AtomicUsize::new(0));
+            Queue { entries: std::sync::Mutex::default(), pushed, popped }
         }
-    }
 
-    impl<T> Receiver<T> {
-        pub(in crate::sync) fn try_recv(&self) -> Result<T, TryRecvError> {
-            let received = self.0.received.load(Ordering::Relaxed);
-            if self.0.sent.load(Ordering::Acquire) == received {
-                return Err(TryRecvError::Empty);
+        pub(in crate::sync) fn push(&self, entry: T) {
+            self.pushed.fetch_add(1, Ordering::Release);
+            self.entries.lock().unwrap().push_back(entry);
+        }
+
+        pub(in crate::sync) fn pop(&self) -> Option<T> {
+            let popped = self.popped.load(Ordering::Relaxed);
+            if self.pushed.load(Ordering::Acquire) == popped {
+                return None;
             }
-            self.0.received.store(received + 1, Ordering::Relaxed);
-            Ok(self.0.entries.lock().unwrap().pop_front().expect("sent and not received"))
+            self.popped.store(popped + 1, Ordering::Relaxed);
+            Some(self.entries.lock().unwrap().pop_front().expect("pushed and not popped"))
         }
 
         pub(in crate::sync) fn is_empty(&self) -> bool {
-            self.0.sent.load(Ordering::Relaxed) == self.0.received.load(Ordering::Relaxed)
+            self.pushed.load(Ordering::Relaxed) == self.popped.load(Ordering::Relaxed)
         }
     }
 }

@@ -6,7 +6,7 @@
 use crate::{
     Error, Result,
     error::panic_message,
-    event_loop::shared::{Task, lock},
+    event_loop::{shared::lock, task::Task},
     sync::Whereabouts,
 };
 use std::{
@@ -48,8 +48,9 @@ impl Hooks {
 
     /// Runs them until none is left, and takes no more.
     pub(crate) fn run(&self, event_loop: &str, whereabouts: &Whereabouts) {
-        while let Some(Task { body, origin }) = self.next() {
-            let run = || catch_unwind(AssertUnwindSafe(body));
+        while let Some(mut hook) = self.next() {
+            let origin = hook.origin();
+            let run = || catch_unwind(AssertUnwindSafe(|| hook.run()));
             if let Err(panic) = whereabouts.in_task(origin, run) {
                 let message = panic_message(panic);
                 log::error!("{event_loop}: the shutdown hook given at {origin} panicked: {message}");

@@ -254,7 +254,11 @@ impl Turn {
 
     fn run_last(&mut self, mail: LoopMail) {
         match mail {
-            LoopMail::Task(_) | LoopMail::Channel(..) | LoopMail::Schedule(..) | LoopMail::AtTurnEnd(_) => {
+            LoopMail::Task(_)
+            | LoopMail::BoxedTask(..)
+            | LoopMail::Channel(..)
+            | LoopMail::Schedule(..)
+            | LoopMail::AtTurnEnd(_) => {
                 self.handle_mail(mail);
                 while self.run_at_end(None) > 0 {}
             }

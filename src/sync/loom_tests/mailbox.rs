@@ -10,8 +10,9 @@ const AT_ONCE: Duration = Duration::ZERO;
 impl Shared {
     fn submit_timeout(&self, entry: u32, timeout: Duration) -> Result<(), Refused<u32>> {
         let wake = || _ = self.wake_if_asleep(0);
-        self.mailbox.put_timeout(entry, timeout, wake)?;
-        self.wake_if_asleep(0);
+        if self.mailbox.put_timeout(entry, timeout, wake)? {
+            self.wake_if_asleep(0);
+        }
         Ok(())
     }
 }
@@ -20,7 +21,7 @@ impl Shared {
 fn e_59_what_was_accepted_is_taken_and_nothing_after_the_close() {
     model(|| {
         let mut event_loop = Loop::new(8);
-        let putters = [1, 2].map(|n| event_loop.beside(move |shared| shared.mailbox.put(n).map(|()| n)));
+        let putters = [1, 2].map(|n| event_loop.beside(move |shared| shared.mailbox.put(n).map(|_| n)));
         event_loop.finish();
         let results = putters.map(|putter| putter.join().unwrap());
         assert!(event_loop.inbox.take().is_none(), "it came after the end");

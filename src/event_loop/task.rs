@@ -1,0 +1,31 @@
+//! A task on its way through the queue, and where it came from.
+//!
+//! Always holds: the closure is called once at most, or dropped. Made on the thread that submits, run on the loop's.
+
+use crate::sync::TaskCell;
+use std::panic::Location;
+
+/// A closure to run on the loop.
+pub(crate) struct Task {
+    body: TaskCell,
+    origin: &'static Location<'static>,
+}
+
+impl Task {
+    #[inline]
+    pub(super) fn new(body: impl FnOnce() + Send + 'static, origin: &'static Location<'static>) -> Self {
+        Task { body: TaskCell::new(body), origin }
+    }
+
+    /// Where it was submitted, for reports.
+    #[inline]
+    pub(super) fn origin(&self) -> &'static Location<'static> {
+        self.origin
+    }
+
+    /// Calls the closure, the first time.
+    #[inline]
+    pub(super) fn run(&mut self) {
+        self.body.run();
+    }
+}

@@ -1,0 +1,95 @@
+//! Giving a loop a task allocates nothing for the task itself, as long as its closure is small.
+//!
+//! One test only: the counter is that of the whole process.
+
+use netwheel::EventLoopGroup;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
+    thread::{self, Thread},
+    time::Duration,
+};
+
+#[global_allocator]
+static ALLOCATOR: dhat::Alloc = dhat::Alloc;
+
+const TASKS: u64 = 10_000;
+
+/// Entries in a block of the queue, each of which is one allocation.
+const ENTRIES_PER_BLOCK: u64 = 31;
+
+/// Whom the last of so many tasks wakes.
+struct Tally {
+    left: AtomicU64,
+    waiting: Thread,
+}
+
+impl Tally {
+    fn count(&self) {
+        if self.left.fetch_sub(1, SeqCst) == 1 {
+            self.waiting.unpark();
+        }
+    }
+}
+
+/// Blocks allocated by so many submissions and runs, with closures that `submit` makes.
+fn blocks_for(submit: impl Fn(Arc<Tally>)) -> u64 {
+    let tally = Arc::new(Tally { left: AtomicU64::new(TASKS), waiting: thread::current() });
+    let before = dhat::HeapStats::get().total_blocks;
+    (0..TASKS).for_each(|_| submit(tally.clone()));
+    while tally.left.load(SeqCst) > 0 {
+        thread::park();
+    }
+    dhat::HeapStats::get().total_blocks - before
+}
+
+#[test]
+fn a_small_task_allocates_nothing_but_its_share_of_a_block_of_the_queue() {
+    let _profiler = dhat::Profiler::builder().testing().build();
+    let group = EventLoopGroup::builder().threads(1).build().unwrap();
+    let event_loop = group.next();
+    let numbers = [1, 2, 3, 4];
+    let one_word = || {
+        blocks_for(|tally| event_loop.execute(move || tally.count()).unwrap());
+        blocks_for(|tally| event_loop.execute(move || tally.count()).unwrap())
+    };
+    let three_words = || {
+        let [a, b, ..] = numbers;
+        let counted = |tally: Arc<Tally>| {
+            move || {
+                assert_eq!(a + b, 3);
+                tally.count();
+            }
+        };
+        blocks_for(|tally| event_loop.execute(counted(tally)).unwrap())
+    };
+    let lazily = || blocks_for(|tally| event_loop.execute_lazily(move || tally.count()).unwrap());
+    let large = || {
+        let counted = |tally: Arc<Tally>| {
+            move || {
+                assert_eq!(numbers.iter().sum::<u64>(), 10);
+                tally.count();
+            }
+        };
+        blocks_for(|tally| event_loop.execute(counted(tally)).unwrap())
+    };
+
+    let share = TASKS / ENTRIES_PER_BLOCK + 1;
+    let small = [one_word(), three_words()];
+    assert!(small.iter().all(|blocks| *blocks <= share), "{small:?} blocks for {TASKS} small tasks");
+    // Somebody has to wake the loop for those that wake nobody.
+    let waker =
+        event_loop.schedule_at_fixed_rate(Duration::ZERO, Duration::from_millis(1), || Ok(())).unwrap();
+    lazily();
+    let lazy = lazily();
+    assert!(lazy <= share, "{lazy} blocks for {TASKS} lazy tasks");
+    waker.cancel();
+    let large = large();
+    assert!(
+        (TASKS..=TASKS + share).contains(&large),
+        "{large} blocks for {TASKS} large tasks: each has its box"
+    );
+    group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(60)).wait().unwrap();
+}
