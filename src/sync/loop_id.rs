@@ -48,7 +48,7 @@ pub(crate) struct Owned {
 }
 
 pub(crate) fn own(id: u32) -> Owned {
-    OWNED.with_borrow_mut(|owned| owned.push(id));
+    OWNED.with(|owned| owned.borrow_mut().push(id));
     Owned { id, stays: PhantomData }
 }
 

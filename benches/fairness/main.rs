@@ -1,0 +1,98 @@
+//! What does ioRatio do to sockets and to timers when a loop has more to do than it has time for?
+//!
+//! ```sh
+//! cargo bench --bench fairness                       # four minutes; into target/fairness
+//! cargo bench --bench fairness -- --out docs         # renews the pictures of docs/fairness.md
+//! cargo bench --bench fairness -- --quick            # seconds: does it run?
+//! ```
+//!
+//! Real sockets, real time. The loop's thread has the first core, whatever loads it has the last. Every setting is
+//! measured in several rounds, one setting after the other, and the round that was disturbed
+//! least counts.
+//! Writes `fairness.csv`, `fairness-echo.svg` and `fairness-timers.svg`.
+
+mod echo;
+mod picture;
+mod record;
+mod stage;
+mod timers;
+
+use clap::Parser;
+use netwheel::Result;
+use record::{Chart, Record};
+use std::{fs, path::PathBuf, time::Duration};
+
+const RATIOS: [u32; 4] = [20, 50, 80, 99];
+
+#[derive(Parser)]
+#[command(about = "How a loop shares its time")]
+struct Options {
+    /// Where the data and the pictures go.
+    #[arg(long, default_value = "target/fairness")]
+    out: PathBuf,
+    /// Measures a few points for a short time: shows that it runs, not how it runs.
+    #[arg(long)]
+    quick: bool,
+    /// Times that every setting is measured.
+    #[arg(long, default_value_t = 10)]
+    rounds: u32,
+    /// Milliseconds that it is measured each time.
+    #[arg(long, default_value_t = 200)]
+    millis: u64,
+    /// Given by cargo.
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+fn main() -> Result {
+    let options = Options::parse();
+    let (rounds, millis) = if options.quick { (1, 100) } else { (options.rounds, options.millis) };
+    let time = Duration::from_millis(millis);
+    let loads: &[u32] = if options.quick { &[0, 50, 100] } else { &[0, 10, 25, 40, 50, 60, 75, 90, 100] };
+    let floods: &[u32] = if options.quick { &[0, 4, 16] } else { &[0, 1, 2, 4, 8, 16, 32] };
+    let (mut echoes, mut timers) = (Chart::default(), Chart::default());
+    for round in 1..=rounds {
+        println!("round {round} of {rounds}");
+        for &ratio in &RATIOS {
+            for &load in loads {
+                let record = echo::measure(ratio, load, time)?;
+                report("echo", ratio, load, &record);
+                echoes.add(ratio, load, record);
+            }
+            for &connections in floods {
+                let record = timers::measure(ratio, connections, time)?;
+                report("timers", ratio, connections, &record);
+                timers.add(ratio, connections, record);
+            }
+        }
+    }
+    let io = |e| netwheel::Error::other(format!("writing to {}: {e}", options.out.display()));
+    fs::create_dir_all(&options.out).map_err(io)?;
+    let rows = [echoes.rows("echo"), timers.rows("timers")].concat();
+    fs::write(options.out.join("fairness.csv"), format!("{}\n{}", Record::HEADER, rows)).map_err(io)?;
+    picture::draw(
+        &options.out.join("fairness-echo.svg"),
+        &echoes,
+        &picture::Words {
+            title: "Echo round trip, p99, by task load",
+            x: "tasks offered, percent of the loop's time",
+            y: "milliseconds",
+        },
+    )?;
+    picture::draw(
+        &options.out.join("fairness-timers.svg"),
+        &timers,
+        &picture::Words {
+            title: "Timer lateness, p99, by I/O load (and more tasks than there is time for)",
+            x: "connections that send all they can",
+            y: "milliseconds",
+        },
+    )?;
+    println!("written to {}", options.out.display());
+    Ok(())
+}
+
+fn report(what: &str, ratio: u32, load: u32, record: &Record) {
+    let (p50, p99) = (record.quantile(0.5), record.quantile(0.99));
+    println!("{what:6} ratio {ratio:2} load {load:3}: p50 {p50:7} us, p99 {p99:7} us of {}", record.count());
+}
