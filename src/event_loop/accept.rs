@@ -126,6 +126,7 @@ impl Turn {
         // More may wait, and no event will say so. Until the next turn events are of no account, or they would get
         // it more than its share.
         if let Some(Slot::Listener(listening)) = self.sources.get(key) {
+            listening.paused = true;
             let in_full = self.io.has_room();
             self.io.list(key, in_full);
         }

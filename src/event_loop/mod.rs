@@ -1,8 +1,9 @@
 //! Event loops: one thread each, which polls its sockets, runs its tasks and timers, and serves its channels.
 //!
-//! [`EventLoop`] is the handle, which any thread may hold. The loop itself is in `turn` (the order of things) with
+//! [`EventLoop`] is the handle, which any thread may hold (`schedule` has its ways to run something later, `shutdown` those
+//! to end it). The loop itself is in `turn` (the order of things) with
 //! `task_phase` and `timer_phase` (what runs for how long, by `budget`), `selector` (the poll, wake causes), `sleep`
-//! (whether and how long), `spin` (turning in vain), `rebuild` (moving to a new poll), `io` (one channel's socket),
+//! (whether and how long), `spin` (turning in vain), `guard` (panics that nobody has caught), `rebuild` (moving to a new poll), `io` (one channel's socket),
 //! `accept` (new connections), `tasks` (scheduled tasks, repeated as `periodic` says, found by `local`) and `shutdown`.
 //! `stopwatch`, `load` (how many connections, how long turns take), `metrics` and `watchdog` look on. `manual` is the
 //! loop without a thread, `affinity` says where a thread runs.
@@ -10,6 +11,7 @@
 mod accept;
 mod affinity;
 mod budget;
+mod guard;
 mod io;
 mod load;
 mod local;
@@ -17,6 +19,7 @@ mod manual;
 mod metrics;
 mod periodic;
 mod rebuild;
+mod schedule;
 mod selector;
 mod shared;
 mod shutdown;
@@ -53,14 +56,13 @@ pub use watchdog::{Stall, Watchdog};
 use crate::{
     Clock, Error, Result,
     buffer::ReceiveBuffers,
-    channel::{LoopServices, Outlet, Scheduled},
-    clock::{TimeSource, nanos},
+    channel::{LoopServices, Outlet},
+    clock::TimeSource,
     error::{Refused, caught},
     sync::{Completion, Phase, completion, loop_id, mailbox},
     timer::Wheel,
 };
 use io::Io;
-use periodic::Repeat;
 use selector::Selector;
 use shared::LoopShared;
 use sleep::Sleep;
@@ -69,7 +71,6 @@ use spin::SpinGuard;
 use std::{collections::VecDeque, fmt, panic::Location, sync::Arc, time::Duration};
 use stopwatch::Stopwatch;
 use task::Task;
-use tasks::{Body, Entry, Permit};
 use turn::Turn;
 
 /// A handle to one event loop; can be cloned, sent and shared.
@@ -305,132 +306,6 @@ impl EventLoop {
         })
     }
 
-    /// Runs `task` on the loop after `delay`; its value is what the task's completion gets.
-    ///
-    /// Never early; late by the loop's lag (at most a millisecond of sleep granularity when it is idle). A delay
-    /// beyond 584 years waits for ever. Scheduled by a task that runs because it was due, it waits for the next turn
-    /// at least, even without a delay.
-    ///
-    /// # Errors
-    /// If so many tasks are scheduled that there is no room for another one, if the loop's queue is full, or if the
-    /// loop is shutting down.
-    #[track_caller]
-    pub fn schedule<T: Send + 'static>(
-        &self,
-        delay: Duration,
-        task: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<ScheduledTask<T>> {
-        let deadline = self.after(delay);
-        self.submit_scheduled(
-            Body::Once(Box::new(task)),
-            |entry| LoopMail::Schedule(deadline, entry),
-            deadline,
-        )
-    }
-
-    /// Runs `task` after `initial_delay` and then every `period`, measured from start to start; runs that are
-    /// missed are skipped.
-    ///
-    /// It ends when it is cancelled, when it returns an error or panics (its completion then fails with that),
-    /// or with the loop.
-    ///
-    /// # Errors
-    /// If `period` is zero, and as of [`schedule`](EventLoop::schedule).
-    #[track_caller]
-    pub fn schedule_at_fixed_rate(
-        &self,
-        initial_delay: Duration,
-        period: Duration,
-        task: impl FnMut() -> Result + Send + 'static,
-    ) -> Result<ScheduledTask> {
-        self.schedule_at_fixed_rate_with(Periodic::new(), initial_delay, period, task)
-    }
-
-    /// As [`schedule_at_fixed_rate`](EventLoop::schedule_at_fixed_rate), with a choice about missed runs and jitter.
-    ///
-    /// # Errors
-    /// If `period` is zero or shorter than the jitter, and as of [`schedule`](EventLoop::schedule).
-    #[track_caller]
-    pub fn schedule_at_fixed_rate_with(
-        &self,
-        options: impl Into<Periodic>,
-        initial_delay: Duration,
-        period: Duration,
-        task: impl FnMut() -> Result + Send + 'static,
-    ) -> Result<ScheduledTask> {
-        let (repeat, first) = Repeat::at_rate(period, self.after(initial_delay), options.into())?;
-        let body = Body::Again { body: Box::new(task), repeat };
-        self.submit_scheduled(body, |entry| LoopMail::Schedule(first, entry), first)
-    }
-
-    /// Runs `task` after `initial_delay` and then again and again, `delay` after each run has ended.
-    ///
-    /// # Errors
-    /// If `delay` is zero, and as of [`schedule`](EventLoop::schedule).
-    #[track_caller]
-    pub fn schedule_with_fixed_delay(
-        &self,
-        initial_delay: Duration,
-        delay: Duration,
-        task: impl FnMut() -> Result + Send + 'static,
-    ) -> Result<ScheduledTask> {
-        self.schedule_with_fixed_delay_with(Periodic::new(), initial_delay, delay, task)
-    }
-
-    /// As [`schedule_with_fixed_delay`](EventLoop::schedule_with_fixed_delay), with a choice about jitter.
-    ///
-    /// # Errors
-    /// If `delay` is zero or shorter than the jitter, and as of [`schedule`](EventLoop::schedule).
-    #[track_caller]
-    pub fn schedule_with_fixed_delay_with(
-        &self,
-        options: impl Into<Periodic>,
-        initial_delay: Duration,
-        delay: Duration,
-        task: impl FnMut() -> Result + Send + 'static,
-    ) -> Result<ScheduledTask> {
-        let (repeat, first) = Repeat::with_delay(delay, self.after(initial_delay), options.into())?;
-        let body = Body::Again { body: Box::new(task), repeat };
-        self.submit_scheduled(body, |entry| LoopMail::Schedule(first, entry), first)
-    }
-
-    /// Runs `task` once at the end of a turn: when the tasks and timers of the turn in which it reaches the loop have
-    /// run, before what they wrote is sent. For what gathers up the work of a turn. If there are more of these than
-    /// the timers' share of the turn has room for (64 have it always), the rest runs at the end of the next one.
-    ///
-    /// # Errors
-    /// As of [`schedule`](EventLoop::schedule).
-    #[track_caller]
-    pub fn schedule_at_turn_end<T: Send + 'static>(
-        &self,
-        task: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<ScheduledTask<T>> {
-        self.submit_scheduled(Body::Once(Box::new(task)), LoopMail::AtTurnEnd, 0)
-    }
-
-    /// The loop's time after `delay`.
-    fn after(&self, delay: Duration) -> u64 {
-        self.shared.time.now().saturating_add(nanos(delay))
-    }
-
-    /// Gives the loop a task that can be cancelled, which it has to know of before `when`.
-    #[track_caller]
-    fn submit_scheduled<T: Send + 'static>(
-        &self,
-        body: Body<T>,
-        mail: impl FnOnce(Arc<dyn Scheduled>) -> LoopMail,
-        when: u64,
-    ) -> Result<ScheduledTask<T>> {
-        if self.shared.state() >= LifeState::ShuttingDown {
-            return Err(Error::ShutDown);
-        }
-        let permit = Permit::take(&self.shared)?;
-        let (completer, completion) = completion(Some(self.shared.id));
-        let entry = Arc::new(Entry::new(body, completer, permit));
-        self.shared.submit(mail(entry.clone()), when).map_err(|refused| refused.reason)?;
-        Ok(ScheduledTask::new(entry, completion))
-    }
-
     /// Opens a new poll on the loop and moves every source to it, as the loop does by itself (three times a minute at
     /// most) when its poll returns for no reason again and again. Completes with a report when that is done; with an
     /// error if no new poll can be opened, in which case the loop goes on with the old one.
@@ -441,64 +316,6 @@ impl EventLoop {
         let (completer, completion) = completion(Some(self.shared.id));
         self.shared.submit(LoopMail::Rebuild(completer), 0).map_err(|refused| refused.reason)?;
         Ok(completion)
-    }
-
-    /// Ends the loop: as [`shut_down`](EventLoop::shut_down) with these two times and no window, for programs that
-    /// do not ask what came of it.
-    ///
-    /// An error ([`Error::Setting`]) if `timeout` is shorter than `quiet`; the loop goes on then.
-    pub fn shutdown_gracefully(&self, quiet: Duration, timeout: Duration) -> Completion {
-        match ShutdownOptions::new().quiet(quiet).timeout(timeout).check() {
-            Ok(request) => {
-                self.shared.shut_down(request);
-                self.terminated()
-            }
-            Err(e) => Completion::ready(Err(e)),
-        }
-    }
-
-    /// Ends the loop, in phases; completes when it has ended, with what came of it.
-    ///
-    /// 1. At once: its listeners close, connections in the making fail, connections that come later are closed, and
-    ///    the loop's scheduled tasks are cancelled. Tasks are still taken and run.
-    /// 2. Over the [`window`](ShutdownOptions::window): one channel after the other has its own scheduled tasks
-    ///    cancelled and its handler told ([`Handler::shutdown`](crate::Handler::shutdown)), which closes it after
-    ///    what it wrote is sent, unless the handler says otherwise. At most 1024 are told in one turn. A channel
-    ///    that is closing already is left to its `close_timeout`.
-    /// 3. When no channel is left and no task came for the `quiet` period, or when the `timeout` is over: no more
-    ///    tasks are taken, those that wait are run, channels that are left are told if they were not, sent what the
-    ///    kernel takes at once, and closed.
-    /// 4. Hooks run ([`on_shutdown`](EventLoop::on_shutdown)).
-    ///
-    /// The first request counts; later ones complete with the same report. One line of it is logged (info). A loop
-    /// that never started ends at once.
-    ///
-    /// An error ([`Error::Setting`]) if the options contradict each other; the loop goes on then. With the loop's
-    /// panic, should the loop itself have failed.
-    pub fn shut_down(&self, options: ShutdownOptions) -> Completion<ShutdownReport> {
-        let request = match options.check() {
-            Ok(request) => request,
-            Err(e) => return Completion::ready(Err(e)),
-        };
-        self.shared.shut_down(request);
-        let (completer, completion) = completion(Some(self.shared.id));
-        let shared = self.shared.clone();
-        self.terminated().on_complete(move |ended| completer.complete(ended.map(|()| shared.report())));
-        completion
-    }
-
-    /// Has `hook` run on the loop's thread when the loop has ended: after the last task, when its channels are closed
-    /// and their handlers dropped.
-    ///
-    /// Hooks run once each, in the order in which they were given. A hook may give another one; it can give the loop
-    /// nothing else to do. A panic in one is logged. They run as well should the loop itself have failed. As they need
-    /// the loop's thread, the first one starts it. Not run: hooks of a loop that is never shut down.
-    ///
-    /// # Errors
-    /// If the loop has run its hooks, or was given 1024 already; the hook is dropped.
-    #[track_caller]
-    pub fn on_shutdown(&self, hook: impl FnOnce() + Send + 'static) -> Result {
-        self.shared.add_hook(Task::new(hook, Location::caller()))
     }
 
     /// Completes when the loop has ended; with its panic, should the loop itself have failed.

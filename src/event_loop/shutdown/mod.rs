@@ -14,6 +14,7 @@ mod hooks;
 mod options;
 mod pace;
 mod report;
+mod request;
 
 pub(crate) use hooks::Hooks;
 pub use options::ShutdownOptions;

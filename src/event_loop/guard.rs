@@ -1,0 +1,69 @@
+//! Panics that neither a channel nor a task has caught, and what they cost.
+//!
+//! Always holds: such a panic (of the program's log, or of the `Display` or `Drop` of something of its own) costs the
+//! source that was handled, if any, and never the loop; a listener is tried again later. Runs on the loop's thread.
+
+use super::{sources::Slot, turn::Turn};
+use crate::{
+    Error,
+    channel::Due,
+    error::{caught, drop_guarded},
+    id::Key,
+};
+
+/// After a source's I/O panicked in the loop's own code it is tried again, if it is a listener, after so long.
+const LISTENER_REST: u64 = 1_000_000_000;
+
+impl Turn {
+    /// Has `handle` go on, piece by piece, until it comes to its end: it is called again after a panic, and must not
+    /// come to the same piece twice. A panic that neither a channel nor a task has caught (in the program's log, or in
+    /// the `Display` or the `Drop` of something of its own) costs the source that was `current`, if any, not the loop.
+    ///
+    /// What is not a piece of its own, like reading the clock, has no place in it: if that panicked each time, there
+    /// would be no end.
+    pub(super) fn guarded(&mut self, mut handle: impl FnMut(&mut Self, &mut Option<Key>)) {
+        let mut current = None;
+        while let Some(message) = caught(|| handle(self, &mut current)) {
+            self.panicked(current.take(), message);
+        }
+    }
+
+    /// As [`Turn::guarded`], for a single piece.
+    pub(super) fn guarded_once(&mut self, current: Option<Key>, handle: impl FnOnce(&mut Self)) {
+        if let Some(message) = caught(|| handle(self)) {
+            self.panicked(current, message);
+        }
+    }
+
+    #[cold]
+    fn panicked(&mut self, key: Option<Key>, message: String) {
+        self.shared.metrics.io_panics.add(1);
+        let what = match key.and_then(|key| self.sources.get(key)) {
+            Some(Slot::Listener(_)) => "accepting panicked, which is tried again later",
+            Some(_) => "handling a socket panicked, which is closed",
+            None => "something panicked that is not a socket's",
+        };
+        // What panicked may have been the log itself.
+        caught(|| log::error!("{}: {what}: {message}", self.shared.name));
+        let Some(key) = key else { return };
+        if let Some(Slot::Listener(listening)) = self.sources.get(key) {
+            // A server goes on accepting, but not in a spin.
+            listening.paused = true;
+            let deadline = self.io.services.now.saturating_add(LISTENER_REST);
+            self.io.services.queue.insert(deadline, Due::Source(key));
+        } else if caught(|| self.fail_source(key, Error::Panicked(message))).is_some()
+            && caught(|| self.close_silently(key)).is_some()
+        {
+            drop_guarded(self.sources.remove(key));
+        }
+    }
+
+    /// Closes a channel whose handler cannot even be told why.
+    fn close_silently(&mut self, key: Key) {
+        let Turn { sources, io, shared, .. } = self;
+        if let Some(slot) = sources.channel(key) {
+            slot.core.state.request_close_now();
+            slot.close(io, &shared.metrics);
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! The ways to end a loop, as its handle offers them.
+//!
+//! Any thread calls this; the first request counts, and the loop's thread does the rest.
+
+use super::{ShutdownOptions, ShutdownReport};
+use crate::{
+    Completion, Result,
+    event_loop::{EventLoop, task::Task},
+    sync::completion,
+};
+use std::{panic::Location, time::Duration};
+
+impl EventLoop {
+    /// Ends the loop: as [`shut_down`](EventLoop::shut_down) with these two times and no window, for programs that
+    /// do not ask what came of it.
+    ///
+    /// An error ([`Error::Setting`]) if `timeout` is shorter than `quiet`; the loop goes on then.
+    pub fn shutdown_gracefully(&self, quiet: Duration, timeout: Duration) -> Completion {
+        match ShutdownOptions::new().quiet(quiet).timeout(timeout).check() {
+            Ok(request) => {
+                self.shared.shut_down(request);
+                self.terminated()
+            }
+            Err(e) => Completion::ready(Err(e)),
+        }
+    }
+
+    /// Ends the loop, in phases; completes when it has ended, with what came of it.
+    ///
+    /// 1. At once: its listeners close, connections in the making fail, connections that come later are closed, and
+    ///    the loop's scheduled tasks are cancelled. Tasks are still taken and run.
+    /// 2. Over the [`window`](ShutdownOptions::window): one channel after the other has its own scheduled tasks
+    ///    cancelled and its handler told ([`Handler::shutdown`](crate::Handler::shutdown)), which closes it after
+    ///    what it wrote is sent, unless the handler says otherwise. At most 1024 are told in one turn. A channel
+    ///    that is closing already is left to its `close_timeout`.
+    /// 3. When no channel is left and no task came for the `quiet` period, or when the `timeout` is over: no more
+    ///    tasks are taken, those that wait are run, channels that are left are told if they were not, sent what the
+    ///    kernel takes at once, and closed.
+    /// 4. Hooks run ([`on_shutdown`](EventLoop::on_shutdown)).
+    ///
+    /// The first request counts; later ones complete with the same report. One line of it is logged (info). A loop
+    /// that never started ends at once.
+    ///
+    /// An error ([`Error::Setting`]) if the options contradict each other; the loop goes on then. With the loop's
+    /// panic, should the loop itself have failed.
+    pub fn shut_down(&self, options: ShutdownOptions) -> Completion<ShutdownReport> {
+        let request = match options.check() {
+            Ok(request) => request,
+            Err(e) => return Completion::ready(Err(e)),
+        };
+        self.shared.shut_down(request);
+        let (completer, completion) = completion(Some(self.shared.id));
+        let shared = self.shared.clone();
+        self.terminated().on_complete(move |ended| completer.complete(ended.map(|()| shared.report())));
+        completion
+    }
+
+    /// Has `hook` run on the loop's thread when the loop has ended: after the last task, when its channels are closed
+    /// and their handlers dropped.
+    ///
+    /// Hooks run once each, in the order in which they were given. A hook may give another one; it can give the loop
+    /// nothing else to do. A panic in one is logged. They run as well should the loop itself have failed. As they need
+    /// the loop's thread, the first one starts it. Not run: hooks of a loop that is never shut down.
+    ///
+    /// # Errors
+    /// If the loop has run its hooks, or was given 1024 already; the hook is dropped.
+    #[track_caller]
+    pub fn on_shutdown(&self, hook: impl FnOnce() + Send + 'static) -> Result {
+        self.shared.add_hook(Task::new(hook, Location::caller()))
+    }
+}
