@@ -1,12 +1,12 @@
 //! Event loops: one thread each, which polls its sockets, runs its tasks and timers, and serves its channels.
 //!
-//! [`EventLoop`] is the handle, which any thread may hold (`schedule` has its ways to run something later, `shutdown` those
-//! to end it). The loop itself is in `turn` (the order of things) with
-//! `task_phase` and `timer_phase` (what runs for how long, by `budget`), `selector` (the poll, wake causes), `sleep`
-//! (whether and how long), `spin` (turning in vain), `guard` (panics that nobody has caught), `rebuild` (moving to a new poll), `io` (one channel's socket),
-//! `accept` (new connections), `tasks` (scheduled tasks, repeated as `periodic` says, found by `local`) and `shutdown`.
-//! `stopwatch`, `load` (how many connections, how long turns take), `metrics` and `watchdog` look on. `manual` is the
-//! loop without a thread, `affinity` says where a thread runs.
+//! [`EventLoop`] is the handle, which any thread may hold (`schedule` has its ways to run something later, `shutdown`
+//! those to end it). The loop itself is in `turn` (the order of things) with `task_phase` and `timer_phase` (what runs
+//! for how long, by `budget`), `selector` (the poll, wake causes), `sleep` (whether and how long), `spin` (turning in
+//! vain), `guard` (panics that nobody has caught), `rebuild` (moving to a new poll), `io` (one channel's socket),
+//! `accept` (new connections), `task` and `tasks` (given, and scheduled ones, repeated as `periodic` says, found by
+//! `local`) and `shutdown`. `stopwatch`, `load` (how many connections, how long turns take), `metrics` and `watchdog`
+//! look on. `manual` is the loop without a thread, `affinity` says where a thread runs.
 
 mod accept;
 mod affinity;
