@@ -61,8 +61,9 @@ struct Both<T> {
     entered: CachePadded<AtomicU64>,
     /// Entries that were ever taken out; written by the loop only, with each.
     taken: CachePadded<AtomicU64>,
-    /// There is room while `entered` is less: an earlier `taken` plus the limit. Never more than the present one.
-    room_until: CachePadded<AtomicU64>,
+    /// There is room while `entered` is less: an earlier `taken` plus the limit. Any older value holds as well, only
+    /// that `taken` is looked at sooner; so a model needs no atomic of its own for it.
+    room_until: CachePadded<std::sync::atomic::AtomicU64>,
 }
 
 /// What is bounded, as the error says it.
@@ -74,7 +75,7 @@ pub(crate) fn mailbox<T>(limit: usize) -> (Mailbox<T>, Inbox<T>) {
         queue: Queue::new(),
         entered: CachePadded::new(AtomicU64::new(0)),
         taken: CachePadded::new(AtomicU64::new(0)),
-        room_until: CachePadded::new(AtomicU64::new(limit)),
+        room_until: CachePadded::new(limit.into()),
     });
     let mailbox = Mailbox { limit, refused: AtomicUsize::new(0), room: Room::new(), both: both.clone() };
     (mailbox, Inbox { both, asleep: Cell::new(false) })
@@ -200,7 +201,8 @@ impl<T> Mailbox<T> {
     fn look_for_room(&self) -> bool {
         let taken = self.both.taken.load(Ordering::Acquire);
         self.both.room_until.fetch_max(taken.saturating_add(self.limit), Ordering::Relaxed);
-        self.both.len() < self.limit
+        // Once more, and after the other number: so the limit errs to the safe side.
+        (self.both.entered.load(Ordering::Relaxed) & COUNT).saturating_sub(taken) < self.limit
     }
 
     #[cold]

@@ -14,7 +14,7 @@ impl EventLoop {
     /// Ends the loop: as [`shut_down`](EventLoop::shut_down) with these two times and no window, for programs that
     /// do not ask what came of it.
     ///
-    /// An error ([`Error::Setting`]) if `timeout` is shorter than `quiet`; the loop goes on then.
+    /// An error ([`Error::Setting`](crate::Error::Setting)) if `timeout` is shorter than `quiet`; the loop goes on then.
     pub fn shutdown_gracefully(&self, quiet: Duration, timeout: Duration) -> Completion {
         match ShutdownOptions::new().quiet(quiet).timeout(timeout).check() {
             Ok(request) => {
@@ -41,7 +41,7 @@ impl EventLoop {
     /// The first request counts; later ones complete with the same report. One line of it is logged (info). A loop
     /// that never started ends at once.
     ///
-    /// An error ([`Error::Setting`]) if the options contradict each other; the loop goes on then. With the loop's
+    /// An error ([`Error::Setting`](crate::Error::Setting)) if the options contradict each other; the loop goes on then. With the loop's
     /// panic, should the loop itself have failed.
     pub fn shut_down(&self, options: ShutdownOptions) -> Completion<ShutdownReport> {
         let request = match options.check() {

@@ -86,7 +86,7 @@ fn e_29_all_waiters_get_in_one_after_the_other() {
 /// Who gives up takes nobody's room with him.
 #[test]
 fn e_29_a_waiter_gets_in_beside_one_whose_time_is_up() {
-    model_up_to(2, || {
+    model_up_to(1, || {
         let mut event_loop = Loop::new(1);
         event_loop.shared.mailbox.put(1).unwrap();
         let impatient = event_loop.beside(|shared| shared.submit_timeout(2, AT_ONCE));
@@ -109,7 +109,7 @@ fn e_29_a_waiter_gets_in_beside_one_whose_time_is_up() {
 /// Somebody who does not wait takes the room that a waiter was woken for.
 #[test]
 fn e_29_a_waiter_whose_room_was_taken_waits_on() {
-    model(|| {
+    model_up_to(2, || {
         let mut event_loop = Loop::new(1);
         event_loop.shared.mailbox.put(1).unwrap();
         let waiter = event_loop.beside(|shared| shared.submit_timeout(2, FOR_EVER));

@@ -5,10 +5,11 @@
 //! RUSTFLAGS="--cfg netwheel_loom" cargo test --release --lib --target-dir target/loom sync::
 //! ```
 //!
-//! Complete up to [`PREEMPTIONS`] involuntary switches between threads (two where three would take minutes): a lost
-//! wake-up takes one or two. `LOOM_MAX_PREEMPTIONS` sets another number for all. loom takes sequentially consistent loads and stores for
-//! acquire and release; of fences it knows the full meaning. What a loop does around these structures is written
-//! out here as it is in `event_loop` (`turn`, `shared`, `shutdown`); if that changes, change [`Loop`].
+//! Complete up to [`PREEMPTIONS`] involuntary switches between threads (fewer where that would take minutes): a lost
+//! wake-up takes one or two. `LOOM_MAX_PREEMPTIONS` sets another number for all. loom takes sequentially consistent
+//! loads and stores for acquire and release; of fences it knows the full meaning. What a loop does around these
+//! structures is written out here as it is in `event_loop` (`turn`, `shared`, `shutdown`); if that changes, change
+//! [`Loop`].
 
 mod completion;
 mod mailbox;
