@@ -349,19 +349,34 @@ fn tasks_for_the_end_of_a_turn_share_the_timers_time() {
 }
 
 #[test]
-fn no_task_for_the_end_of_a_turn_is_lost_when_the_loop_ends() {
+fn what_is_carried_over_keeps_the_loop_awake() {
     let clock = ManualClock::new();
-    let (group, event_loop) = single(EventLoopGroup::builder().clock(clock.clone()));
-    let runs = Runs::new();
-    let (me, mine) = (event_loop.clone(), runs.clone());
+    let (_group, event_loop) = single(EventLoopGroup::builder().unlimited_tasks().clock(clock));
+    let (last, ended) = channel();
+    let me = event_loop.clone();
     on(&event_loop, move || {
-        for _ in 0..3000 {
-            me.schedule_at_turn_end(body(&me, &clock, &mine, "end", ms(1))).unwrap();
+        for n in 0..3000 {
+            let last = last.clone();
+            me.schedule_at_turn_end(move || last.send(n).unwrap()).unwrap();
         }
     });
-    let ended = group.shutdown_gracefully(Duration::ZERO, Duration::ZERO);
-    result(ended).unwrap();
-    assert_eq!(runs.len(), 3000);
+    // Nothing else is given to the loop meanwhile.
+    for n in 0..3000 {
+        assert_eq!(ended.recv_timeout(PATIENCE).unwrap(), n);
+    }
+}
+
+#[test]
+fn no_task_for_the_end_of_a_turn_is_lost_when_the_loop_ends() {
+    let after = AfterIo::new(with_ratio(50), ms(100), |event_loop, clock, runs| {
+        for _ in 0..3000 {
+            event_loop.schedule_at_turn_end(body(event_loop, clock, runs, "end", ms(10))).unwrap();
+        }
+        // It is told of that in the same turn, in which only 64 have their time.
+        event_loop.shutdown_gracefully(Duration::ZERO, Duration::ZERO).detach();
+    });
+    result(after.event_loop.terminated()).unwrap();
+    assert_eq!(after.runs.all().iter().filter(|run| run.0 == "end").count(), 3000);
 }
 
 // ---- the wheel -------------------------------------------------------------------------------------------

@@ -1,22 +1,21 @@
 //! What sockets get when there is too much of something, and what tasks and timers get when there is too much from
 //! sockets (docs/fairness.md): counted in turns, bytes, reads and tasks.
 //!
-//! The kernel is asked what waits in a socket before a loop is let go, so a turn finds what the test wants it to find.
+//! A client that closes waits until the kernel at the other end has all that it sent (`deliver`): so a turn finds what
+//! the test wants it to find.
 
 #![cfg(target_os = "linux")]
 
-#[path = "support/kernel.rs"]
-mod kernel;
 #[path = "support/loops.rs"]
 mod loops;
 
 use bytes::Bytes;
-use kernel::{await_bytes, await_connections};
 use loops::{Gate, Journal, PATIENCE, ms, on, settle, single};
 use netwheel::{
     ChannelOptions, EventLoop, EventLoopGroup, EventLoopGroupBuilder, ListenerOptions, Peer, codec::RawBytes,
     prelude::*, testing::ManualClock,
 };
+use socket2::SockRef;
 use std::{
     collections::{HashMap, HashSet},
     io::Write,
@@ -54,6 +53,13 @@ struct Reader {
     bytes: usize,
     seen: Journal<Seen>,
     at_read: Arc<AtRead>,
+}
+
+impl Reader {
+    fn indifferent(event_loop: &EventLoop) -> Self {
+        let (event_loop, client) = (event_loop.clone(), ([127, 0, 0, 1], 0).into());
+        Reader { event_loop, client, bytes: 0, seen: Journal::new(), at_read: Arc::new(|_, _| ()) }
+    }
 }
 
 impl Handler for Reader {
@@ -120,10 +126,9 @@ impl Sink {
     /// Has each of `n` connections send so many bytes, and the loop find them all at once; what was seen until all
     /// were read.
     fn flood(&self, n: usize, bytes: usize) -> Vec<Seen> {
-        let mut clients = self.connect(n);
+        let clients = self.connect(n);
         let gate = Gate::shut(&self.event_loop);
-        clients.iter_mut().for_each(|client| client.write_all(&vec![7; bytes]).unwrap());
-        await_bytes(self.server.local_address(), &addresses(&clients), bytes);
+        deliver_all(clients, &vec![7; bytes]);
         drop(gate);
         self.read(n * bytes)
     }
@@ -147,8 +152,22 @@ impl Sink {
     }
 }
 
-fn addresses(clients: &[TcpStream]) -> Vec<SocketAddr> {
-    clients.iter().map(|client| client.local_addr().unwrap()).collect()
+/// Sends and closes; when this returns the next poll finds all of it.
+fn deliver(mut client: TcpStream, bytes: &[u8]) {
+    client.write_all(bytes).unwrap();
+    // So a close returns when its own FIN is acknowledged, and with that what came before.
+    SockRef::from(&client).set_linger(Some(PATIENCE)).unwrap();
+}
+
+/// Delivers the same from each of many; at once, since every acknowledgement may be delayed.
+fn deliver_all(clients: Vec<TcpStream>, bytes: &[u8]) {
+    let mut clients = clients.into_iter();
+    thread::scope(|scope| {
+        while clients.len() > 0 {
+            let some: Vec<_> = clients.by_ref().take(16).collect();
+            scope.spawn(move || some.into_iter().for_each(|client| deliver(client, bytes)));
+        }
+    });
 }
 
 /// Bytes of each client in one turn.
@@ -167,44 +186,47 @@ fn bytes_per_turn(seen: &[Seen]) -> Vec<usize> {
 // ---- sockets against each other --------------------------------------------------------------------------
 
 #[test]
-fn a_channel_is_read_1_mib_a_turn_at_most() {
-    const BYTES: usize = 3 * MIB;
-    // At every read the loop waits until the kernel has a whole one more.
-    let address = Arc::new(OnceLock::new());
-    let (server, arrived) = (address.clone(), AtomicUsize::new(0));
-    let sink = Sink::with(EventLoopGroup::builder(), ChannelOptions::new(), move |client, so_far| {
-        let next = (so_far + 64 * KIB).min(BYTES);
-        if arrived.load(Ordering::Relaxed) < next {
-            let queued = await_bytes(*server.get().unwrap(), &[client], next - so_far);
-            arrived.store(so_far + queued, Ordering::Relaxed);
-        }
-    });
-    address.set(sink.server.local_address()).unwrap();
-    let clients = sink.connect(1);
-    let gate = Gate::shut(&sink.event_loop);
-    let mut client = clients[0].try_clone().unwrap();
-    let sender = thread::spawn(move || client.write_all(&vec![7; BYTES]));
-    await_bytes(sink.server.local_address(), &addresses(&clients), 64 * KIB);
-    drop(gate);
-    let seen = sink.read(BYTES);
-    assert_eq!(bytes_per_turn(&seen), [MIB, MIB, MIB], "16 reads of 64 KiB");
-    assert_eq!(seen.len(), 48);
-    sink.assert_every_turn_polled();
-    sender.join().unwrap().unwrap();
+fn a_channel_is_read_16_times_a_turn_at_most() {
+    let defaults = format!("{:?}", ChannelOptions::new());
+    let has = |field| defaults.contains(field);
+    assert!(has("read_size: 65536,") && has("reads_per_turn: 16,"), "1 MiB unless set otherwise: {defaults}");
+    assert!(has("writes_per_turn: 16,"), "{defaults}");
+    let new = ChannelOptions::new;
+    for (options, expected) in [
+        (new().read_size(1000), [16_000, 16_000, 8000]),
+        (new().read_size(100).reads_per_turn(150), [15_000, 15_000, 10_000]),
+    ] {
+        let sink = Sink::new(EventLoopGroup::builder(), options);
+        let seen = sink.flood(1, 40_000);
+        assert_eq!(bytes_per_turn(&seen), expected);
+        assert!(seen.windows(2).all(|pair| pair[1].turn - pair[0].turn <= 1), "in turns without a pause");
+        sink.assert_every_turn_polled();
+    }
 }
 
+/// More comes in every turn, so there is an event for a channel that was carried over.
 #[test]
-fn a_channels_share_is_its_options() {
-    let sink = Sink::new(EventLoopGroup::builder(), ChannelOptions::new().read_size(100).reads_per_turn(3));
-    let seen = sink.flood(1, 1000);
-    assert_eq!(bytes_per_turn(&seen), [300, 300, 300, 100]);
-    assert!(seen.windows(2).all(|pair| pair[1].turn - pair[0].turn <= 1), "in turns without a pause");
+fn a_channel_that_is_carried_over_has_no_second_share() {
+    const BYTES: usize = 300;
+    let client = Arc::new(OnceLock::<TcpStream>::new());
+    let (mine, sent) = (client.clone(), AtomicUsize::new(BYTES / 2));
+    let options = ChannelOptions::new().read_size(1).reads_per_turn(1);
+    let sink = Sink::with(EventLoopGroup::builder(), options, move |_, _| {
+        if sent.fetch_add(1, Ordering::Relaxed) < BYTES {
+            mine.get().unwrap().write_all(b"x").unwrap();
+        }
+    });
+    let client = client.get_or_init(|| sink.connect(1).remove(0));
+    let gate = Gate::shut(&sink.event_loop);
+    (&*client).write_all(&[7; BYTES / 2]).unwrap();
+    drop(gate);
+    assert!(bytes_per_turn(&sink.read(BYTES)).iter().all(|bytes| *bytes == 1));
 }
 
 #[test]
 fn after_8_mib_each_ready_channel_has_one_read() {
-    const CHANNELS: usize = 140;
-    const READ: usize = 4 * KIB;
+    const CHANNELS: usize = 300;
+    const READ: usize = 2 * KIB;
     const SHARE: usize = 16 * READ;
     const BYTES: usize = 3 * SHARE;
     let sink = Sink::new(EventLoopGroup::builder(), ChannelOptions::new().read_size(READ));
@@ -278,16 +300,7 @@ fn a_listener_accepts_64_a_turn() {
             ServerBootstrap::new(&group)
                 .pipeline(move |_peer| {
                     accepted.push((server, turn(&me)));
-                    let (client, seen) = (([127, 0, 0, 1], 0).into(), Journal::new());
-                    let at_read: Arc<AtRead> = Arc::new(|_, _| ());
-                    let event_loop = me.clone();
-                    Pipeline::new().codec(RawBytes).handler(Reader {
-                        event_loop,
-                        client,
-                        bytes: 0,
-                        seen,
-                        at_read,
-                    })
+                    Pipeline::new().codec(RawBytes).handler(Reader::indifferent(&me))
                 })
                 .bind("127.0.0.1:0")
                 .unwrap()
@@ -295,8 +308,7 @@ fn a_listener_accepts_64_a_turn() {
         .collect();
     let gate = Gate::shut(&event_loop);
     let connect = |server: &Server| TcpStream::connect(server.local_address()).unwrap();
-    let _clients: Vec<_> = servers.iter().flat_map(|server| (0..150).map(|_| connect(server))).collect();
-    servers.iter().for_each(|server| await_connections(server.local_address(), 150));
+    deliver_all(servers.iter().flat_map(|server| (0..150).map(|_| connect(server))).collect(), b"");
     drop(gate);
     while accepted.len() < 300 {
         settle(&event_loop);
@@ -310,29 +322,59 @@ fn a_listener_accepts_64_a_turn() {
     }
 }
 
+/// More come in every turn, so there is an event for a listener that was carried over.
+#[test]
+fn a_listener_that_is_carried_over_has_no_second_share() {
+    let (group, event_loop) = single(EventLoopGroup::builder());
+    let (turns, clients): (Journal<u64>, Journal<Arc<TcpStream>>) = (Journal::new(), Journal::new());
+    let (me, mine, kept) = (event_loop.clone(), turns.clone(), clients.clone());
+    let address = Arc::new(OnceLock::<SocketAddr>::new());
+    let connect = {
+        let address = address.clone();
+        move || kept.push(Arc::new(TcpStream::connect(address.get().unwrap()).unwrap()))
+    };
+    let again = connect.clone();
+    let server = ServerBootstrap::new(&group)
+        .pipeline(move |_peer| {
+            mine.push(turn(&me));
+            if mine.len() <= 300 {
+                again();
+            }
+            Pipeline::new().codec(RawBytes).handler(Reader::indifferent(&me))
+        })
+        .bind("127.0.0.1:0")
+        .unwrap();
+    address.set(server.local_address()).unwrap();
+    let gate = Gate::shut(&event_loop);
+    (0..200).for_each(|_| connect());
+    drop(gate);
+    while turns.len() < 500 {
+        settle(&event_loop);
+    }
+    let per_turn: Vec<_> = turns.all().chunk_by(|a, b| a == b).map(<[_]>::len).collect();
+    assert!(per_turn.iter().all(|accepted| *accepted <= 64), "{per_turn:?}");
+}
+
 // ---- sockets against tasks and timers --------------------------------------------------------------------
 
-/// A connection to a [`Sink`] into which what runs on the loop writes one byte, to see when that is read.
+/// Connections to a [`Sink`], into each of which what runs on the loop writes one byte, to see when that is read.
 #[derive(Clone)]
 struct Probe {
     event_loop: EventLoop,
-    client: Arc<Mutex<TcpStream>>,
-    server: SocketAddr,
+    clients: Arc<Mutex<Vec<TcpStream>>>,
     sent: Journal<u64>,
 }
 
 impl Probe {
-    fn new(sink: &Sink) -> Self {
-        let client = Arc::new(Mutex::new(sink.connect(1).remove(0)));
-        let (event_loop, server) = (sink.event_loop.clone(), sink.server.local_address());
-        Probe { event_loop, client, server, sent: Journal::new() }
+    fn new(sink: &Sink, n: usize) -> Self {
+        let clients = Arc::new(Mutex::new(sink.connect(n)));
+        Probe { event_loop: sink.event_loop.clone(), clients, sent: Journal::new() }
     }
 
     /// On the loop: when this returns the next poll has the byte.
     fn send(&self) {
-        let mut client = self.client.lock().unwrap();
-        client.write_all(b"x").unwrap();
-        await_bytes(self.server, &[client.local_addr().unwrap()], 1);
+        let client = self.clients.lock().unwrap().pop().unwrap();
+        deliver(client, b"x");
         self.sent.push(turn(&self.event_loop));
     }
 
@@ -359,7 +401,7 @@ fn task_flood_io_alive() {
             mine.push(counted.load(Ordering::Relaxed));
             time.advance(io);
         });
-        let probe = Probe::new(&sink);
+        let probe = Probe::new(&sink, PROBES);
         for n in 0..TASKS {
             let (clock, run, probe) = (clock.clone(), run.clone(), probe.clone());
             let task = move || {
@@ -394,7 +436,7 @@ fn timer_storm_io_alive() {
         let builder = EventLoopGroup::builder().clock(clock.clone());
         let builder = if unlimited { builder.unlimited_tasks() } else { builder };
         let sink = Sink::new(builder, ChannelOptions::new());
-        let probe = Probe::new(&sink);
+        let probe = Probe::new(&sink, PROBES);
         let run: Journal<usize> = Journal::new();
         for n in 0..TIMERS {
             let (run, probe) = (run.clone(), probe.clone());
@@ -462,10 +504,9 @@ fn io_flood_timer_lateness() {
         }
     });
     event_loop.set(sink.event_loop.clone()).unwrap();
-    let mut clients = sink.connect(1);
+    let client = sink.connect(1).remove(0);
     let gate = Gate::shut(&sink.event_loop);
-    clients[0].write_all(&vec![7; BYTES]).unwrap();
-    await_bytes(sink.server.local_address(), &addresses(&clients), BYTES);
+    deliver(client, &vec![7; BYTES]);
     drop(gate);
     // Without a task meanwhile: it would make the loop look at the clock.
     done.recv_timeout(PATIENCE).unwrap();
