@@ -73,7 +73,7 @@ fn e_29_a_waiter_gets_in_when_there_is_room() {
 
 #[test]
 fn e_29_all_waiters_get_in_one_after_the_other() {
-    model_up_to(2, || {
+    model_up_to(1, || {
         let mut event_loop = Loop::new(1);
         event_loop.shared.mailbox.put(1).unwrap();
         let waiters = [2, 3].map(|n| event_loop.beside(move |shared| shared.submit_timeout(n, FOR_EVER)));
@@ -109,7 +109,7 @@ fn e_29_a_waiter_gets_in_beside_one_whose_time_is_up() {
 /// Somebody who does not wait takes the room that a waiter was woken for.
 #[test]
 fn e_29_a_waiter_whose_room_was_taken_waits_on() {
-    model_up_to(2, || {
+    model_up_to(1, || {
         let mut event_loop = Loop::new(1);
         event_loop.shared.mailbox.put(1).unwrap();
         let waiter = event_loop.beside(|shared| shared.submit_timeout(2, FOR_EVER));
@@ -160,7 +160,7 @@ fn e_59_the_close_releases_a_waiter() {
 
 #[test]
 fn e_59_waiters_at_the_end_come_in_or_are_refused() {
-    model(|| {
+    model_up_to(2, || {
         let mut event_loop = Loop::new(1);
         event_loop.shared.mailbox.put(1).unwrap();
         let waiters = [2, 3].map(|n| event_loop.beside(move |shared| shared.submit_timeout(n, FOR_EVER)));
