@@ -106,7 +106,7 @@ impl Chart {
     fn best(&self) -> impl Iterator<Item = (u32, Vec<(u32, &Record)>)> {
         fn of(rounds: &[Record]) -> &Record {
             let most = rounds.iter().map(Record::work).fold(0.0, f64::max);
-            let full = rounds.iter().filter(|record| record.work() >= most * 0.9);
+            let full = rounds.iter().filter(|record| record.work() >= most * 0.75);
             full.min_by_key(|record| record.quantile(0.99)).expect("the one that did most is one of them")
         }
         self.0.iter().map(|(ratio, line)| (*ratio, line.iter().map(|(load, all)| (*load, of(all))).collect()))
