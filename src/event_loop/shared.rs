@@ -314,22 +314,22 @@ impl LoopShared {
     pub(crate) fn submit_with(&self, when: u64, make: impl FnOnce() -> LoopMail) -> Result {
         self.must_live()?;
         let put = self.mailbox.put_with(make);
-        self.wake_for_mail(when, put.as_ref().is_ok_and(|asleep| !asleep));
-        put.map(drop)
+        self.wake_for_mail(when);
+        put
     }
 
     fn enter_queue(
         &self,
         mail: LoopMail,
         when: u64,
-        put: impl FnOnce(&Mailbox<LoopMail>, LoopMail) -> Result<bool, Refused<LoopMail>>,
+        put: impl FnOnce(&Mailbox<LoopMail>, LoopMail) -> Result<(), Refused<LoopMail>>,
     ) -> Result<(), Refused<LoopMail>> {
         if let Err(reason) = self.must_live() {
             return Err(Refused { value: mail, reason });
         }
         let put = put(&self.mailbox, mail);
-        self.wake_for_mail(when, put.as_ref().is_ok_and(|asleep| !asleep));
-        put.map(drop)
+        self.wake_for_mail(when);
+        put
     }
 
     /// Starts the loop's thread if this is the first mail; refuses it if the loop takes no more.
@@ -349,13 +349,11 @@ impl LoopShared {
         if self.state() >= LifeState::ShutDown { Err(Error::ShutDown) } else { Ok(()) }
     }
 
-    /// Sees to it that mail wanted at `when` finds the loop awake. The mailbox may know that it is `awake`.
+    /// Sees to it that mail wanted at `when`, which was put in or refused, finds the loop awake.
     #[inline]
-    fn wake_for_mail(&self, when: u64, awake: bool) {
-        if !awake {
-            let now = when > 0 && self.mailbox.is_crowded();
-            self.wake_if_asleep(if now { 0 } else { when });
-        }
+    fn wake_for_mail(&self, when: u64) {
+        let now = when > 0 && self.mailbox.is_crowded();
+        self.wake_if_asleep(if now { 0 } else { when });
     }
 
     /// Puts mail into the queue whatever its length, and wakes nobody unless the queue gets crowded.
@@ -367,7 +365,7 @@ impl LoopShared {
         }
     }
 
-    #[cold]
+    #[inline]
     pub(crate) fn wake_if_asleep(&self, when: u64) {
         if !self.in_event_loop() && self.wake_up.must_wake(when) {
             self.wake();

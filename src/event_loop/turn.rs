@@ -163,7 +163,7 @@ impl Turn {
         }
         self.shared.wake_up.about_to_sleep(deadline);
         // What came before the sleep was published has not written to the waker: look once more.
-        if !self.inbox.fall_asleep() {
+        if !self.inbox.is_empty() {
             return (NOT_AT_ALL, deadline);
         }
         if self.real_time {
@@ -187,7 +187,6 @@ impl Turn {
         }
         let polled = self.io.selector.poll(timeout);
         self.shared.wake_up.awake();
-        self.inbox.awake();
         self.shared.whereabouts.begin_turn();
         self.lap(Span::Flushing);
         // If it was not to sleep, the last turn ends only here.

@@ -6,16 +6,12 @@
 //!
 //! Entries are counted before they are put in. So when the loop closes its mailbox, which is one bit of the same
 //! number, everybody who comes later sees that it is closed, and of those who came before it knows how many entries
-//! are still to arrive: what was accepted is taken out, or it was refused, nothing in between. A sleep of the loop is
-//! another bit, to the same end: who comes later is told that the loop may have to be woken, and for those who came
-//! before the loop does not fall asleep. So to put in takes one locked instruction beside the queue's own, no fence,
-//! and no look at anything that the loop writes.
+//! are still to arrive: what was accepted is taken out, or it was refused, nothing in between. For that the order in
+//! which one number changes is enough, so nothing is asked of the memory order: what an entry holds comes with the
+//! queue. `taken` is published and read so that no length is reckoned from an older `entered` than it: a length that
+//! is read elsewhere may be out of date, never torn. Who waits for room ([`Room`]) has its own fences.
 //!
-//! For all that the order in which one number changes is enough, so nothing is asked of the memory order: what an entry
-//! holds comes with the queue; until when the loop sleeps, which is looked at by who finds the bit, has its own fences
-//! ([`WakeUp`](super::WakeUp)). `taken` is published and read so that no length is reckoned from an older `entered`
-//! than it: a length that is read elsewhere may be out of date, never torn. Who waits for room ([`Room`]) has its own
-//! fences.
+//! To put in costs one locked instruction beside the queue's own, and no look at what the loop is writing meanwhile.
 
 use super::{
     primitives::{AtomicU64, AtomicUsize, Ordering, Queue, yield_now},
@@ -26,16 +22,10 @@ use crate::{
     error::{Refused, drop_guarded},
 };
 use crossbeam_utils::CachePadded;
-use std::{cell::Cell, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 /// The bit of `entered` that says that no more is accepted.
 const CLOSED: u64 = 1 << 63;
-
-/// The bit of `entered` that says that the loop sleeps, or is about to or has just done so.
-const ASLEEP: u64 = 1 << 62;
-
-/// The other bits of `entered`.
-const COUNT: u64 = ASLEEP - 1;
 
 /// The submitting end; shared by all handles of a loop.
 pub(crate) struct Mailbox<T> {
@@ -49,15 +39,13 @@ pub(crate) struct Mailbox<T> {
 /// The loop's end.
 pub(crate) struct Inbox<T> {
     both: Arc<Both<T>>,
-    /// Whether [`ASLEEP`] is set.
-    asleep: Cell<bool>,
 }
 
 /// What both ends use; each number has a cache line of its own, since who writes one must not slow down who reads
 /// another.
 struct Both<T> {
     queue: Queue<T>,
-    /// Entries that were ever put in, or are about to be; [`CLOSED`] and [`ASLEEP`].
+    /// Entries that were ever put in, or are about to be; and [`CLOSED`].
     entered: CachePadded<AtomicU64>,
     /// Entries that were ever taken out; written by the loop only, with each.
     taken: CachePadded<AtomicU64>,
@@ -78,7 +66,7 @@ pub(crate) fn mailbox<T>(limit: usize) -> (Mailbox<T>, Inbox<T>) {
         room_until: CachePadded::new(limit.into()),
     });
     let mailbox = Mailbox { limit, refused: AtomicUsize::new(0), room: Room::new(), both: both.clone() };
-    (mailbox, Inbox { both, asleep: Cell::new(false) })
+    (mailbox, Inbox { both })
 }
 
 impl<T> Both<T> {
@@ -86,7 +74,7 @@ impl<T> Both<T> {
     fn len(&self) -> u64 {
         // In this order: what is taken was counted as entered before, so the limit errs to the safe side.
         let taken = self.taken.load(Ordering::Acquire);
-        let entered = self.entered.load(Ordering::Relaxed) & COUNT;
+        let entered = self.entered.load(Ordering::Relaxed) & !CLOSED;
         entered.saturating_sub(taken)
     }
 
@@ -96,11 +84,11 @@ impl<T> Both<T> {
 }
 
 impl<T> Mailbox<T> {
-    /// Puts one entry in; whether the loop may be asleep, so that the caller has to see to its waking.
+    /// Puts one entry in.
     ///
     /// # Errors
     /// Hands it back if the queue is full, or its loop has ended.
-    pub(crate) fn put(&self, entry: T) -> Result<bool, Refused<T>> {
+    pub(crate) fn put(&self, entry: T) -> Result<(), Refused<T>> {
         let entered = if self.has_room() { self.enter() } else { Err(self.refuse()) };
         self.push(entered, entry)
     }
@@ -110,12 +98,7 @@ impl<T> Mailbox<T> {
     ///
     /// # Errors
     /// Hands it back if there was no room all the time, or the mailbox is closed.
-    pub(crate) fn put_timeout(
-        &self,
-        entry: T,
-        timeout: Duration,
-        wake: impl Fn(),
-    ) -> Result<bool, Refused<T>> {
+    pub(crate) fn put_timeout(&self, entry: T, timeout: Duration, wake: impl Fn()) -> Result<(), Refused<T>> {
         if self.has_room() {
             return self.put_always(entry);
         }
@@ -151,47 +134,46 @@ impl<T> Mailbox<T> {
     /// # Errors
     /// If the queue is full, or its loop has ended; nothing is made then.
     #[inline]
-    pub(crate) fn put_with(&self, make: impl FnOnce() -> T) -> Result<bool, Error> {
+    pub(crate) fn put_with(&self, make: impl FnOnce() -> T) -> Result<(), Error> {
         if !self.has_room() {
             return Err(self.refuse());
         }
-        let asleep = self.enter()?;
+        self.enter()?;
         self.both.queue.push(make());
-        Ok(asleep)
+        Ok(())
     }
 
     /// Puts one entry in even if the queue is full: for what must not be lost, like a cancel or a shutdown.
     ///
     /// # Errors
     /// Hands it back if the mailbox is closed, or its loop has ended.
-    pub(crate) fn put_always(&self, entry: T) -> Result<bool, Refused<T>> {
+    pub(crate) fn put_always(&self, entry: T) -> Result<(), Refused<T>> {
         self.push(self.enter(), entry)
     }
 
-    fn push(&self, entered: Result<bool, Error>, entry: T) -> Result<bool, Refused<T>> {
+    fn push(&self, entered: Result<(), Error>, entry: T) -> Result<(), Refused<T>> {
         match entered {
-            Ok(asleep) => {
+            Ok(()) => {
                 self.both.queue.push(entry);
-                Ok(asleep)
+                Ok(())
             }
             Err(reason) => Err(Refused { value: entry, reason }),
         }
     }
 
-    /// Counts an entry, which must be pushed then; whether the loop may be asleep.
+    /// Counts an entry, which must be pushed then.
     #[inline]
-    fn enter(&self) -> Result<bool, Error> {
-        let before = self.both.entered.fetch_add(1, Ordering::Relaxed);
-        if before & CLOSED != 0 {
-            self.both.entered.fetch_sub(1, Ordering::Relaxed);
-            return Err(Error::ShutDown);
+    fn enter(&self) -> Result<(), Error> {
+        if self.both.entered.fetch_add(1, Ordering::Relaxed) & CLOSED == 0 {
+            return Ok(());
         }
-        Ok(before & ASLEEP != 0)
+        self.both.entered.fetch_sub(1, Ordering::Relaxed);
+        Err(Error::ShutDown)
     }
 
     #[inline]
     fn has_room(&self) -> bool {
-        let entered = self.both.entered.load(Ordering::Relaxed) & COUNT;
+        let entered = self.both.entered.load(Ordering::Relaxed) & !CLOSED;
         entered < self.both.room_until.load(Ordering::Relaxed) || self.look_for_room()
     }
 
@@ -202,7 +184,7 @@ impl<T> Mailbox<T> {
         let taken = self.both.taken.load(Ordering::Acquire);
         self.both.room_until.fetch_max(taken.saturating_add(self.limit), Ordering::Relaxed);
         // Once more, and after the other number: so the limit errs to the safe side.
-        (self.both.entered.load(Ordering::Relaxed) & COUNT).saturating_sub(taken) < self.limit
+        (self.both.entered.load(Ordering::Relaxed) & !CLOSED).saturating_sub(taken) < self.limit
     }
 
     #[cold]
@@ -250,22 +232,6 @@ impl<T> Inbox<T> {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.both.queue.is_empty()
-    }
-
-    /// From now on who puts in is told that the loop is asleep. False: somebody was earlier and was not told, so the
-    /// loop must not sleep; the entry is there, or about to be.
-    pub(crate) fn fall_asleep(&self) -> bool {
-        self.asleep.set(true);
-        let entered = self.both.entered.fetch_or(ASLEEP, Ordering::Relaxed) & COUNT;
-        entered == self.both.taken.load(Ordering::Relaxed)
-    }
-
-    /// Ends what [`fall_asleep`](Inbox::fall_asleep) began, if it did.
-    #[inline]
-    pub(crate) fn awake(&self) {
-        if self.asleep.replace(false) {
-            self.both.entered.fetch_and(!ASLEEP, Ordering::Relaxed);
-        }
     }
 }
 
@@ -340,33 +306,6 @@ mod tests {
     }
 
     #[test]
-    fn e_24_who_comes_after_the_loop_fell_asleep_is_told() {
-        let (mailbox, inbox) = mailbox(16);
-        assert!(!mailbox.put(1).unwrap());
-        assert_eq!(inbox.take(), Some(1));
-        assert!(inbox.fall_asleep());
-        assert!(mailbox.put(2).unwrap() && mailbox.put_with(|| 3).unwrap() && mailbox.put_always(4).unwrap());
-        inbox.awake();
-        assert!(!mailbox.put(5).unwrap());
-        assert_eq!(mailbox.len(), 4);
-    }
-
-    #[test]
-    fn e_24_the_loop_does_not_fall_asleep_on_who_came_before() {
-        let (mailbox, inbox) = mailbox(16);
-        mailbox.put(1).unwrap();
-        assert!(!inbox.fall_asleep(), "it is there");
-        inbox.awake();
-        assert_eq!(inbox.take(), Some(1));
-        assert!(!mailbox.enter().unwrap());
-        assert!(inbox.is_empty() && !inbox.fall_asleep(), "it is about to be there, and nobody was told");
-        inbox.awake();
-        mailbox.both.queue.push(2);
-        assert_eq!(inbox.take(), Some(2));
-        assert!(inbox.fall_asleep());
-    }
-
-    #[test]
     fn e_59_what_is_left_goes_with_the_inbox() {
         let (mailbox, inbox) = mailbox(16);
         let left = Arc::new(());
@@ -420,7 +359,7 @@ mod tests {
         scope: &'scope std::thread::Scope<'scope, '_>,
         mailbox: &'scope Mailbox<i32>,
         entry: i32,
-    ) -> std::thread::ScopedJoinHandle<'scope, Result<bool, Refused<i32>>> {
+    ) -> std::thread::ScopedJoinHandle<'scope, Result<(), Refused<i32>>> {
         let (waits, waiting) = std::sync::mpsc::channel();
         let waiter = scope
             .spawn(move || mailbox.put_timeout(entry, Duration::from_secs(600), || waits.send(()).unwrap()));

@@ -3,9 +3,7 @@
 //! The loop publishes until when it means to sleep, then looks at its queue once more, then sleeps; a submitter
 //! puts its task into the queue, then looks at what is published. Whichever order the two run in, one of them
 //! sees the other (Dekker; both sides have a sequentially consistent fence between their store and their load),
-//! so no task is slept on. Who submits through a mailbox is told by it when the loop is awake, by a bit of the same
-//! kind, and does not come here then: this is for a loop that may be asleep, and for a clock that is moved by hand.
-//! Of many submitters only the one that turns "asleep" into "awake" writes to the waker.
+//! so no task is slept on. Of many submitters only the one that turns "asleep" into "awake" writes to the waker.
 //!
 //! Any thread submits; only the loop's thread calls [`WakeUp::about_to_sleep`] and [`WakeUp::awake`].
 

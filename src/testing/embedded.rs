@@ -73,7 +73,7 @@ impl Outlet for TestOutlet {
     fn deliver(&self, to: Key, mail: Mail) -> Result<(), (Mail, Error)> {
         let closes = matches!(mail, Mail::Close | Mail::CloseNow);
         let sent = if closes { self.mailbox.put_always((to, mail)) } else { self.mailbox.put((to, mail)) };
-        sent.map(drop).map_err(|refused| (refused.value.1, refused.reason))
+        sent.map_err(|refused| (refused.value.1, refused.reason))
     }
 
     fn now(&self) -> u64 {

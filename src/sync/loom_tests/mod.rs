@@ -72,8 +72,8 @@ struct Shared {
 impl Shared {
     /// Gives the loop something that is wanted at `when`; whether that wrote to the waker.
     fn submit(&self, entry: u32, when: u64) -> bool {
-        let asleep = self.mailbox.put(entry).expect("there is room");
-        asleep && self.wake_if_asleep(when)
+        self.mailbox.put(entry).expect("there is room");
+        self.wake_if_asleep(when)
     }
 
     fn wake_if_asleep(&self, when: u64) -> bool {
@@ -109,14 +109,10 @@ impl Loop {
     /// Sleeps, unless something waits, until it is woken.
     fn sleep(&self, deadline: Option<u64>) {
         self.shared.wake_up.about_to_sleep(deadline);
-        if self.inbox.fall_asleep() {
+        if self.inbox.is_empty() {
             self.shared.poll.sleep();
-        } else {
-            // A poll that does not sleep: who was earlier may still be about to put in.
-            thread::yield_now();
         }
         self.shared.wake_up.awake();
-        self.inbox.awake();
     }
 
     /// Takes what waits, up to `most`.
