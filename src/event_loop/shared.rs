@@ -20,6 +20,7 @@ use crate::{
     id::Key,
     sync::{Completer, Completion, Mailbox, WakeUp, Whereabouts, completion, loop_id},
 };
+use crossbeam_utils::CachePadded;
 use mio::Waker;
 use std::{
     panic::Location,
@@ -86,9 +87,10 @@ pub(crate) struct LoopShared {
     pub(crate) id: u32,
     pub(crate) name: String,
     pub(crate) time: TimeSource,
-    pub(crate) metrics: Metrics,
+    /// On cache lines of its own: the loop writes it all the time, and what submitters look at lies beside.
+    pub(crate) metrics: CachePadded<Metrics>,
     pub(crate) load: Arc<Load>,
-    pub(crate) wake_up: WakeUp,
+    pub(crate) wake_up: CachePadded<WakeUp>,
     pub(crate) whereabouts: Arc<Whereabouts>,
     pub(crate) mailbox: Mailbox<LoopMail>,
     pub(crate) max_scheduled_tasks: usize,
@@ -130,9 +132,9 @@ impl LoopShared {
             id,
             name,
             time,
-            metrics: Metrics::default(),
+            metrics: CachePadded::default(),
             load: Arc::new(Load::new()),
-            wake_up: WakeUp::new(),
+            wake_up: CachePadded::new(WakeUp::new()),
             whereabouts: Arc::default(),
             mailbox,
             max_scheduled_tasks,
@@ -315,7 +317,7 @@ impl LoopShared {
         self.must_live()?;
         let put = self.mailbox.put_with(make);
         self.wake_for_mail(when);
-        put
+        put.map_err(|why| self.mailbox.reason(why))
     }
 
     fn enter_queue(

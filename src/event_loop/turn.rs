@@ -161,6 +161,10 @@ impl Turn {
             self.guarded_once(None, |turn| turn.apply(remedy, "a deadline that is over has nothing run"));
             return (NOT_AT_ALL, Some(deadline));
         }
+        // Publishing has the next submitter write to the waker. Not while they come one after the other.
+        if !self.inbox.is_empty() {
+            return (NOT_AT_ALL, deadline);
+        }
         self.shared.wake_up.about_to_sleep(deadline);
         // What came before the sleep was published has not written to the waker: look once more.
         if !self.inbox.is_empty() {

@@ -1,22 +1,16 @@
-//! The atomics, locks and the queue that the rest of this room is made of: the standard library's and
-//! crossbeam's; in the models of `loom_tests`, and nowhere else, loom's.
+//! The atomics and locks that the rest of this room is made of: the standard library's; in the models of
+//! `loom_tests`, and nowhere else, loom's.
 //!
 //! Always holds: a build without `--cfg netwheel_loom`, and every build but that of the unit tests, has no trace
 //! of loom. Every file of this room takes these names from here, so that a model runs the very code that ships.
-//!
-//! crossbeam's queue has no loom form; the models have a stand-in that promises less than the real one: an entry
-//! that was pushed is popped with everything that came before it, in order, and nothing else. The real one's
-//! sequentially consistent accesses, which nobody has promised us, cannot make up for a fence that is missing here.
 
 #[cfg(not(all(test, netwheel_loom)))]
 mod real {
-    pub(in crate::sync) use crossbeam_queue::SegQueue as Queue;
     pub(in crate::sync) use std::{
         sync::{
             Condvar, Mutex, MutexGuard,
             atomic::{AtomicU64, AtomicUsize, Ordering, fence},
         },
-        thread::yield_now,
         thread_local as per_thread,
     };
 }
@@ -26,15 +20,11 @@ pub(super) use real::*;
 
 #[cfg(all(test, netwheel_loom))]
 mod modelled {
-    pub(in crate::sync) use loom::{
-        sync::{
-            Mutex, MutexGuard,
-            atomic::{AtomicU64, AtomicUsize, Ordering, fence},
-        },
-        thread::yield_now,
+    pub(in crate::sync) use loom::sync::{
+        Mutex, MutexGuard,
+        atomic::{AtomicU64, AtomicUsize, Ordering, fence},
     };
     use std::{
-        collections::VecDeque,
         sync::{LockResult, PoisonError},
         time::Duration,
     };
@@ -79,38 +69,6 @@ mod modelled {
     impl TimedOut {
         pub(in crate::sync) fn timed_out(&self) -> bool {
             self.0
-        }
-    }
-
-    /// The entries are behind a lock that loom does not know: it neither orders anything nor lets another thread in.
-    pub(in crate::sync) struct Queue<T> {
-        entries: std::sync::Mutex<VecDeque<T>>,
-        pushed: AtomicUsize,
-        popped: AtomicUsize,
-    }
-
-    impl<T> Queue<T> {
-        pub(in crate::sync) fn new() -> Self {
-            let (pushed, popped) = (AtomicUsize::new(0), AtomicUsize::new(0));
-            Queue { entries: std::sync::Mutex::default(), pushed, popped }
-        }
-
-        pub(in crate::sync) fn push(&self, entry: T) {
-            self.pushed.fetch_add(1, Ordering::Release);
-            self.entries.lock().unwrap().push_back(entry);
-        }
-
-        pub(in crate::sync) fn pop(&self) -> Option<T> {
-            let popped = self.popped.load(Ordering::Relaxed);
-            if self.pushed.load(Ordering::Acquire) == popped {
-                return None;
-            }
-            self.popped.store(popped + 1, Ordering::Relaxed);
-            Some(self.entries.lock().unwrap().pop_front().expect("pushed and not popped"))
-        }
-
-        pub(in crate::sync) fn is_empty(&self) -> bool {
-            self.pushed.load(Ordering::Relaxed) == self.popped.load(Ordering::Relaxed)
         }
     }
 }

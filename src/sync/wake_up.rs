@@ -29,9 +29,12 @@ impl WakeUp {
         fence(Ordering::SeqCst);
     }
 
-    /// Publishes that the loop runs again.
+    /// Publishes that the loop runs again, unless it never said otherwise: to write what is there already would slow
+    /// down those who read it.
     pub(crate) fn awake(&self) {
-        self.asleep_until.store(AWAKE, Ordering::Relaxed);
+        if self.asleep_until.load(Ordering::Relaxed) != AWAKE {
+            self.asleep_until.store(AWAKE, Ordering::Relaxed);
+        }
     }
 
     /// After something was put into the queue that is wanted at `when` (0: now): whether the caller has to write

@@ -236,12 +236,8 @@ impl Turn {
             self.guarded_once(mail.channel(), |turn| turn.run_last(mail));
         }
         self.close_all();
-        while self.shared.mailbox.len() > 0 {
-            match self.inbox.take() {
-                Some(mail) => self.guarded_once(mail.channel(), |turn| turn.run_last(mail)),
-                // Another thread is just about to put it in.
-                None => std::thread::yield_now(),
-            }
+        while let Some(mail) = self.inbox.take() {
+            self.guarded_once(mail.channel(), |turn| turn.run_last(mail));
         }
         // Retries of listeners that are closed.
         self.io.services.queue.clear().into_iter().for_each(drop_guarded);

@@ -139,11 +139,8 @@ impl Loop {
     /// The end of the loop: refuses, and takes what was accepted.
     fn finish(&mut self) {
         self.shared.mailbox.close();
-        while self.shared.mailbox.len() > 0 {
-            match self.inbox.take() {
-                Some(entry) => self.taken.push(entry),
-                None => thread::yield_now(),
-            }
+        while let Some(entry) = self.inbox.take() {
+            self.taken.push(entry);
         }
     }
 
