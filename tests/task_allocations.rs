@@ -93,7 +93,10 @@ fn a_small_task_allocates_nothing() {
     assert_eq!(steady[2], 0, "blocks for {TASKS} small tasks, {WAVE} at a time, after {steady:?}");
     let share = TASKS / ENTRIES_PER_CHUNK + 10;
     let small = [one_word(), three_words()];
-    assert!(small.iter().all(|blocks| *blocks <= share), "{small:?} blocks for a flood of {TASKS} small tasks");
+    assert!(
+        small.iter().all(|blocks| *blocks <= share),
+        "{small:?} blocks for a flood of {TASKS} small tasks"
+    );
     // Somebody has to wake the loop for those that wake nobody.
     let waker =
         event_loop.schedule_at_fixed_rate(Duration::ZERO, Duration::from_millis(1), || Ok(())).unwrap();

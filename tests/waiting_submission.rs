@@ -3,7 +3,7 @@
 #[path = "support/loops.rs"]
 mod loops;
 
-use loops::{Gate, Journal, PATIENCE, ms, on, result, settle, single};
+use loops::{Gate, Journal, PATIENCE, ms, on, result, single};
 use netwheel::{Error, EventLoop, EventLoopGroup, Refused};
 use std::{
     path::PathBuf,
@@ -72,6 +72,13 @@ fn submit(event_loop: &EventLoop, task: Task) {
     event_loop.execute_timeout(PATIENCE, task).unwrap();
     // The last look before giving up would find the room that nobody was told of.
     assert!(begun.elapsed() < PATIENCE, "it was not told that there is room");
+}
+
+/// Returns when what was submitted before has run; the queue may be full until then.
+fn until_run(event_loop: &EventLoop) {
+    let (task, ran) = telling();
+    submit(event_loop, task);
+    ran.recv_timeout(PATIENCE).unwrap();
 }
 
 #[test]
@@ -173,7 +180,8 @@ fn e_29_room_is_made_in_a_queue_that_was_filled_lazily() {
     };
     let mut given = Vec::new();
     for round in 0..300 {
-        settle(&event_loop);
+        // The queue is empty then, and the loop about to sleep, or asleep.
+        until_run(&event_loop);
         for n in (round * 100..).take(2 * LIMIT) {
             if event_loop.execute_lazily(note(n)).is_ok() {
                 given.push(n);
@@ -183,7 +191,7 @@ fn e_29_room_is_made_in_a_queue_that_was_filled_lazily() {
         submit(&event_loop, Box::new(note(last)));
         given.push(last);
     }
-    on(&event_loop, || ());
+    until_run(&event_loop);
     assert_eq!(ran.all(), given);
 }
 
@@ -210,7 +218,7 @@ fn e_29_many_waiters_at_a_slow_loop_lose_nothing_and_keep_their_order() {
         }
         drop(gate);
     });
-    on(&event_loop, || ());
+    until_run(&event_loop);
     let ran = ran.all();
     assert_eq!(ran.len(), WAITERS * TASKS);
     for waiter in 0..WAITERS {
