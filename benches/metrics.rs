@@ -1,6 +1,9 @@
 //! What does it cost a loop to count: one histogram record, the addition at the end of a turn, and a copy for a reader?
+//! And how much is it, beside the rest of a turn?
 //!
-//! `cargo bench --bench metrics`. The library's own files are compiled in, since what records is not public.
+//! `cargo bench --bench metrics`. The library's own files are compiled in, since what records is not public. The share of
+//! counting is that of a turn which echoes one small message, where it is largest: what is counted once per turn is
+//! counted for one message alone. The time of such a turn is the loop's own account of it, without the call to poll.
 
 #![allow(missing_docs, reason = "the criterion macros make undocumented items")]
 
@@ -20,9 +23,15 @@ mod channel {
 }
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use netwheel::EventLoopGroup;
+use netwheel::{codec::RawBytes, prelude::*};
 use recording::Metrics;
-use std::{hint::black_box, sync::mpsc};
+use std::{
+    hint::black_box,
+    io::{Read, Write},
+    net::TcpStream,
+    sync::mpsc,
+    time::{Duration, Instant},
+};
 use tally::Tally;
 
 fn recording(c: &mut Criterion) {
@@ -68,5 +77,84 @@ fn reading(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, recording, reading);
+struct Echo;
+
+impl Handler for Echo {
+    type In = bytes::Bytes;
+    type Out = bytes::Bytes;
+
+    fn read(&mut self, ctx: &mut Context<'_, Self>, message: bytes::Bytes) -> Result {
+        ctx.write(message)
+    }
+}
+
+/// Everything that is counted in a turn that reads one message and sends it back.
+fn count_echo(metrics: &Metrics) {
+    for counter in [
+        &metrics.turns,
+        &metrics.polls,
+        &metrics.wakes_io,
+        &metrics.clock_reads,
+        &metrics.clock_reads,
+        &metrics.time_polling,
+        &metrics.time_io,
+        &metrics.time_flushing,
+        &metrics.ready,
+        &metrics.reads,
+        &metrics.bytes_read,
+        &metrics.writes,
+        &metrics.bytes_written,
+    ] {
+        counter.add(black_box(1));
+    }
+    metrics.turn_time.record(black_box(10_000));
+    metrics.timers_pending.set(black_box(1));
+    metrics.wheel_pending.set(black_box(1));
+    metrics.fold(&mut Tally {
+        messages_read: black_box(1),
+        messages_written: black_box(1),
+        ..Tally::default()
+    });
+}
+
+/// What counting is of a turn that echoes one message of 64 bytes, in percent.
+fn share(_: &mut Criterion) {
+    let group = EventLoopGroup::builder().threads(1).build().expect("a loop");
+    let server = ServerBootstrap::new(&group)
+        .pipeline(|_peer| Pipeline::new().codec(RawBytes).handler(Echo))
+        .bind("127.0.0.1:0")
+        .expect("a port");
+    let mut client = TcpStream::connect(server.local_address()).expect("a server");
+    client.set_nodelay(true).expect("a socket");
+    let (metrics, mut message) = (Metrics::default(), [b'x'; 64]);
+    let mut echo_for = |time: Duration| {
+        let begun = Instant::now();
+        while begun.elapsed() < time {
+            client.write_all(&message).expect("a server");
+            client.read_exact(&mut message).expect("an echo");
+        }
+    };
+    echo_for(Duration::from_millis(200));
+    let mut shares: Vec<f64> = (0..9)
+        .map(|_| {
+            let before = group.next().metrics();
+            echo_for(Duration::from_millis(200));
+            let after = group.next().metrics();
+            let turns = (after.turns - before.turns) as f64;
+            let busy = after.time_io + after.time_flushing - before.time_io - before.time_flushing;
+            let turn = busy.as_nanos() as f64 / turns;
+            let begun = Instant::now();
+            for _ in 0..1_000_000 {
+                count_echo(black_box(&metrics));
+            }
+            let counting = begun.elapsed().as_nanos() as f64 / 1e6;
+            eprintln!("a turn that echoes a message: {turn:.0} ns, of which counting {counting:.1} ns");
+            counting / turn * 100.0
+        })
+        .collect();
+    shares.sort_by(f64::total_cmp);
+    println!("counting: {:.2} % of a turn ({:.2} to {:.2})", shares[4], shares[0], shares[8]);
+}
+
+criterion_group!(benches, recording, reading, share);
 criterion_main!(benches);
