@@ -79,6 +79,15 @@ pub enum PeerError {
     Corrupted(&'static str),
     /// A message does not parse; the text says where.
     Malformed(String),
+    /// A message that has begun comes too slowly.
+    TooSlow {
+        /// Bytes that came in the last interval.
+        bytes: usize,
+        /// Bytes that have to come at least.
+        least: usize,
+        /// The interval.
+        within: Duration,
+    },
 }
 
 /// Why a message of ours cannot be encoded.
@@ -178,6 +187,9 @@ impl fmt::Display for PeerError {
             }
             PeerError::Corrupted(why) => write!(f, "corrupted frame: {why}"),
             PeerError::Malformed(why) => write!(f, "malformed message: {why}"),
+            PeerError::TooSlow { bytes, least, within } => {
+                write!(f, "{bytes} bytes of a message in {within:?}, at least {least} are demanded")
+            }
         }
     }
 }

@@ -18,6 +18,7 @@ use std::time::Duration;
 /// | `reads_per_turn` | 16 | 1 or more | the rest is read in the next turn, after the other channels |
 /// | `writes_per_turn` | 16 | 1 or more | the rest is written in the next turn |
 /// | `close_timeout` | 10 s | 0 or more | a closing channel drops what its peer did not take |
+/// | `max_scheduled_tasks` | 1024 | 1 to 65,536 | a task that is scheduled beyond them is dropped, and `error` is told [`Error::Full`] |
 /// | `weight` | 1 | 1 to 65,536 | |
 #[derive(Debug, Clone)]
 pub struct ChannelOptions {
@@ -29,6 +30,7 @@ pub struct ChannelOptions {
     reads_per_turn: usize,
     writes_per_turn: usize,
     close_timeout: Duration,
+    max_scheduled_tasks: usize,
     weight: u32,
 }
 
@@ -43,6 +45,7 @@ impl Default for ChannelOptions {
             reads_per_turn: 16,
             writes_per_turn: 16,
             close_timeout: Duration::from_secs(10),
+            max_scheduled_tasks: 1024,
             weight: 1,
         }
     }
@@ -103,6 +106,12 @@ impl ChannelOptions {
         self
     }
 
+    /// Scheduled tasks and timeouts of a channel that may wait for their time, the close timeout not among them.
+    pub fn max_scheduled_tasks(mut self, tasks: usize) -> Self {
+        self.max_scheduled_tasks = tasks;
+        self
+    }
+
     /// As how many connections this one counts where connections are spread over loops: more for a heavy one
     /// ([`EventLoop::load`](crate::EventLoop::load)).
     pub fn weight(mut self, connections: u32) -> Self {
@@ -126,6 +135,9 @@ impl ChannelOptions {
         if self.writes_per_turn == 0 {
             return Err(Error::setting("writes_per_turn", 0, "1 or more"));
         }
+        if !(1..=65_536).contains(&self.max_scheduled_tasks) {
+            return Err(Error::setting("max_scheduled_tasks", self.max_scheduled_tasks, "1 to 65536 tasks"));
+        }
         if !(1..=65_536).contains(&self.weight) {
             return Err(Error::setting("weight", self.weight, "1 to 65536 connections"));
         }
@@ -138,6 +150,7 @@ impl ChannelOptions {
             reads_per_turn: self.reads_per_turn,
             writes_per_turn: self.writes_per_turn,
             close_timeout: nanos(self.close_timeout),
+            max_scheduled_tasks: self.max_scheduled_tasks,
             weight: self.weight,
         })
     }
@@ -154,5 +167,6 @@ pub(crate) struct ChannelConfig {
     pub(crate) reads_per_turn: usize,
     pub(crate) writes_per_turn: usize,
     pub(crate) close_timeout: u64,
+    pub(crate) max_scheduled_tasks: usize,
     pub(crate) weight: u32,
 }

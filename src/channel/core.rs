@@ -11,20 +11,20 @@
 
 use super::{
     config::ChannelConfig,
+    limits::Reached,
     mail::Mail,
-    services::LoopServices,
+    services::{Coarse, LoopServices},
     state::{ChannelState, Flags},
+    timers::TASKS,
 };
 use crate::{
     Error, PeerError, Result,
     error::{drop_guarded, panic_message},
     id::ChannelId,
     pipeline::{AnyPipeline, Event, Links},
-    timer::QueueKey,
 };
 use bytes::{Bytes, BytesMut};
 use std::{
-    any::Any,
     net::SocketAddr,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
@@ -58,6 +58,7 @@ impl ChannelCore {
     ) -> Self {
         let mut state = ChannelState::new(id, config, services.now, addresses.0, addresses.1);
         state.set_idle(services, pipeline.idle);
+        state.set_time_limits(services, pipeline.limits);
         ChannelCore { state, links: pipeline.links }
     }
 
@@ -70,7 +71,7 @@ impl ChannelCore {
     /// The channel is connected.
     pub(crate) fn handle_active(&mut self, services: &mut LoopServices) {
         self.state.set(Flags::ACTIVE);
-        self.state.arm_idle(services);
+        self.state.arm_watch(services);
         self.event(services, Event::Active);
     }
 
@@ -87,6 +88,7 @@ impl ChannelCore {
                 self.call(services, |links, state, services| links.read(state, services, input, last));
             if input.len() < before {
                 self.state.unset(Flags::STUCK);
+                self.state.set(Flags::MOVED);
             }
             if !failed {
                 break;
@@ -114,6 +116,7 @@ impl ChannelCore {
     /// Keeps what was not decoded for the next time: a copy, unless the memory is the channel's own already.
     pub(crate) fn keep(&mut self, services: &mut LoopServices, rest: Bytes) {
         debug_assert!(self.state.partial.is_empty());
+        self.state.note_kept(services, rest.len());
         if rest.is_empty() {
             return;
         }
@@ -174,25 +177,52 @@ impl ChannelCore {
         self.tell_writability(services);
     }
 
-    /// The channel's entry on the wheel is due.
-    pub(crate) fn handle_idle_entry(&mut self, services: &mut LoopServices) {
+    /// The channel's entry on the wheel is due: stages are called, the handler is told of quiet, then of a time limit.
+    fn handle_watch(&mut self, services: &mut LoopServices) {
         let (traffic, now) = (self.state.traffic, services.now);
-        let Some(idle) = &mut self.state.idle else { return };
-        idle.entry = None;
-        let events = idle.take_due(traffic, now);
+        let paused = !self.state.has(Flags::AUTO_READ.with(Flags::READ_WANTED));
+        let Some(watch) = self.state.watch_is_due() else { return };
+        let events = watch.idle.take_due(traffic, now);
+        let stages = watch.take_stages(now);
+        let reached = watch.limits.as_mut().and_then(|limits| {
+            if paused {
+                limits.pause(now);
+            }
+            limits.take_reached(traffic, now)
+        });
         // Armed before the handler is told: an error in it must not end the watch.
-        self.state.arm_idle(services);
+        self.state.arm_watch(services);
+        if stages && self.state.is_open() {
+            self.event(services, Event::StageTimer);
+        }
         for event in events.into_iter().flatten() {
             // The handler may have closed the channel, or turned this kind off, when it was told of the one before.
             if self.state.is_open() && self.state.watches(event.state) {
                 self.event(services, Event::Idle(event));
             }
         }
+        if let Some(Reached { error, send }) = reached.filter(|_| self.state.is_open()) {
+            self.fail(services, error);
+            if send {
+                self.state.request_close();
+            } else {
+                self.state.request_close_now();
+            }
+            self.after(services);
+        }
+    }
+
+    /// What was kept on the wheel is due.
+    pub(crate) fn handle_coarse(&mut self, services: &mut LoopServices, slot: u32) {
+        match slot {
+            Coarse::WATCH => self.handle_watch(services),
+            _ => self.handle_task(services, slot),
+        }
     }
 
     /// A scheduled task is due.
-    pub(crate) fn handle_task(&mut self, services: &mut LoopServices, key: QueueKey, task: Box<dyn Any>) {
-        self.state.forget_task(key);
+    pub(crate) fn handle_task(&mut self, services: &mut LoopServices, slot: u32) {
+        let Some(task) = self.state.take_due_task(slot) else { return };
         if !self.state.is_open() {
             drop_guarded(task);
             return;
@@ -222,6 +252,7 @@ impl ChannelCore {
             }
             Mail::Schedule(deadline, task) => {
                 self.state.schedule(services, deadline, task);
+                self.after(services);
             }
             Mail::Close => {
                 self.state.request_close();
@@ -320,6 +351,7 @@ impl ChannelCore {
         call: impl FnOnce(&mut dyn Links, &mut ChannelState, &mut LoopServices) -> Result,
     ) -> thread::Result<Result> {
         let ChannelCore { state, links } = self;
+        state.now = services.now;
         services.whereabouts.enter_channel(state.key(), links.handler_type());
         let result = catch_unwind(AssertUnwindSafe(|| call(&mut **links, state, services)));
         services.whereabouts.leave();
@@ -351,10 +383,26 @@ impl ChannelCore {
     /// After every call: gives an unused buffer back, tells of writability, and gets the driver's attention.
     #[inline]
     fn after(&mut self, services: &mut LoopServices) {
+        self.state.note_pending(services.now);
+        if self.state.has(Flags::ARM) {
+            self.state.arm_watch(services);
+        }
+        if self.state.has(Flags::TASK_REFUSED) {
+            self.tell_refused(services);
+        }
         self.state.return_outbound(services);
         self.tell_writability(services);
         if self.state.pending_bytes() > 0 || self.state.wants_driver() {
             self.state.want_attention(services);
+        }
+    }
+
+    /// Tells the handler that a task which it scheduled was dropped.
+    #[cold]
+    fn tell_refused(&mut self, services: &mut LoopServices) {
+        while self.state.take(Flags::TASK_REFUSED) {
+            let limit = self.state.config.max_scheduled_tasks;
+            self.fail(services, Error::Full { what: TASKS, limit });
         }
     }
 

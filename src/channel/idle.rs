@@ -1,12 +1,10 @@
 //! Idle detection: when did bytes last come in, when did the kernel last take some.
 //!
-//! Always holds: an event is never early; while a kind is watched the channel has exactly one entry on the
-//! loop's wheel, whatever it watches. Reading and writing do not touch that entry: they store the turn's time in
-//! the channel ([`Traffic`]), and the entry is armed anew for the rest when it comes due. Runs on the channel's
-//! loop; owns neither the wheel nor the clock.
+//! Always holds: an event is never early; events that repeat keep their distance from the first, and what was missed is
+//! told once. Reading and writing only store the turn's time in the channel ([`Traffic`]); when something is due is
+//! reckoned from that when it is asked. Pure: `watch` keeps the entry on the loop's wheel. Runs on the channel's loop.
 
 use crate::clock::nanos;
-use crate::timer::WheelKey;
 use std::{fmt, time::Duration};
 
 /// What has been quiet for too long.
@@ -38,8 +36,12 @@ impl fmt::Display for IdleEvent {
 /// After how much quiet a channel is told; each kind is off until it is set.
 ///
 /// A time of zero turns the kind off; others below a millisecond become a millisecond. Events come again and
-/// again while the quiet lasts. They are never early, and late by at most one tick of the loop's wheel
-/// (100 ms unless set otherwise) plus the loop's lag.
+/// again while the quiet lasts, each a whole time after the one before (what a loop was too busy for is told once). They
+/// are never early, and late by at most one tick of the loop's wheel (100 ms unless set otherwise) plus the loop's lag,
+/// and plus the [jitter](IdleTimeouts::jitter) if there is one.
+///
+/// Reading and writing cost the watch one store each, however many channels there are. Each channel has one entry on the
+/// wheel, whatever it watches.
 ///
 /// ```
 /// use netwheel::IdleTimeouts;
@@ -52,6 +54,8 @@ pub struct IdleTimeouts {
     pub(crate) reader: u64,
     pub(crate) writer: u64,
     pub(crate) all: u64,
+    /// Each event is postponed by a random time below this.
+    pub(crate) jitter: u64,
 }
 
 impl IdleTimeouts {
@@ -80,9 +84,18 @@ impl IdleTimeouts {
         self
     }
 
+    /// Postpones every event by a random time below `window`, another one for each event; none unless it is set.
+    ///
+    /// For servers to whose many connections the same happened at the same moment (a restart, an outage), and which would
+    /// all be pinged in the same millisecond for ever after. A tenth of the shortest time is much.
+    pub fn jitter(mut self, window: Duration) -> Self {
+        self.jitter = nanos(window);
+        self
+    }
+
     /// Whether nothing is watched.
     pub fn is_off(&self) -> bool {
-        *self == Self::default()
+        self.reader == 0 && self.writer == 0 && self.all == 0
     }
 }
 
@@ -101,8 +114,8 @@ pub(crate) struct Traffic {
 #[derive(Debug)]
 pub(crate) struct Idle {
     timeouts: IdleTimeouts,
-    /// The channel's entry on the wheel; none only while it is being armed.
-    pub(crate) entry: Option<WheelKey>,
+    /// By how much the next event is postponed.
+    postponed: u64,
     /// From when each kind counts, where that is later than the traffic: the start, a reset, or the last event.
     since: [u64; 3],
     /// When each kind was last reported, to tell the first event from the others. 0: never.
@@ -113,7 +126,7 @@ const KINDS: [IdleState; 3] = [IdleState::Reader, IdleState::Writer, IdleState::
 
 impl Idle {
     pub(crate) fn new(timeouts: IdleTimeouts, now: u64) -> Self {
-        Idle { timeouts, entry: None, since: [now; 3], reported: [0; 3] }
+        Idle { timeouts, postponed: postponement(timeouts), since: [now; 3], reported: [0; 3] }
     }
 
     pub(crate) fn timeouts(&self) -> IdleTimeouts {
@@ -122,6 +135,9 @@ impl Idle {
 
     /// Changes what is watched; the quiet so far counts on.
     pub(crate) fn set(&mut self, timeouts: IdleTimeouts) {
+        if timeouts.jitter != self.timeouts.jitter {
+            self.postponed = postponement(timeouts);
+        }
         self.timeouts = timeouts;
     }
 
@@ -146,10 +162,15 @@ impl Idle {
         [traffic.read, traffic.written, traffic.read.max(traffic.written)][kind]
     }
 
+    /// From when one kind counts, as things stand.
+    fn from(&self, kind: usize, traffic: Traffic) -> u64 {
+        Self::last_traffic(kind, traffic).max(self.since[kind])
+    }
+
     /// When one kind is due, as things stand.
     fn due(&self, kind: usize, traffic: Traffic) -> Option<u64> {
-        let from = Self::last_traffic(kind, traffic).max(self.since[kind]);
-        Some(from.saturating_add(self.timeout(kind)?))
+        let due = self.from(kind, traffic).saturating_add(self.timeout(kind)?);
+        Some(due.saturating_add(self.postponed))
     }
 
     /// When the next event is due if no more bytes move.
@@ -159,17 +180,27 @@ impl Idle {
 
     /// The events that are due now: reader, writer, all.
     pub(crate) fn take_due(&mut self, traffic: Traffic, now: u64) -> [Option<IdleEvent>; 3] {
-        std::array::from_fn(|kind| {
+        let events = std::array::from_fn(|kind| {
             if self.due(kind, traffic)? > now {
                 return None;
             }
             // Traffic at the very time of a report came after it (a heartbeat, say), or nothing would have been due.
             let first = Self::last_traffic(kind, traffic) >= self.reported[kind];
             self.reported[kind] = now;
-            self.since[kind] = now;
+            // The last whole time that has passed, not `now`: so a tick's lateness does not add up.
+            let (from, timeout) = (self.from(kind, traffic), self.timeout(kind)?);
+            self.since[kind] = now - (now - from) % timeout;
             Some(IdleEvent { state: KINDS[kind], first })
-        })
+        });
+        if events.iter().any(Option::is_some) {
+            self.postponed = postponement(self.timeouts);
+        }
+        events
     }
+}
+
+fn postponement(timeouts: IdleTimeouts) -> u64 {
+    if timeouts.jitter == 0 { 0 } else { fastrand::u64(..timeouts.jitter) }
 }
 
 #[cfg(test)]

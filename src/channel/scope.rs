@@ -6,10 +6,12 @@
 use super::{
     handle::{Channel, ChannelShared},
     idle::{IdleState, IdleTimeouts},
+    limits::TimeLimits,
     services::LoopServices,
     state::{ChannelState, Flags},
+    timers::TaskKey,
 };
-use crate::{Result, clock::nanos, id::ChannelId, pipeline::Push, timer::QueueKey};
+use crate::{Result, clock::nanos, id::ChannelId, pipeline::Push};
 use std::{
     net::SocketAddr,
     sync::Arc,
@@ -24,10 +26,6 @@ pub struct Scope<'a, M> {
     pub(crate) state: &'a mut ChannelState,
     pub(crate) services: &'a mut LoopServices,
 }
-
-/// Names a scheduled task of a channel, to cancel it by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct TaskKey(pub(crate) QueueKey);
 
 /// A task that any thread may give to a channel.
 pub(crate) struct ScopeTask<M>(ScopeClosure<M>);
@@ -134,7 +132,7 @@ impl<M> Scope<'_, M> {
 
     /// What the channel watches for quiet.
     pub fn idle_timeouts(&self) -> IdleTimeouts {
-        self.state.idle.as_ref().map_or_else(IdleTimeouts::new, |idle| idle.timeouts())
+        self.state.idle_timeouts()
     }
 
     /// Changes what the channel watches for quiet. The quiet so far counts if the channel was watching before;
@@ -143,21 +141,45 @@ impl<M> Scope<'_, M> {
         self.state.set_idle(self.services, timeouts);
     }
 
+    /// The time limits of the channel.
+    pub fn time_limits(&self) -> TimeLimits {
+        self.state.time_limits()
+    }
+
+    /// Changes the time limits of the channel. What has passed counts for a limit that was set before; another one counts
+    /// from now.
+    pub fn set_time_limits(&mut self, limits: TimeLimits) {
+        self.state.set_time_limits(self.services, limits);
+    }
+
+    /// Counts as traffic of every kind, without making the next idle event a first one: a sign of life that is not bytes,
+    /// like a peer's entry in a database that was renewed. A few stores, whatever is watched.
+    pub fn touch(&mut self) {
+        for kind in [IdleState::Reader, IdleState::Writer] {
+            self.reset_idle(kind);
+        }
+    }
+
     /// Counts as traffic of one kind, without making the next idle event a first one.
     pub fn reset_idle(&mut self, kind: IdleState) {
         let now = self.services.now;
         self.state.reset_idle(kind, now);
     }
 
-    /// Cancels a scheduled task; false if it has run, was cancelled, or is running.
+    /// Cancels a scheduled task or a timeout, which is dropped at once; false if it has run, was cancelled, or is running.
     pub fn cancel(&mut self, task: TaskKey) -> bool {
-        self.state.cancel(self.services, task.0)
+        self.state.cancel(self.services, task)
     }
 
     pub(crate) fn schedule_any(&mut self, delay: Duration, task: Box<dyn std::any::Any>) -> TaskKey {
         // From now, not from the beginning of the turn: after a long callback that would be too early.
         let deadline = self.services.time.now().saturating_add(nanos(delay));
-        TaskKey(self.state.schedule(self.services, deadline, task))
+        self.state.schedule(self.services, deadline, task)
+    }
+
+    pub(crate) fn time_out_any(&mut self, delay: Duration, task: Box<dyn std::any::Any>) -> TaskKey {
+        let deadline = self.services.now.saturating_add(nanos(delay));
+        self.state.time_out(self.services, deadline, task)
     }
 }
 

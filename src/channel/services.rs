@@ -12,7 +12,7 @@ use crate::{
     sync::Whereabouts,
     timer::{QueueKey, Wheel},
 };
-use std::{any::Any, panic::Location, sync::Arc};
+use std::{panic::Location, sync::Arc};
 
 /// Spare outbound buffers kept for the next writers.
 const MAX_SPARES: usize = 256;
@@ -23,8 +23,8 @@ pub(crate) struct LoopServices {
     pub(crate) now: u64,
     /// Exact deadlines.
     pub(crate) queue: DueQueue,
-    /// Coarse timeouts: one entry per channel that watches for quiet.
-    pub(crate) wheel: Wheel<Key>,
+    /// Coarse timeouts: one entry per channel that watches for quiet, and one per timeout of a handler.
+    pub(crate) wheel: Wheel<Coarse>,
     /// Where handles of this loop's channels send their mail.
     pub(crate) outlet: Arc<dyn Outlet>,
     /// Where the loop says what it is doing.
@@ -40,10 +40,27 @@ pub(crate) struct LoopServices {
     spares: Vec<Box<Outbound>>,
 }
 
+/// What waits on the loop's wheel.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Coarse {
+    pub(crate) channel: Key,
+    /// Where the task lies in the channel, or [`Coarse::WATCH`].
+    pub(crate) slot: u32,
+}
+
+impl Coarse {
+    /// Stands for what the channel watches by itself; no channel has so many tasks.
+    pub(crate) const WATCH: u32 = u32::MAX;
+
+    pub(crate) fn watch(channel: Key) -> Self {
+        Coarse { channel, slot: Self::WATCH }
+    }
+}
+
 /// What waits in the loop's heap.
 pub(crate) enum Due {
-    /// A task for the handler of a channel.
-    Channel(Key, Box<dyn Any>),
+    /// A task for the handler of a channel, which lies in this slot there.
+    Channel(Key, u32),
     /// A time limit or a retry of the source itself: accepting again, connecting, closing.
     Source(Key),
     /// A task of the loop.
@@ -74,7 +91,7 @@ pub(crate) trait Scheduled: Send + Sync {
 impl LoopServices {
     pub(crate) fn new(
         time: TimeSource,
-        wheel: Wheel<Key>,
+        wheel: Wheel<Coarse>,
         outlet: Arc<dyn Outlet>,
         whereabouts: Arc<Whereabouts>,
     ) -> Self {

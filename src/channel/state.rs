@@ -4,20 +4,16 @@
 //! nothing is written or read any more. Runs on the channel's loop. It owns neither socket nor pipeline.
 
 use super::{
-    config::ChannelConfig,
-    handle::ChannelShared,
-    idle::{Idle, IdleState, IdleTimeouts, Traffic},
-    services::{Due, LoopServices},
+    config::ChannelConfig, handle::ChannelShared, idle::Traffic, services::LoopServices, timers::Timers,
+    watch::Watch,
 };
 use crate::{
     Error, Result,
     buffer::{Mark, Outbound},
-    error::drop_guarded,
     id::{ChannelId, Key},
-    timer::QueueKey,
 };
 use bytes::BytesMut;
-use std::{any::Any, net::SocketAddr, sync::Arc};
+use std::{net::SocketAddr, sync::Arc};
 
 /// Facts and wishes, one bit each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,6 +55,12 @@ impl Flags {
 
     /// In the loop's list of channels to be read without an event.
     pub(crate) const LISTED_TO_READ: Flags = Flags(1 << 16);
+    /// A scheduled task was dropped because there are too many; the handler is to be told.
+    pub(crate) const TASK_REFUSED: Flags = Flags(1 << 17);
+    /// The entry on the wheel may be too late.
+    pub(crate) const ARM: Flags = Flags(1 << 18);
+    /// The codec took bytes in this read.
+    pub(crate) const MOVED: Flags = Flags(1 << 19);
 
     /// What ends the delivery of messages at once.
     const STOP: Flags = Flags(Self::CLOSING.0 | Self::CLOSE_NOW.0 | Self::CLOSED.0 | Self::FLUSH.0);
@@ -72,6 +74,8 @@ impl Flags {
 pub struct ChannelState {
     id: ChannelId,
     flags: Flags,
+    /// The time of the phase in which its pipeline was last called.
+    pub(crate) now: u64,
     pub(crate) traffic: Traffic,
     outbound: Option<Box<Outbound>>,
     /// Bytes that came and were not decoded.
@@ -79,9 +83,10 @@ pub struct ChannelState {
     pub(crate) config: Arc<ChannelConfig>,
     /// Made when somebody asks for a handle.
     pub(crate) shared: Option<Arc<ChannelShared>>,
-    pub(crate) idle: Option<Box<Idle>>,
-    /// Scheduled tasks of the handler, to be dropped with the channel.
-    tasks: Vec<QueueKey>,
+    /// What it waits for by itself; see `watch`.
+    pub(crate) watch: Option<Box<Watch>>,
+    /// Tasks of the handler that wait for their time; see `timers`.
+    pub(crate) timers: Option<Box<Timers>>,
     pub(crate) peer_address: Option<SocketAddr>,
     pub(crate) local_address: Option<SocketAddr>,
 }
@@ -101,13 +106,14 @@ impl ChannelState {
         ChannelState {
             id,
             flags,
+            now,
             traffic: Traffic { read: now, written: now },
             outbound: None,
             partial: BytesMut::new(),
             config,
             shared: None,
-            idle: None,
-            tasks: Vec::new(),
+            watch: None,
+            timers: None,
             peer_address: peer,
             local_address: local,
         }
@@ -252,6 +258,7 @@ impl ChannelState {
         }
         if n > 0 {
             self.traffic.written = now;
+            self.note_taken(n);
         }
     }
 
@@ -304,102 +311,12 @@ impl ChannelState {
         }
     }
 
-    // ---- tasks ---------------------------------------------------------------------------------------
-
-    pub(crate) fn schedule(
-        &mut self,
-        services: &mut LoopServices,
-        deadline: u64,
-        task: Box<dyn Any>,
-    ) -> QueueKey {
-        let key = services.queue.insert(deadline, Due::Channel(self.key(), task));
-        self.tasks.push(key);
-        key
-    }
-
-    /// Limits how long a closing channel waits for its peer.
-    pub(crate) fn arm_close(&mut self, services: &mut LoopServices) {
-        if !self.has(Flags::CLOSE_ARMED) {
-            self.set(Flags::CLOSE_ARMED);
-            let deadline = services.now.saturating_add(self.config.close_timeout);
-            // Among the tasks, so that it goes with the channel.
-            self.tasks.push(services.queue.insert(deadline, Due::Source(self.key())));
-        }
-    }
-
-    pub(crate) fn cancel(&mut self, services: &mut LoopServices, key: QueueKey) -> bool {
-        self.forget_task(key) && services.cancel_timer(key).is_some()
-    }
-
-    /// Takes a task off the list of those to be dropped with the channel; whether it was there.
-    pub(crate) fn forget_task(&mut self, key: QueueKey) -> bool {
-        let found = self.tasks.iter().position(|k| *k == key);
-        if let Some(at) = found {
-            self.tasks.swap_remove(at);
-        }
-        found.is_some()
-    }
-
-    // ---- idle ----------------------------------------------------------------------------------------
-
-    pub(crate) fn set_idle(&mut self, services: &mut LoopServices, timeouts: IdleTimeouts) {
-        if let Some(idle) = &mut self.idle {
-            idle.set(timeouts);
-        } else if !timeouts.is_off() {
-            self.idle = Some(Box::new(Idle::new(timeouts, services.now)));
-        }
-        self.arm_idle(services);
-    }
-
-    /// Whether this kind of quiet is watched.
-    pub(crate) fn watches(&self, kind: IdleState) -> bool {
-        self.idle.as_ref().is_some_and(|idle| idle.watches(kind))
-    }
-
-    pub(crate) fn reset_idle(&mut self, kind: IdleState, now: u64) {
-        if let Some(idle) = &mut self.idle {
-            idle.reset(kind, now);
-        }
-    }
-
-    /// Puts the channel's entry where its next event is due; takes it off where none is.
-    pub(crate) fn arm_idle(&mut self, services: &mut LoopServices) {
-        if !self.has(Flags::ACTIVE) || self.has(Flags::CLOSED) {
-            return;
-        }
-        let key = self.key();
-        let Some(idle) = &mut self.idle else { return };
-        match (idle.deadline(self.traffic), idle.entry) {
-            (Some(deadline), Some(entry)) if services.wheel.rearm(entry, deadline) => {}
-            (Some(deadline), _) => idle.entry = Some(services.wheel.insert(deadline, key)),
-            (None, _) => self.disarm_idle(services),
-        }
-    }
-
-    pub(crate) fn disarm_idle(&mut self, services: &mut LoopServices) {
-        if let Some(idle) = self.idle.take()
-            && let Some(entry) = idle.entry
-        {
-            services.tally.wheel_cancelled += u64::from(services.wheel.cancel(entry).is_some());
-        }
-    }
-
-    /// Drops the tasks that wait for their time, and with them the close timeout; how many that were.
-    pub(crate) fn cancel_tasks(&mut self, services: &mut LoopServices) -> usize {
-        let mut cancelled = 0;
-        for key in std::mem::take(&mut self.tasks) {
-            if let Some(due) = services.cancel_timer(key) {
-                cancelled += 1;
-                drop_guarded(due);
-            }
-        }
-        cancelled
-    }
+    // ---- end -----------------------------------------------------------------------------------------
 
     /// Ends everything that would come later: timers, tasks, unsent bytes.
     pub(crate) fn end(&mut self, services: &mut LoopServices) {
         self.set(Flags::CLOSED);
-        self.disarm_idle(services);
+        self.end_watch(services);
         self.cancel_tasks(services);
         let dropped = self.drop_outbound(services);
         if dropped > 0 {

@@ -12,7 +12,7 @@ use super::{
     turn::Turn,
 };
 use crate::{
-    channel::{Due, Scheduled},
+    channel::{Coarse, Due, Scheduled},
     id::Key,
     timer,
 };
@@ -97,8 +97,7 @@ impl Turn {
         current: &mut Option<Key>,
         behind: &mut Vec<(timer::Due<Due>, u64)>,
     ) {
-        let (key, deadline) = (due.key, due.deadline);
-        self.shared.metrics.lag.record(self.io.services.now.saturating_sub(deadline));
+        self.shared.metrics.lag.record(self.io.services.now.saturating_sub(due.deadline));
         *current = match due.value {
             Due::Channel(key, _) | Due::Source(key) => Some(key),
             Due::Task(_) => None,
@@ -118,11 +117,11 @@ impl Turn {
                     None => {}
                 }
             }
-            Due::Channel(channel, task) => {
+            Due::Channel(channel, slot) => {
                 let Turn { sources, io, shared, .. } = self;
-                if let Some(slot) = sources.channel(channel) {
-                    slot.core.handle_task(&mut io.services, key, task);
-                    slot.settle(io, &shared.metrics);
+                if let Some(source) = sources.channel(channel) {
+                    source.core.handle_task(&mut io.services, slot);
+                    source.settle(io, &shared.metrics);
                 }
             }
             Due::Source(source) => self.source_is_due(source),
@@ -135,15 +134,15 @@ impl Turn {
             let enough = expired + TASKS_PER_CHECK;
             self.guarded(|turn, current| {
                 while expired < enough {
-                    let Some(channel) = turn.io.services.wheel.expire(now) else { break };
+                    let Some(Coarse { channel, slot }) = turn.io.services.wheel.expire(now) else { break };
                     expired += 1;
                     *current = Some(channel);
                     let due = turn.io.services.wheel.current_time();
                     turn.shared.metrics.lag.record(turn.io.services.now.saturating_sub(due));
                     let Turn { sources, io, shared, .. } = &mut *turn;
-                    if let Some(slot) = sources.channel(channel) {
-                        slot.core.handle_idle_entry(&mut io.services);
-                        slot.settle(io, &shared.metrics);
+                    if let Some(source) = sources.channel(channel) {
+                        source.core.handle_coarse(&mut io.services, slot);
+                        source.settle(io, &shared.metrics);
                     }
                 }
             });

@@ -25,6 +25,19 @@ pub trait Pull: 'static {
     /// Takes one message; `last` when no more bytes will come.
     fn pull(&mut self, state: &mut ChannelState, input: &mut Bytes, last: bool)
     -> Result<Option<Self::Item>>;
+
+    /// Tells the stages of something, in the order in which messages come in: all of them, also if one fails. The first
+    /// error is returned.
+    fn tell_stages(&mut self, state: &mut ChannelState, event: StageEvent) -> Result;
+}
+
+/// What stages are told beside messages.
+#[derive(Debug, Clone, Copy)]
+pub enum StageEvent {
+    /// The channel is connected.
+    Active,
+    /// A time has come for which one of them asked.
+    Timer,
 }
 
 /// Outward: one message towards the socket.
@@ -47,6 +60,10 @@ impl<C: Codec> Pull for CodecLink<C> {
             return Err(Error::other("the codec made a message of no bytes, and would do so for ever"));
         }
         Ok(message)
+    }
+
+    fn tell_stages(&mut self, _: &mut ChannelState, _: StageEvent) -> Result {
+        Ok(())
     }
 }
 
@@ -89,6 +106,16 @@ impl<S: Stage, P: Pull<Item = S::In> + Push<S::WriteOut>> Pull for StageLink<P, 
         }
         Ok(None)
     }
+
+    fn tell_stages(&mut self, state: &mut ChannelState, event: StageEvent) -> Result {
+        let before = self.before.tell_stages(state, event);
+        let mut ctx = StageContext { before: &mut self.before, state };
+        let this = match event {
+            StageEvent::Active => self.stage.active(&mut ctx),
+            StageEvent::Timer => self.stage.timer(&mut ctx),
+        };
+        before.and(this)
+    }
 }
 
 impl<S: Stage, P: Push<S::WriteOut>> Push<S::WriteIn> for StageLink<P, S> {
@@ -113,6 +140,8 @@ pub(crate) enum Event {
     Shutdown,
     Error(Error),
     Inactive,
+    /// Not for the handler: the time has come for which a stage asked.
+    StageTimer,
 }
 
 /// The channel boundary: the only trait object that an event passes through.
@@ -175,15 +204,22 @@ impl<H: Handler, P: Pull<Item = H::In> + Push<H::Out>> Links for Assembled<P, H>
     }
 
     fn event(&mut self, state: &mut ChannelState, services: &mut LoopServices, event: Event) -> Result {
+        // The handler is told that it is connected whatever becomes of a stage.
+        let stages = match event {
+            Event::StageTimer => return self.links.tell_stages(state, StageEvent::Timer),
+            Event::Active => self.links.tell_stages(state, StageEvent::Active),
+            _ => Ok(()),
+        };
         let (handler, mut ctx) = self.split(state, services);
         match event {
-            Event::Active => handler.active(&mut ctx),
+            Event::Active => stages.and(handler.active(&mut ctx)),
             Event::ReadComplete => handler.read_complete(&mut ctx),
             Event::Writability(writable) => handler.writability_changed(&mut ctx, writable),
             Event::Idle(event) => handler.idle(&mut ctx, event),
             Event::Shutdown => handler.shutdown(&mut ctx),
             Event::Error(error) => handler.error(&mut ctx, error),
             Event::Inactive => handler.inactive(&mut ctx),
+            Event::StageTimer => Ok(()),
         }
     }
 

@@ -58,6 +58,11 @@ impl<'a, H: Handler> Context<'a, H> {
     /// }
     /// # }
     /// ```
+    ///
+    /// A channel may have so many of these and of [timeouts](Context::timeout) as
+    /// [`max_scheduled_tasks`](crate::ChannelOptions::max_scheduled_tasks) says. One more is dropped, and the handler's
+    /// [`error`](Handler::error) is told [`Full`](crate::Error::Full) when the running callback has returned; the key
+    /// that is returned then names nothing.
     pub fn schedule(
         &mut self,
         delay: Duration,
@@ -65,6 +70,43 @@ impl<'a, H: Handler> Context<'a, H> {
     ) -> TaskKey {
         let task: Box<dyn Any> = Box::new(HandlerTask::<H>(Box::new(task)));
         self.scope.schedule_any(delay, task)
+    }
+
+    /// As [`schedule`](Context::schedule), but coarse: on the loop's wheel, where arming and cancelling take the same few
+    /// nanoseconds however many there are.
+    ///
+    /// For timeouts, which are many and are mostly cancelled. It runs when the tick of the wheel
+    /// ([`wheel_tick`](crate::EventLoopGroupBuilder::wheel_tick), 100 ms unless set otherwise) is over into which its
+    /// deadline falls: never early, late by at most a tick and the loop's lag. The delay counts from the time of this
+    /// turn ([`now`](Scope::now)), so that no clock is read.
+    ///
+    /// ```
+    /// # use netwheel::{TaskKey, prelude::*};
+    /// # struct Session { answer: Option<TaskKey> }
+    /// # impl Handler for Session {
+    /// #   type In = bytes::Bytes;
+    /// #   type Out = bytes::Bytes;
+    /// #   fn read(&mut self, ctx: &mut Context<'_, Self>, _: bytes::Bytes) -> Result {
+    /// #       if let Some(answer) = self.answer.take() { ctx.cancel(answer); }
+    /// #       Ok(())
+    /// #   }
+    /// # fn ask(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+    /// ctx.write("are you there?".into())?;
+    /// self.answer = Some(ctx.timeout(std::time::Duration::from_secs(5), |_, ctx| {
+    ///     ctx.close();
+    ///     Ok(())
+    /// }));
+    /// # Ok(())
+    /// # }
+    /// # }
+    /// ```
+    pub fn timeout(
+        &mut self,
+        delay: Duration,
+        task: impl FnOnce(&mut H, &mut Context<'_, H>) -> Result + 'static,
+    ) -> TaskKey {
+        let task: Box<dyn Any> = Box::new(HandlerTask::<H>(Box::new(task)));
+        self.scope.time_out_any(delay, task)
     }
 }
 

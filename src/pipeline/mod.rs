@@ -51,7 +51,10 @@ pub use context::Context;
 pub use handler::Handler;
 pub use stage::{Stage, StageContext};
 
-use crate::{Result, channel::IdleTimeouts};
+use crate::{
+    Result,
+    channel::{IdleTimeouts, TimeLimits},
+};
 use chain::{Assembled, CodecLink, Pull, StageLink};
 use std::{fmt, marker::PhantomData};
 
@@ -74,6 +77,7 @@ use std::{fmt, marker::PhantomData};
 pub struct Pipeline<P> {
     links: P,
     idle: IdleTimeouts,
+    limits: TimeLimits,
 }
 
 /// The beginning of a pipeline: nothing but the socket.
@@ -83,12 +87,12 @@ impl Pipeline<Start> {
     /// An empty pipeline.
     #[expect(clippy::new_without_default, reason = "an empty pipeline is of use only as a beginning")]
     pub fn new() -> Self {
-        Pipeline { links: Start(()), idle: IdleTimeouts::new() }
+        Pipeline { links: Start(()), idle: IdleTimeouts::new(), limits: TimeLimits::new() }
     }
 
     /// What turns bytes into messages.
     pub fn codec<C: Codec>(self, codec: C) -> Pipeline<CodecLink<C>> {
-        Pipeline { links: CodecLink(codec), idle: self.idle }
+        self.with(|_| CodecLink(codec))
     }
 }
 
@@ -98,6 +102,16 @@ impl<P> Pipeline<P> {
         self.idle = timeouts;
         self
     }
+
+    /// What closes the channel if it is too slow, from its first moment on; see [`TimeLimits`].
+    pub fn time_limits(mut self, limits: TimeLimits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    fn with<Q>(self, link: impl FnOnce(P) -> Q) -> Pipeline<Q> {
+        Pipeline { links: link(self.links), idle: self.idle, limits: self.limits }
+    }
 }
 
 impl<P: Pull> Pipeline<P> {
@@ -106,7 +120,7 @@ impl<P: Pull> Pipeline<P> {
     where
         P: Push<S::WriteOut>,
     {
-        Pipeline { links: StageLink { before: self.links, stage }, idle: self.idle }
+        self.with(|before| StageLink { before, stage })
     }
 
     /// What does the program's work; ends the pipeline.
@@ -115,7 +129,7 @@ impl<P: Pull> Pipeline<P> {
         P: Push<H::Out>,
     {
         let links = Box::new(Assembled { links: self.links, handler });
-        ChannelPipeline { links, idle: self.idle, message: PhantomData }
+        ChannelPipeline { links, idle: self.idle, limits: self.limits, message: PhantomData }
     }
 }
 
@@ -125,6 +139,7 @@ impl<P: Pull> Pipeline<P> {
 pub struct ChannelPipeline<M> {
     links: Box<dyn Links>,
     idle: IdleTimeouts,
+    limits: TimeLimits,
     message: PhantomData<fn(M)>,
 }
 
@@ -132,11 +147,12 @@ pub struct ChannelPipeline<M> {
 pub(crate) struct AnyPipeline {
     pub(crate) links: Box<dyn Links>,
     pub(crate) idle: IdleTimeouts,
+    pub(crate) limits: TimeLimits,
 }
 
 impl<M> From<ChannelPipeline<M>> for AnyPipeline {
     fn from(pipeline: ChannelPipeline<M>) -> Self {
-        AnyPipeline { links: pipeline.links, idle: pipeline.idle }
+        AnyPipeline { links: pipeline.links, idle: pipeline.idle, limits: pipeline.limits }
     }
 }
 
@@ -145,6 +161,7 @@ impl<M> fmt::Debug for ChannelPipeline<M> {
         f.debug_struct("ChannelPipeline")
             .field("handler", &(self.links.handler_type())())
             .field("idle", &self.idle)
+            .field("limits", &self.limits)
             .finish_non_exhaustive()
     }
 }

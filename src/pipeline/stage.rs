@@ -1,7 +1,8 @@
 //! The stage trait: messages on both sides.
 
 use super::chain::Push;
-use crate::{Result, channel::ChannelState};
+use crate::{Result, channel::ChannelState, clock::nanos};
+use std::time::Duration;
 
 /// Turns messages into other messages on their way in and out, and may answer by itself.
 ///
@@ -40,6 +41,25 @@ pub trait Stage: 'static {
     /// # Errors
     /// Returned to whoever wrote the message.
     fn write(&mut self, ctx: &mut StageContext<'_, Self::WriteOut>, message: Self::WriteIn) -> Result;
+
+    /// The channel is connected; called before the handler's [`active`](crate::Handler::active). Does nothing by default.
+    ///
+    /// # Errors
+    /// Goes to the handler's `error`.
+    fn active(&mut self, ctx: &mut StageContext<'_, Self::WriteOut>) -> Result {
+        let _ = ctx;
+        Ok(())
+    }
+
+    /// The time has come for which this stage asked ([`wake_after`](StageContext::wake_after)), or another stage of the
+    /// channel: so look at the time, and ask again. Does nothing by default.
+    ///
+    /// # Errors
+    /// Goes to the handler's `error`.
+    fn timer(&mut self, ctx: &mut StageContext<'_, Self::WriteOut>) -> Result {
+        let _ = ctx;
+        Ok(())
+    }
 }
 
 /// What a [`Stage`] may do: write towards the socket.
@@ -60,5 +80,44 @@ impl<M> StageContext<'_, M> {
     /// Closes the channel after what was written is sent.
     pub fn close(&mut self) {
         self.state.request_close();
+    }
+
+    /// Closes the channel without sending what still waits.
+    pub fn close_now(&mut self) {
+        self.state.request_close_now();
+    }
+
+    /// Whether the channel takes writes.
+    pub fn is_open(&self) -> bool {
+        self.state.is_open()
+    }
+
+    /// Bytes that are encoded and not yet taken by the kernel.
+    pub fn pending_bytes(&self) -> usize {
+        self.state.pending_bytes()
+    }
+
+    /// The time of this turn, by the loop's clock, since the loop's start.
+    pub fn now(&self) -> Duration {
+        Duration::from_nanos(self.state.now)
+    }
+
+    /// When bytes last came from the peer, as [`now`](StageContext::now) counts: when the channel was connected, if none did.
+    pub fn last_read(&self) -> Duration {
+        Duration::from_nanos(self.state.traffic.read)
+    }
+
+    /// When the kernel last took bytes of ours, as [`now`](StageContext::now) counts: when the channel was connected, if
+    /// it took none.
+    pub fn last_written(&self) -> Duration {
+        Duration::from_nanos(self.state.traffic.written)
+    }
+
+    /// Has [`timer`](Stage::timer) called in `delay`, or before that if another stage of the channel asks for less. Never
+    /// early for the stage that asks first; late by at most one tick of the loop's wheel plus the loop's lag. The channel
+    /// keeps one time for all its stages, and forgets it when they are called.
+    pub fn wake_after(&mut self, delay: Duration) {
+        let now = self.state.now;
+        self.state.wake_stages(now.saturating_add(nanos(delay)), now);
     }
 }

@@ -6,7 +6,7 @@
 use super::ManualClock;
 use crate::{
     Channel, ChannelOptions, Clock, Error, Result,
-    channel::{ChannelCore, Due, Flags, LoopServices, Mail, Outlet, Wish},
+    channel::{ChannelCore, Coarse, Due, Flags, LoopServices, Mail, Outlet, Wish},
     clock::TimeSource,
     id::{ChannelId, Key},
     pipeline::ChannelPipeline,
@@ -104,7 +104,7 @@ impl<M: 'static> EmbeddedChannel<M> {
         wheel_tick: Duration,
     ) -> Result<Self> {
         let config = Arc::new(options.build()?);
-        let wheel: Wheel<Key> = WheelBuilder::default().tick(wheel_tick).build()?;
+        let wheel: Wheel<Coarse> = WheelBuilder::default().tick(wheel_tick).build()?;
         let event_loop = loop_id::next();
         let time = TimeSource::new(Arc::new(clock.clone()));
         let (mailbox, inbox) = mailbox(MAX_MAIL);
@@ -280,15 +280,15 @@ impl<M: 'static> EmbeddedChannel<M> {
         while let Some(due) = self.services.queue.pop_due(now) {
             fired += 1;
             match due.value {
-                Due::Channel(_, task) => self.core.handle_task(&mut self.services, due.key, task),
+                Due::Channel(_, slot) => self.core.handle_task(&mut self.services, slot),
                 // Only the close timeout is armed here.
                 Due::Source(_) => self.core.state.request_close_now(),
                 Due::Task(task) => drop(task.run(&self.services.time)),
             }
         }
-        while self.services.wheel.expire(now).is_some() {
+        while let Some(coarse) = self.services.wheel.expire(now) {
             fired += 1;
-            self.core.handle_idle_entry(&mut self.services);
+            self.core.handle_coarse(&mut self.services, coarse.slot);
         }
         fired
     }

@@ -1,0 +1,158 @@
+//! The tasks of one channel that wait for their time: exact ones on the loop's heap, coarse ones on its wheel.
+//!
+//! Always holds: every task here has exactly one entry in the heap or on the wheel, which knows it by its slot; it is
+//! run once, or dropped when it is cancelled or the channel ends, whichever comes first. There is a limit to them. To
+//! arm, cancel or run one takes the same time however many the channel has. Runs on the channel's loop; owns the tasks,
+//! neither heap nor wheel nor clock. A channel without tasks pays one word.
+
+use super::{
+    services::{Coarse, Due, LoopServices},
+    state::{ChannelState, Flags},
+};
+use crate::{
+    error::drop_guarded,
+    timer::{QueueKey, WheelKey},
+};
+use slab::Slab;
+use std::any::Any;
+
+/// Names a scheduled task or a timeout of a channel, to cancel it by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TaskKey {
+    slot: u32,
+    place: Place,
+}
+
+/// Where it waits. It carries a generation: a late cancel finds nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Place {
+    Exact(QueueKey),
+    Coarse(WheelKey),
+    /// Nowhere: it was refused.
+    Nowhere,
+}
+
+/// What is bounded, as the error says it.
+pub(crate) const TASKS: &str = "scheduled tasks of a channel";
+
+#[derive(Default)]
+pub(crate) struct Timers(Slab<Timer>);
+
+struct Timer {
+    place: Place,
+    /// None: the close timeout, which concerns the loop.
+    task: Option<Box<dyn Any>>,
+}
+
+impl Timers {
+    /// Makes room for a task; its slot.
+    fn enter(&mut self, task: Option<Box<dyn Any>>) -> u32 {
+        self.0.insert(Timer { place: Place::Nowhere, task }) as u32
+    }
+
+    fn place(&mut self, slot: u32, place: Place) -> TaskKey {
+        self.0[slot as usize].place = place;
+        TaskKey { slot, place }
+    }
+
+    fn take(&mut self, key: TaskKey) -> Option<Timer> {
+        let slot = key.slot as usize;
+        let found =
+            key.place != Place::Nowhere && self.0.get(slot).is_some_and(|timer| timer.place == key.place);
+        found.then(|| self.0.remove(slot))
+    }
+}
+
+impl ChannelState {
+    /// Has a task run at `deadline`, exactly. Beyond the limit it is dropped, of which the handler is told later.
+    pub(crate) fn schedule(
+        &mut self,
+        services: &mut LoopServices,
+        deadline: u64,
+        task: Box<dyn Any>,
+    ) -> TaskKey {
+        let channel = self.key();
+        self.arm(services, task, |services, slot| {
+            Place::Exact(services.queue.insert(deadline, Due::Channel(channel, slot)))
+        })
+    }
+
+    /// Has a task run in the tick of the wheel after `deadline`. Beyond the limit it is dropped, of which the handler is
+    /// told later.
+    pub(crate) fn time_out(
+        &mut self,
+        services: &mut LoopServices,
+        deadline: u64,
+        task: Box<dyn Any>,
+    ) -> TaskKey {
+        let channel = self.key();
+        self.arm(services, task, |services, slot| {
+            Place::Coarse(services.wheel.insert(deadline, Coarse { channel, slot }))
+        })
+    }
+
+    fn arm(
+        &mut self,
+        services: &mut LoopServices,
+        task: Box<dyn Any>,
+        insert: impl FnOnce(&mut LoopServices, u32) -> Place,
+    ) -> TaskKey {
+        let limit = self.config.max_scheduled_tasks;
+        let timers = self.timers.get_or_insert_default();
+        if timers.0.len() >= limit {
+            self.set(Flags::TASK_REFUSED);
+            drop_guarded(task);
+            return TaskKey { slot: 0, place: Place::Nowhere };
+        }
+        let slot = timers.enter(Some(task));
+        timers.place(slot, insert(services, slot))
+    }
+
+    /// Limits how long a closing channel waits for its peer.
+    pub(crate) fn arm_close(&mut self, services: &mut LoopServices) {
+        if !self.has(Flags::CLOSE_ARMED) {
+            self.set(Flags::CLOSE_ARMED);
+            let deadline = services.now.saturating_add(self.config.close_timeout);
+            let place = Place::Exact(services.queue.insert(deadline, Due::Source(self.key())));
+            // Among the tasks, so that it goes with the channel.
+            let timers = self.timers.get_or_insert_default();
+            let slot = timers.enter(None);
+            timers.place(slot, place);
+        }
+    }
+
+    /// Cancels a task; whether it was waiting.
+    pub(crate) fn cancel(&mut self, services: &mut LoopServices, key: TaskKey) -> bool {
+        let Some(timer) = self.timers.as_mut().and_then(|timers| timers.take(key)) else { return false };
+        take_out(services, timer.place);
+        drop_guarded(timer.task);
+        true
+    }
+
+    /// Takes out the task whose entry has come due.
+    pub(crate) fn take_due_task(&mut self, slot: u32) -> Option<Box<dyn Any>> {
+        self.timers.as_mut()?.0.try_remove(slot as usize)?.task
+    }
+
+    /// Drops the tasks that wait for their time, and with them the close timeout; how many that were.
+    pub(crate) fn cancel_tasks(&mut self, services: &mut LoopServices) -> usize {
+        let Some(mut timers) = self.timers.take() else { return 0 };
+        let cancelled = timers.0.len();
+        for timer in timers.0.drain() {
+            take_out(services, timer.place);
+            drop_guarded(timer.task);
+        }
+        cancelled
+    }
+}
+
+/// Takes the entry of a task that will not run out of the heap or off the wheel.
+fn take_out(services: &mut LoopServices, place: Place) {
+    match place {
+        Place::Exact(key) => drop(services.cancel_timer(key)),
+        Place::Coarse(key) => {
+            services.tally.wheel_cancelled += u64::from(services.wheel.cancel(key).is_some())
+        }
+        Place::Nowhere => {}
+    }
+}

@@ -1,0 +1,172 @@
+//! What a channel waits for by itself, with one entry on the loop's wheel: quiet, time limits, and its stages' timers.
+//!
+//! Always holds: while anything of that is awaited the channel has exactly one entry, whatever it is, at or before the
+//! first time at which something may be due. What moves deadlines to a later time does not touch the entry: when it
+//! comes due it is armed anew for the rest. Runs on the channel's loop; owns neither the wheel nor the clock.
+
+use super::{
+    idle::{Idle, IdleState, IdleTimeouts, Traffic},
+    limits::{Limits, TimeLimits},
+    services::{Coarse, LoopServices},
+    state::{ChannelState, Flags},
+};
+use crate::timer::WheelKey;
+
+/// No stage waits.
+const NEVER: u64 = u64::MAX;
+
+#[derive(Debug)]
+pub(crate) struct Watch {
+    /// The channel's entry on the wheel; none only while it is being armed.
+    entry: Option<WheelKey>,
+    pub(crate) idle: Idle,
+    /// Made when there is one.
+    pub(crate) limits: Option<Box<Limits>>,
+    /// When the next of the stages wants to be called.
+    stages: u64,
+}
+
+impl Watch {
+    fn new(now: u64) -> Self {
+        Watch { entry: None, idle: Idle::new(IdleTimeouts::new(), now), limits: None, stages: NEVER }
+    }
+
+    /// When something may be due if no more bytes move.
+    fn deadline(&self, traffic: Traffic) -> Option<u64> {
+        let limits = self.limits.as_ref().and_then(|limits| limits.deadline(traffic));
+        let stages = (self.stages != NEVER).then_some(self.stages);
+        [self.idle.deadline(traffic), limits, stages].into_iter().flatten().min()
+    }
+
+    /// Whether a stage's time has come, which is told once.
+    pub(crate) fn take_stages(&mut self, now: u64) -> bool {
+        let due = self.stages <= now && self.stages != NEVER;
+        if due {
+            self.stages = NEVER;
+        }
+        due
+    }
+}
+
+impl ChannelState {
+    fn watch(&mut self, now: u64) -> &mut Watch {
+        self.watch.get_or_insert_with(|| Box::new(Watch::new(now)))
+    }
+
+    pub(crate) fn idle_timeouts(&self) -> IdleTimeouts {
+        self.watch.as_ref().map_or_else(IdleTimeouts::new, |watch| watch.idle.timeouts())
+    }
+
+    pub(crate) fn set_idle(&mut self, services: &mut LoopServices, timeouts: IdleTimeouts) {
+        if self.watch.is_none() && timeouts.is_off() {
+            return;
+        }
+        let watch = self.watch(services.now);
+        if watch.idle.timeouts().is_off() {
+            watch.idle = Idle::new(timeouts, services.now);
+        } else {
+            watch.idle.set(timeouts);
+        }
+        self.arm_watch(services);
+    }
+
+    pub(crate) fn time_limits(&self) -> TimeLimits {
+        let limits = self.watch.as_ref().and_then(|watch| watch.limits.as_ref());
+        limits.map_or_else(TimeLimits::new, |limits| limits.settings())
+    }
+
+    pub(crate) fn set_time_limits(&mut self, services: &mut LoopServices, settings: TimeLimits) {
+        let has_limits = self.watch.as_ref().is_some_and(|watch| watch.limits.is_some());
+        if !has_limits && settings.is_off() {
+            return;
+        }
+        let now = services.now;
+        let watch = self.watch(now);
+        let limits = watch.limits.get_or_insert_with(|| Box::new(Limits::new(settings, now)));
+        limits.set(settings, now);
+        self.arm_watch(services);
+    }
+
+    /// Whether this kind of quiet is watched.
+    pub(crate) fn watches(&self, kind: IdleState) -> bool {
+        self.watch.as_ref().is_some_and(|watch| watch.idle.watches(kind))
+    }
+
+    pub(crate) fn reset_idle(&mut self, kind: IdleState, now: u64) {
+        if let Some(watch) = &mut self.watch {
+            watch.idle.reset(kind, now);
+        }
+    }
+
+    /// Has the stages be called at `deadline`, or before.
+    pub(crate) fn wake_stages(&mut self, deadline: u64, now: u64) {
+        let watch = self.watch(now);
+        watch.stages = watch.stages.min(deadline.min(NEVER - 1));
+        self.set(Flags::ARM);
+    }
+
+    #[inline]
+    fn limits(&mut self) -> Option<&mut Limits> {
+        self.watch.as_mut()?.limits.as_deref_mut()
+    }
+
+    /// After a callback: bytes may have been written.
+    #[inline]
+    pub(crate) fn note_pending(&mut self, now: u64) {
+        let pending = self.pending_bytes();
+        if self.limits().is_some_and(|limits| limits.note_pending(pending, now)) {
+            self.set(Flags::ARM);
+        }
+    }
+
+    /// The kernel took `n` bytes.
+    #[inline]
+    pub(crate) fn note_taken(&mut self, n: usize) {
+        let pending = self.pending_bytes();
+        if let Some(limits) = self.limits() {
+            limits.note_taken(n, pending);
+        }
+    }
+
+    /// After a read: so many bytes do not make a message yet.
+    #[inline]
+    pub(crate) fn note_kept(&mut self, services: &mut LoopServices, kept: usize) {
+        let moved = self.take(Flags::MOVED);
+        let now = services.now;
+        if self.limits().is_some_and(|limits| limits.note_kept(kept, moved, now)) {
+            self.arm_watch(services);
+        }
+    }
+
+    /// Puts the channel's entry where something may be due next; takes it off where nothing is.
+    pub(crate) fn arm_watch(&mut self, services: &mut LoopServices) {
+        self.unset(Flags::ARM);
+        if !self.has(Flags::ACTIVE) || self.has(Flags::CLOSED) {
+            return;
+        }
+        let (key, traffic) = (self.key(), self.traffic);
+        let Some(watch) = &mut self.watch else { return };
+        let Some(deadline) = watch.deadline(traffic) else {
+            if let Some(entry) = watch.entry.take() {
+                services.tally.wheel_cancelled += u64::from(services.wheel.cancel(entry).is_some());
+            }
+            return;
+        };
+        if !watch.entry.is_some_and(|entry| services.wheel.rearm(entry, deadline)) {
+            watch.entry = Some(services.wheel.insert(deadline, Coarse::watch(key)));
+        }
+    }
+
+    /// The entry has come due, and is gone.
+    pub(crate) fn watch_is_due(&mut self) -> Option<&mut Watch> {
+        let watch = self.watch.as_deref_mut()?;
+        watch.entry = None;
+        Some(watch)
+    }
+
+    pub(crate) fn end_watch(&mut self, services: &mut LoopServices) {
+        if let Some(entry) = self.watch.take().and_then(|watch| watch.entry) {
+            services.tally.wheel_cancelled += u64::from(services.wheel.cancel(entry).is_some());
+        }
+    }
+}
