@@ -102,8 +102,14 @@ fn timeouts_end_with_their_channel() {
     let mut channel = channel(&ChannelOptions::new(), &log, move |ctx, _, _| {
         for _ in 0..3 {
             let (a, b) = (captured.clone(), captured.clone());
-            ctx.timeout(SECOND, move |_, _| Ok(drop(a)));
-            ctx.schedule(SECOND, move |_, _| Ok(drop(b)));
+            ctx.timeout(SECOND, move |_, _| {
+                drop(a);
+                Ok(())
+            });
+            ctx.schedule(SECOND, move |_, _| {
+                drop(b);
+                Ok(())
+            });
         }
         ctx.close();
         Ok(())

@@ -170,3 +170,7 @@ impl ChannelState {
         }
     }
 }
+
+#[cfg(all(test, not(netwheel_loom)))]
+#[path = "watch_tests.rs"]
+mod tests;
