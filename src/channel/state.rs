@@ -57,6 +57,8 @@ impl Flags {
     pub(crate) const LISTED_TO_READ: Flags = Flags(1 << 16);
     /// A scheduled task was dropped because there are too many; the handler is to be told.
     pub(crate) const TASK_REFUSED: Flags = Flags(1 << 17);
+    /// It has, or had, time limits.
+    pub(crate) const LIMITED: Flags = Flags(1 << 20);
     /// The entry on the wheel may be too late.
     pub(crate) const ARM: Flags = Flags(1 << 18);
     /// The codec took bytes in this read.

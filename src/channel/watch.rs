@@ -80,6 +80,7 @@ impl ChannelState {
         if !has_limits && settings.is_off() {
             return;
         }
+        self.set(Flags::LIMITED);
         let now = services.now;
         let watch = self.watch(now);
         let limits = watch.limits.get_or_insert_with(|| Box::new(Limits::new(settings, now)));
@@ -107,7 +108,8 @@ impl ChannelState {
 
     #[inline]
     fn limits(&mut self) -> Option<&mut Limits> {
-        self.watch.as_mut()?.limits.as_deref_mut()
+        // The flag is at hand in every callback, the watch is not.
+        if self.has(Flags::LIMITED) { self.watch.as_mut()?.limits.as_deref_mut() } else { None }
     }
 
     /// After a callback: bytes may have been written.
@@ -131,8 +133,7 @@ impl ChannelState {
     /// After a read: so many bytes do not make a message yet.
     #[inline]
     pub(crate) fn note_kept(&mut self, services: &mut LoopServices, kept: usize) {
-        let moved = self.take(Flags::MOVED);
-        let now = services.now;
+        let (moved, now) = (self.take(Flags::MOVED), services.now);
         if self.limits().is_some_and(|limits| limits.note_kept(kept, moved, now)) {
             self.arm_watch(services);
         }

@@ -111,9 +111,9 @@ metrics! {
         /// Scheduled tasks that were cancelled, or ended with their channel or their loop, before they came due; time
         /// limits that were not reached (of connecting, of closing) are among them.
         timers_cancelled,
-        /// Idle entries that came due on the wheel (with or without an event).
+        /// Entries of the wheel that came due: timeouts, and what channels watch (with or without an event).
         wheel_fired,
-        /// Idle entries that were taken off the wheel before they came due.
+        /// Entries that were taken off the wheel before they came due.
         wheel_cancelled,
         /// Scheduled tasks that wait now.
         timers_pending,
