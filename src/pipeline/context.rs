@@ -90,6 +90,8 @@ impl<'a, H: Handler> Context<'a, H> {
     /// #       if let Some(answer) = self.answer.take() { ctx.cancel(answer); }
     /// #       Ok(())
     /// #   }
+    /// # }
+    /// # impl Session {
     /// # fn ask(&mut self, ctx: &mut Context<'_, Self>) -> Result {
     /// ctx.write("are you there?".into())?;
     /// self.answer = Some(ctx.timeout(std::time::Duration::from_secs(5), |_, ctx| {
