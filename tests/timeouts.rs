@@ -5,7 +5,7 @@ mod recorder;
 
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions, Error, TaskKey,
+    ChannelOptions, Error, IdleState, TaskKey,
     codec::Line,
     prelude::*,
     testing::{EmbeddedChannel, ManualClock},
@@ -250,4 +250,29 @@ fn a_touch_counts_as_traffic_of_every_kind() {
         channel.advance(SECOND);
     });
     assert_eq!(times, [6_000; 3]);
+}
+
+#[test]
+fn i_19_a_channel_that_reads_one_by_one_is_told_of_quiet_all_the_same() {
+    let timeouts = IdleTimeouts::new().reader(SECOND);
+    let times = idle_times(timeouts, Duration::from_millis(1), |channel| {
+        let one_by_one = |scope: &mut netwheel::Scope<'_, Bytes>| {
+            scope.set_auto_read(false);
+            scope.read();
+            Ok(())
+        };
+        channel.channel().execute(one_by_one).unwrap();
+        channel.run_pending();
+        channel.advance(SECOND / 2);
+        channel.write_inbound(b"first\nsecond\n").unwrap();
+        channel.advance(2 * SECOND);
+    });
+    assert_eq!(times, [1_500, 2_500]);
+}
+
+#[test]
+fn i_21_an_idle_event_says_what_was_quiet_and_whether_it_is_the_first() {
+    let texts = [(IdleState::Reader, true), (IdleState::Writer, false), (IdleState::All, true)]
+        .map(|(state, first)| IdleEvent { state, first }.to_string());
+    assert_eq!(texts, ["Reader idle, first", "Writer idle", "All idle, first"]);
 }
