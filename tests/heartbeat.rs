@@ -136,7 +136,7 @@ fn nothing_is_asked_while_something_else_is_sent() {
 }
 
 #[test]
-fn a_full_send_queue_gets_no_ping_and_is_no_reason_to_die_while_it_moves() {
+fn heartbeat_under_backpressure_asks_nothing_and_does_not_kill_who_takes_bytes() {
     let mut peer = Peer::new(heartbeat());
     peer.channel.set_outbound_room(Some(0));
     for _ in 0..100 {
@@ -157,7 +157,7 @@ fn a_full_send_queue_gets_no_ping_and_is_no_reason_to_die_while_it_moves() {
 }
 
 #[test]
-fn a_full_send_queue_does_not_hold_the_detection_up() {
+fn heartbeat_under_backpressure_does_not_wait_for_ever() {
     let mut peer = Peer::new(heartbeat());
     peer.channel.set_outbound_room(Some(0));
     peer.write();

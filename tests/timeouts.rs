@@ -69,7 +69,7 @@ fn a_timeout_is_never_early_and_at_most_a_tick_late() {
 }
 
 #[test]
-fn a_cancelled_timeout_is_dropped_at_once_and_its_key_names_nothing_any_more() {
+fn timer_cancel_drops_now_and_the_key_names_nothing_any_more() {
     let log = Log::new();
     let alive = Rc::new(());
     let captured = alive.clone();
