@@ -134,6 +134,30 @@ impl Error {
         Error::Other(cause.into())
     }
 
+    /// The same error once more, for somebody else who asks: a cause that cannot be copied is its text.
+    pub(crate) fn again(&self) -> Self {
+        match self {
+            Error::Peer(e) => Error::Peer(e.clone()),
+            Error::Encode(e) => Error::Encode(e.clone()),
+            Error::Setting(e) => Error::Setting(e.clone()),
+            Error::Closed => Error::Closed,
+            Error::Full { what, limit } => Error::Full { what, limit: *limit },
+            Error::ShutDown => Error::ShutDown,
+            Error::Io { during, source } => {
+                let source = match source.raw_os_error() {
+                    Some(code) => io::Error::from_raw_os_error(code),
+                    None => io::Error::new(source.kind(), source.to_string()),
+                };
+                Error::Io { during, source }
+            }
+            Error::TimedOut { what, after } => Error::TimedOut { what, after: *after },
+            Error::WouldDeadlock => Error::WouldDeadlock,
+            Error::Cancelled => Error::Cancelled,
+            Error::Panicked(message) => Error::Panicked(message.clone()),
+            Error::Other(e) => Error::Other(e.to_string().into()),
+        }
+    }
+
     /// Whether the peer is to blame.
     pub fn is_peer(&self) -> bool {
         matches!(self, Error::Peer(_))

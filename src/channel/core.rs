@@ -163,6 +163,7 @@ impl ChannelCore {
 
     /// The connection broke. A channel that is closing anyway just closes.
     pub(crate) fn handle_io_error(&mut self, services: &mut LoopServices, error: Error) {
+        self.state.note_cause(|| error.again());
         if self.state.is_open() {
             self.fail(services, error);
         }
@@ -202,6 +203,7 @@ impl ChannelCore {
             }
         }
         if let Some(Reached { error, send }) = reached.filter(|_| self.state.is_open()) {
+            self.state.note_cause(|| error.again());
             self.fail(services, error);
             if send {
                 self.state.request_close();
@@ -232,18 +234,36 @@ impl ChannelCore {
 
     /// Mail from a handle.
     pub(crate) fn handle_mail(&mut self, services: &mut LoopServices, mail: Mail) {
-        if let (Mail::Message(_), Some(shared)) = (&mail, &self.state.shared) {
+        if let (Mail::Message(_) | Mail::Notify(..), Some(shared)) = (&mail, &self.state.shared) {
             shared.dequeued();
         }
         match mail {
             // Whoever sent it raced with the close; it is nobody's error.
-            Mail::Message(_) | Mail::Run(_) | Mail::Schedule(..) if !self.state.is_open() => {
+            Mail::Message(_) | Mail::Notify(..) | Mail::Run(_) | Mail::Schedule(..)
+                if !self.state.is_open() =>
+            {
                 drop_guarded(mail)
             }
             Mail::Message(message) => {
                 self.call(services, |links, state, services| {
                     links.write(state, message)?;
                     services.tally.messages_written += 1;
+                    Ok(())
+                });
+            }
+            Mail::Notify(message, confirmation) => {
+                let mut confirmation = Some(confirmation);
+                self.call(services, |links, state, services| {
+                    let written = state.may_confirm().and_then(|()| links.write(state, message));
+                    let Some(confirmation) = confirmation.take() else { return Ok(()) };
+                    match written {
+                        Ok(()) => {
+                            services.tally.messages_written += 1;
+                            state.confirm(confirmation);
+                        }
+                        // Whoever wrote it is told, and nobody else.
+                        refused => confirmation.complete(refused),
+                    }
                     Ok(())
                 });
             }
@@ -334,6 +354,7 @@ impl ChannelCore {
                 let (id, name) = (self.state.id(), self.handler_name());
                 log::error!("channel {id} ({name}): panicked: {message}; closing this channel");
                 // Half a message may have been encoded when it panicked: nothing more of this channel is sent.
+                self.state.note_cause(|| Error::Panicked(message.clone()));
                 self.fail(services, Error::Panicked(message));
                 self.state.request_close_now();
                 true
@@ -373,7 +394,14 @@ impl ChannelCore {
             return;
         }
         services.tally.channel_errors += 1;
-        if let Err(error) = self.tell(services, Event::Error(error)) {
+        let was_open = self.state.is_open();
+        let again = self.state.confirmations.is_some().then(|| error.again());
+        let told = self.tell(services, Event::Error(error));
+        // What ends in a close was its cause.
+        if let Some(again) = again.filter(|_| was_open && (told.is_err() || !self.state.is_open())) {
+            self.state.note_cause(|| again);
+        }
+        if let Err(error) = told {
             services.tally.channel_errors += 1;
             log::warn!("channel {} ({}): in error: {error}", self.state.id(), self.handler_name());
             self.state.request_close_now();

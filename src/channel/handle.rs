@@ -4,6 +4,7 @@
 //! of the channel's loop. What it can be asked ([`is_open`](Channel::is_open), [`is_writable`](Channel::is_writable))
 //! is a copy that the loop keeps up to date.
 
+use super::confirmations::Confirmation;
 use super::mail::{Mail, Outlet};
 use super::scope::{Scope, ScopeTask};
 use crate::{
@@ -15,6 +16,7 @@ use crate::{
     sync::{Completer, Completion, completion},
 };
 use std::{
+    any::Any,
     fmt,
     hash::{Hash, Hasher},
     marker::PhantomData,
@@ -187,6 +189,29 @@ impl<M: 'static> Channel<M> {
     where
         M: Send,
     {
+        self.send(message, Mail::Message)
+    }
+
+    /// As [`write`](Channel::write), and tells when the kernel has taken the last byte of the message.
+    ///
+    /// What [`Scope::write_notify`] says of answers holds here too. If the encoding fails, or the channel closes before it,
+    /// the completion is told, and not the handler.
+    ///
+    /// # Errors
+    /// As [`write`](Channel::write).
+    pub fn write_notify(&self, message: M) -> Result<Completion, Refused<M>>
+    where
+        M: Send,
+    {
+        let (confirmation, completion) = Confirmation::new(self.shared.id.event_loop);
+        self.send(message, |message| Mail::Notify(message, confirmation))?;
+        Ok(completion)
+    }
+
+    fn send(&self, message: M, mail: impl FnOnce(Box<dyn Any + Send>) -> Mail) -> Result<(), Refused<M>>
+    where
+        M: Send,
+    {
         if !self.is_open() {
             return Err(Refused { value: message, reason: Error::Closed });
         }
@@ -195,10 +220,12 @@ impl<M: 'static> Channel<M> {
             return Err(Refused { value: message, reason: Error::Full { what: "outbound bytes", limit } });
         }
         self.shared.queued.fetch_add(ENTRY_OVERHEAD, Ordering::Relaxed);
-        let mail = Mail::Message(Box::new(message));
+        let mail = mail(Box::new(message));
         self.shared.outlet.deliver(self.shared.id.key, mail).map_err(|(mail, reason)| {
             self.shared.dequeued();
-            let Mail::Message(message) = mail else { unreachable!("the same mail comes back") };
+            let (Mail::Message(message) | Mail::Notify(message, _)) = mail else {
+                unreachable!("the same mail comes back")
+            };
             let value = *message.downcast::<M>().expect("the same message comes back");
             Refused { value, reason }
         })

@@ -3,6 +3,7 @@
 //! A [`Channel`](super::Channel) handle does not know its event loop: it knows an [`Outlet`], which the loop (or
 //! the embedded test channel) implements. So this layer names nothing above it.
 
+use super::confirmations::Confirmation;
 use crate::{Error, id::Key};
 use std::any::Any;
 
@@ -10,6 +11,8 @@ use std::any::Any;
 pub(crate) enum Mail {
     /// A message to write: the pipeline's outermost outbound type, boxed.
     Message(Box<dyn Any + Send>),
+    /// Likewise, and who is to be told when it is sent.
+    Notify(Box<dyn Any + Send>, Confirmation),
     /// A `ScopeTask` of the pipeline's outbound type, to run now.
     Run(Box<dyn Any + Send>),
     /// A `ScopeTask` to run at a time of the loop.

@@ -3,6 +3,7 @@
 //! Nothing here does I/O or reads a clock.
 
 mod config;
+mod confirmations;
 mod core;
 mod due_queue;
 mod handle;

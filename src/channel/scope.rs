@@ -4,6 +4,7 @@
 //! is this plus the handler.
 
 use super::{
+    confirmations::Confirmation,
     handle::{Channel, ChannelShared},
     idle::{IdleState, IdleTimeouts},
     limits::TimeLimits,
@@ -11,7 +12,7 @@ use super::{
     state::{ChannelState, Flags},
     timers::TaskKey,
 };
-use crate::{Result, clock::nanos, id::ChannelId, pipeline::Push};
+use crate::{Result, clock::nanos, id::ChannelId, pipeline::Push, sync::Completion};
 use std::{
     net::SocketAddr,
     sync::Arc,
@@ -53,6 +54,24 @@ impl<M> Scope<'_, M> {
         let result = self.links.push(self.state, message);
         self.services.tally.messages_written += u64::from(result.is_ok());
         result
+    }
+
+    /// As [`write`](Scope::write), and tells when the kernel has taken the last byte of the message.
+    ///
+    /// Answers come in the order of the writes, on the channel's loop. That the kernel has it does not mean that the peer
+    /// has: for that the peer has to say so. A message that is encoded to no bytes is answered in its turn. When the
+    /// channel closes first, the completion fails with the error that closed it, or with
+    /// [`Closed`](crate::Error::Closed) if none did. A callback of the completion runs within the flush, but whatever it
+    /// asks of the channel through its handle runs later.
+    ///
+    /// # Errors
+    /// As [`write`](Scope::write); [`Full`](crate::Error::Full) also if 65,536 writes of the channel are not answered yet.
+    pub fn write_notify(&mut self, message: M) -> Result<Completion> {
+        self.state.may_confirm()?;
+        self.write(message)?;
+        let (confirmation, completion) = Confirmation::new(self.state.id().event_loop);
+        self.state.confirm(confirmation);
+        Ok(completion)
     }
 
     /// Sends what was written as soon as this callback returns, instead of at the end of the turn.

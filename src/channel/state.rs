@@ -4,8 +4,8 @@
 //! nothing is written or read any more. Runs on the channel's loop. It owns neither socket nor pipeline.
 
 use super::{
-    config::ChannelConfig, handle::ChannelShared, idle::Traffic, services::LoopServices, timers::Timers,
-    watch::Watch,
+    config::ChannelConfig, confirmations::Confirmations, handle::ChannelShared, idle::Traffic,
+    services::LoopServices, timers::Timers, watch::Watch,
 };
 use crate::{
     Error, Result,
@@ -85,6 +85,8 @@ pub struct ChannelState {
     pub(crate) config: Arc<ChannelConfig>,
     /// Made when somebody asks for a handle.
     pub(crate) shared: Option<Arc<ChannelShared>>,
+    /// Writes that are to be answered.
+    pub(crate) confirmations: Option<Box<Confirmations>>,
     /// What it waits for by itself; see `watch`.
     pub(crate) watch: Option<Box<Watch>>,
     /// Tasks of the handler that wait for their time; see `timers`.
@@ -114,6 +116,7 @@ impl ChannelState {
             partial: BytesMut::new(),
             config,
             shared: None,
+            confirmations: None,
             watch: None,
             timers: None,
             peer_address: peer,
@@ -261,6 +264,7 @@ impl ChannelState {
         if n > 0 {
             self.traffic.written = now;
             self.note_taken(n);
+            self.confirm_taken(n);
         }
     }
 
@@ -320,6 +324,7 @@ impl ChannelState {
         self.set(Flags::CLOSED);
         self.end_watch(services);
         self.cancel_tasks(services);
+        self.confirm_nothing_more();
         let dropped = self.drop_outbound(services);
         if dropped > 0 {
             log::debug!("channel {}: closed with {dropped} bytes unsent", self.id);
