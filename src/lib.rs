@@ -79,7 +79,9 @@ mod error;
 mod id;
 
 pub use bootstrap::{ClientBootstrap, Server, ServerBootstrap};
-pub use channel::{Channel, ChannelOptions, IdleEvent, IdleState, IdleTimeouts, Scope, TaskKey, TimeLimits};
+pub use channel::{
+    Channel, ChannelOptions, IdleEvent, IdleState, IdleTimeouts, Overflow, Scope, TaskKey, TimeLimits,
+};
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub use clock::BootClock;
 pub use clock::{Clock, SystemClock};

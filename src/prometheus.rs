@@ -229,6 +229,8 @@ fn families(metrics: &LoopMetrics) -> Vec<Family<'_>> {
         closes_unsent,
         bytes_unsent,
         messages_written,
+        messages_dropped,
+        closes_overflowed,
         tasks_pending,
         tasks_refused,
         time_polling,
@@ -319,6 +321,16 @@ fn families(metrics: &LoopMetrics) -> Vec<Family<'_>> {
         counter("unsent", "Bytes that were not sent when their channel closed.", *bytes_unsent)
             .unit(Unit::Bytes),
         counter("messages_written", "Messages that were written.", *messages_written),
+        counter(
+            "messages_dropped",
+            "Messages that were dropped because their channel had too much to send.",
+            *messages_dropped,
+        ),
+        counter(
+            "closes_overflowed",
+            "Channels that were closed because they had too much to send.",
+            *closes_overflowed,
+        ),
         Family {
             name: "time",
             help: "Time of the loop, by what it was spent on.",

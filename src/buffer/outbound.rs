@@ -225,6 +225,49 @@ impl Outbound {
         }
     }
 
+    /// Drops the `n` bytes behind the first `keep`, which stay. Copies no more than those, whatever stands behind.
+    ///
+    /// # Panics
+    /// If fewer than `keep + n` bytes wait.
+    pub(crate) fn drop_behind(&mut self, keep: usize, n: usize) {
+        let kept = (keep > 0).then(|| self.first(keep));
+        self.consume(keep + n);
+        if let Some(kept) = kept {
+            // What is consumed of the chunk that is the first now cannot be said by `head` any more.
+            match self.chunks.pop_front() {
+                Some(Chunk::Kept(bytes)) => self.chunks.push_front(Chunk::Kept(bytes.slice(self.head..))),
+                Some(Chunk::Copied(bytes)) => {
+                    self.chunks.push_front(Chunk::Kept(Bytes::from(bytes).slice(self.head..)));
+                }
+                None if self.head > 0 => {
+                    let tail = std::mem::take(&mut self.tail);
+                    self.chunks.push_front(Chunk::Kept(Bytes::from(tail).slice(self.head..)));
+                }
+                None => {}
+            }
+            self.head = 0;
+            self.len += kept.len();
+            self.chunks.push_front(Chunk::Kept(kept));
+        }
+    }
+
+    /// A copy of the first `n` bytes that wait, or a view of them.
+    fn first(&self, n: usize) -> Bytes {
+        if let Some(Chunk::Kept(bytes)) = self.chunks.front()
+            && bytes.len() - self.head >= n
+        {
+            return bytes.slice(self.head..self.head + n);
+        }
+        let mut first = Vec::with_capacity(n);
+        let mut skip = self.head;
+        for chunk in self.chunks.iter().map(Chunk::as_slice).chain([self.tail.as_slice()]) {
+            let rest = &chunk[skip..];
+            skip = 0;
+            first.extend_from_slice(&rest[..rest.len().min(n - first.len())]);
+        }
+        first.into()
+    }
+
     /// Makes the memory of a chunk that is gone the tail's, if that has none: a small header before each large chunk
     /// then costs no allocation.
     fn recycle(&mut self, chunk: Chunk) {
@@ -289,6 +332,8 @@ mod tests {
         Number(u64),
         /// Consumes this share of what waits, in 256ths.
         Consume(u8),
+        /// Keeps so many of the first bytes, in 256ths of what waits, and drops so many of the others.
+        DropBehind(u8, u8),
         /// Does the steps, then takes them back.
         Failed(Vec<Step>),
         Clear,
@@ -321,6 +366,7 @@ mod tests {
         prop_oneof![
             6 => put(),
             3 => any::<u8>().prop_map(Step::Consume),
+            1 => any::<(u8, u8)>().prop_map(|(keep, n)| Step::DropBehind(keep, n)),
             2 => prop::collection::vec(put(), 0..6).prop_map(Step::Failed),
             1 => Just(Step::Clear),
         ]
@@ -350,6 +396,12 @@ mod tests {
                 let n = if *share == u8::MAX { model.len() } else { model.len() * usize::from(*share) / 256 };
                 out.consume(n);
                 model.drain(..n);
+            }
+            Step::DropBehind(keep, n) => {
+                let keep = model.len() * usize::from(*keep) / 256;
+                let n = (model.len() - keep) * usize::from(*n) / 255;
+                out.drop_behind(keep, n);
+                model.drain(keep..keep + n);
             }
             Step::Failed(steps) => {
                 let (mark, weight) = (out.mark(), out.weight());

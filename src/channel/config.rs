@@ -11,7 +11,8 @@ use std::time::Duration;
 /// | setting | default | range | when it is reached |
 /// |---|---|---|---|
 /// | `water_mark` | 32 KiB / 64 KiB | 1 ≤ low ≤ high | `is_writable` turns false, `writability_changed` is called |
-/// | `max_outbound` | 16 MiB | 1 B or more | a write fails with [`Error::Full`] |
+/// | `max_outbound` | 16 MiB | 1 B or more | what `overflow` says |
+/// | `overflow` | [`Overflow::Refuse`] | | |
 /// | `max_inbound` | 16 MiB | 1 B or more | the channel is closed: its codec waits for more than it may keep |
 /// | `auto_read` | on | | off: nothing is read until `Context::read` |
 /// | `read_size` | 64 KiB | 1 B to 64 KiB | bytes that one read takes at most |
@@ -24,6 +25,7 @@ use std::time::Duration;
 pub struct ChannelOptions {
     water_mark: WaterMark,
     max_outbound: usize,
+    overflow: Overflow,
     max_inbound: usize,
     auto_read: bool,
     read_size: usize,
@@ -39,6 +41,7 @@ impl Default for ChannelOptions {
         ChannelOptions {
             water_mark: WaterMark::default(),
             max_outbound: 16 * 1024 * 1024,
+            overflow: Overflow::Refuse,
             max_inbound: 16 * 1024 * 1024,
             auto_read: true,
             read_size: crate::buffer::RECEIVE_SIZE,
@@ -63,9 +66,15 @@ impl ChannelOptions {
         self
     }
 
-    /// Bytes that may wait to be sent; a write beyond them fails with [`Error::Full`].
+    /// Bytes that may wait to be sent; a write beyond them meets with [`overflow`](ChannelOptions::overflow).
     pub fn max_outbound(mut self, bytes: usize) -> Self {
         self.max_outbound = bytes;
+        self
+    }
+
+    /// What becomes of a message for which there is no room: it is refused, unless set otherwise.
+    pub fn overflow(mut self, policy: Overflow) -> Self {
+        self.overflow = policy;
         self
     }
 
@@ -144,6 +153,7 @@ impl ChannelOptions {
         Ok(ChannelConfig {
             water_mark: self.water_mark,
             max_outbound: self.max_outbound,
+            overflow: self.overflow,
             max_inbound: self.max_inbound,
             auto_read: self.auto_read,
             read_size: self.read_size,
@@ -156,11 +166,39 @@ impl ChannelOptions {
     }
 }
 
+/// What becomes of a message that is written to a channel whose peer does not keep up, so that
+/// [`max_outbound`](ChannelOptions::max_outbound) bytes wait.
+///
+/// What is dropped is counted (`messages_dropped`, `closes_overflowed`), and a
+/// [`write_notify`](crate::Scope::write_notify) for it fails with [`Error::Full`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Overflow {
+    /// The write fails with [`Error::Full`]; through a handle the message is handed back.
+    #[default]
+    Refuse,
+    /// The message is dropped, and the write succeeds: for news that the next message repeats.
+    DropNewest,
+    /// The oldest messages are dropped, until an eighth of the limit is free: for news that grow old. One of which the
+    /// kernel has a byte is sent whole. A message that is longer than the limit is refused.
+    DropOldest,
+    /// The channel closes at once and drops what waits; the write fails with [`Error::Full`].
+    Close,
+}
+
+impl ChannelConfig {
+    /// From how many waiting bytes on a handle need not even send a message.
+    pub(crate) fn refused_at(&self) -> usize {
+        if self.overflow == Overflow::Refuse { self.max_outbound } else { usize::MAX }
+    }
+}
+
 /// [`ChannelOptions`], checked.
 #[derive(Debug)]
 pub(crate) struct ChannelConfig {
     pub(crate) water_mark: WaterMark,
     pub(crate) max_outbound: usize,
+    pub(crate) overflow: Overflow,
     pub(crate) max_inbound: usize,
     pub(crate) auto_read: bool,
     pub(crate) read_size: usize,

@@ -246,21 +246,22 @@ impl ChannelCore {
             }
             Mail::Message(message) => {
                 self.call(services, |links, state, services| {
-                    links.write(state, message)?;
-                    services.tally.messages_written += 1;
-                    Ok(())
+                    state.before_write();
+                    let written = links.write(state, message);
+                    state.after_write(services, written)
                 });
             }
             Mail::Notify(message, confirmation) => {
                 let mut confirmation = Some(confirmation);
                 self.call(services, |links, state, services| {
-                    let written = state.may_confirm().and_then(|()| links.write(state, message));
+                    let written = state.may_confirm().and_then(|()| {
+                        state.before_write();
+                        let written = links.write(state, message);
+                        state.after_write(services, written)
+                    });
                     let Some(confirmation) = confirmation.take() else { return Ok(()) };
                     match written {
-                        Ok(()) => {
-                            services.tally.messages_written += 1;
-                            state.confirm(confirmation);
-                        }
+                        Ok(()) => state.confirm(confirmation),
                         // Whoever wrote it is told, and nobody else.
                         refused => confirmation.complete(refused),
                     }
@@ -395,7 +396,7 @@ impl ChannelCore {
         }
         services.tally.channel_errors += 1;
         let was_open = self.state.is_open();
-        let again = self.state.confirmations.is_some().then(|| error.again());
+        let again = self.state.ledger.is_some().then(|| error.again());
         let told = self.tell(services, Event::Error(error));
         // What ends in a close was its cause.
         if let Some(again) = again.filter(|_| was_open && (told.is_err() || !self.state.is_open())) {

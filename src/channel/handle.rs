@@ -4,7 +4,7 @@
 //! of the channel's loop. What it can be asked ([`is_open`](Channel::is_open), [`is_writable`](Channel::is_writable))
 //! is a copy that the loop keeps up to date.
 
-use super::confirmations::Confirmation;
+use super::ledger::Confirmation;
 use super::mail::{Mail, Outlet};
 use super::scope::{Scope, ScopeTask};
 use crate::{

@@ -155,6 +155,14 @@ impl Limits {
         }
     }
 
+    /// Of what waits, `n` bytes behind the first `keep` were dropped.
+    pub(crate) fn note_dropped(&mut self, keep: usize, n: usize) {
+        self.written -= n as u64;
+        if let Some(mark) = &mut self.waiting {
+            mark.end = mark.end.saturating_sub(n as u64).max(self.taken + keep as u64);
+        }
+    }
+
     /// After a read: `kept` bytes do not make a message yet; `moved` says that some were taken before them. True if there
     /// is a new limit to watch.
     pub(crate) fn note_kept(&mut self, kept: usize, moved: bool, now: u64) -> bool {

@@ -3,7 +3,7 @@
 //! A [`Channel`](super::Channel) handle does not know its event loop: it knows an [`Outlet`], which the loop (or
 //! the embedded test channel) implements. So this layer names nothing above it.
 
-use super::confirmations::Confirmation;
+use super::ledger::Confirmation;
 use crate::{Error, id::Key};
 use std::any::Any;
 

@@ -3,11 +3,11 @@
 //! Nothing here does I/O or reads a clock.
 
 mod config;
-mod confirmations;
 mod core;
 mod due_queue;
 mod handle;
 mod idle;
+mod ledger;
 mod limits;
 mod mail;
 mod scope;
@@ -19,7 +19,7 @@ mod watch;
 
 pub(crate) use self::core::{ChannelCore, Wish};
 pub(crate) use config::ChannelConfig;
-pub use config::ChannelOptions;
+pub use config::{ChannelOptions, Overflow};
 pub(crate) use due_queue::DueQueue;
 pub use handle::Channel;
 pub(crate) use handle::ChannelShared;

@@ -4,9 +4,9 @@
 //! is this plus the handler.
 
 use super::{
-    confirmations::Confirmation,
     handle::{Channel, ChannelShared},
     idle::{IdleState, IdleTimeouts},
+    ledger::Confirmation,
     limits::TimeLimits,
     services::LoopServices,
     state::{ChannelState, Flags},
@@ -48,12 +48,13 @@ impl<M> Scope<'_, M> {
     ///
     /// # Errors
     /// What the stages or the codec object to; [`Closed`](crate::Error::Closed) if the channel is closing;
-    /// [`Full`](crate::Error::Full) if `max_outbound` bytes wait already. Nothing of the message is sent then.
+    /// [`Full`](crate::Error::Full) if `max_outbound` bytes wait already, unless the channel's
+    /// [`overflow`](crate::ChannelOptions::overflow) says otherwise. Nothing of the message is sent then.
     #[inline]
     pub fn write(&mut self, message: M) -> Result {
-        let result = self.links.push(self.state, message);
-        self.services.tally.messages_written += u64::from(result.is_ok());
-        result
+        self.state.before_write();
+        let written = self.links.push(self.state, message);
+        self.state.after_write(self.services, written)
     }
 
     /// As [`write`](Scope::write), and tells when the kernel has taken the last byte of the message.
@@ -213,7 +214,7 @@ impl ChannelState {
             services.outlet.clone(),
             (self.local_address, self.peer_address),
             self.config.water_mark.high(),
-            self.config.max_outbound,
+            self.config.refused_at(),
         ));
         if self.has(Flags::CLOSED) {
             shared.set_closed();

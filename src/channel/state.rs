@@ -4,8 +4,8 @@
 //! nothing is written or read any more. Runs on the channel's loop. It owns neither socket nor pipeline.
 
 use super::{
-    config::ChannelConfig, confirmations::Confirmations, handle::ChannelShared, idle::Traffic,
-    services::LoopServices, timers::Timers, watch::Watch,
+    config::ChannelConfig, handle::ChannelShared, idle::Traffic, ledger::Ledger, services::LoopServices,
+    timers::Timers, watch::Watch,
 };
 use crate::{
     Error, Result,
@@ -59,6 +59,8 @@ impl Flags {
     pub(crate) const TASK_REFUSED: Flags = Flags(1 << 17);
     /// It has, or had, time limits.
     pub(crate) const LIMITED: Flags = Flags(1 << 20);
+    /// The message just written was dropped.
+    pub(crate) const DROPPED: Flags = Flags(1 << 21);
     /// The entry on the wheel may be too late.
     pub(crate) const ARM: Flags = Flags(1 << 18);
     /// The codec took bytes in this read.
@@ -85,8 +87,8 @@ pub struct ChannelState {
     pub(crate) config: Arc<ChannelConfig>,
     /// Made when somebody asks for a handle.
     pub(crate) shared: Option<Arc<ChannelShared>>,
-    /// Writes that are to be answered.
-    pub(crate) confirmations: Option<Box<Confirmations>>,
+    /// Messages that wait, where somebody asks; see `ledger`.
+    pub(crate) ledger: Option<Box<Ledger>>,
     /// What it waits for by itself; see `watch`.
     pub(crate) watch: Option<Box<Watch>>,
     /// Tasks of the handler that wait for their time; see `timers`.
@@ -116,7 +118,7 @@ impl ChannelState {
             partial: BytesMut::new(),
             config,
             shared: None,
-            confirmations: None,
+            ledger: None,
             watch: None,
             timers: None,
             peer_address: peer,
@@ -266,6 +268,16 @@ impl ChannelState {
             self.note_taken(n);
             self.confirm_taken(n);
         }
+    }
+
+    /// Drops the `n` bytes behind the first `keep`.
+    pub(crate) fn drop_outbound_behind(&mut self, keep: usize, n: usize) {
+        // The time limits have to know of bytes before they hear that these are gone.
+        self.note_pending(self.now);
+        if let Some(out) = &mut self.outbound {
+            out.drop_behind(keep, n);
+        }
+        self.note_dropped(keep, n);
     }
 
     /// Drops what was not sent; how many bytes that were.

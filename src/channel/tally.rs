@@ -10,6 +10,10 @@ pub(crate) struct Tally {
     pub(crate) messages_read: u64,
     /// Messages that were written and encoded.
     pub(crate) messages_written: u64,
+    /// Messages that were dropped because too much waits.
+    pub(crate) messages_dropped: u64,
+    /// Channels that were closed because too much waits.
+    pub(crate) closes_overflowed: u64,
     /// Errors and panics of channels.
     pub(crate) channel_errors: u64,
     /// Entries taken out of the heap before they came due.

@@ -130,6 +130,13 @@ impl ChannelState {
         }
     }
 
+    /// Of what waits, `n` bytes behind the first `keep` were dropped.
+    pub(crate) fn note_dropped(&mut self, keep: usize, n: usize) {
+        if let Some(limits) = self.limits() {
+            limits.note_dropped(keep, n);
+        }
+    }
+
     /// After a read: so many bytes do not make a message yet.
     #[inline]
     pub(crate) fn note_kept(&mut self, services: &mut LoopServices, kept: usize) {

@@ -70,15 +70,15 @@ impl<C: Codec> Pull for CodecLink<C> {
 impl<C: Codec> Push<C::Out> for CodecLink<C> {
     #[inline]
     fn push(&mut self, state: &mut ChannelState, message: C::Out) -> Result {
-        let limit = state.config.max_outbound;
         let output = state.outbound_for_write()?;
         let mark = output.mark();
         let mut result = self.0.encode(message, output);
-        if result.is_ok() && output.len() > limit {
-            result = Err(Error::Full { what: "outbound bytes", limit });
+        let len = output.len();
+        if result.is_ok() && !state.has_outbound_room(len) {
+            result = Err(state.outbound_is_full());
         }
         if result.is_err() {
-            output.rollback(mark);
+            state.rollback_outbound(mark);
         }
         result
     }

@@ -155,6 +155,11 @@ metrics! {
         /// Messages that handlers and handles wrote and that were encoded; what a stage answers by itself is not
         /// among them.
         messages_written,
+        /// Messages that were dropped because their channel had too much to send
+        /// ([`ChannelOptions::overflow`](crate::ChannelOptions::overflow)).
+        messages_dropped,
+        /// Channels that were closed because they had too much to send.
+        closes_overflowed,
     }
     times {
         /// Time in the poll, nearly all of it asleep.
@@ -182,10 +187,23 @@ impl Metrics {
     /// Adds what was counted in a turn; on the loop's thread only.
     #[inline]
     pub(crate) fn fold(&self, tally: &mut Tally) {
-        let Tally { messages_read, messages_written, channel_errors, timers_cancelled, wheel_cancelled } =
-            std::mem::take(tally);
+        let Tally {
+            messages_read,
+            messages_written,
+            messages_dropped,
+            closes_overflowed,
+            channel_errors,
+            timers_cancelled,
+            wheel_cancelled,
+        } = std::mem::take(tally);
         self.messages_read.add(messages_read);
         self.messages_written.add(messages_written);
+        if messages_dropped > 0 {
+            self.messages_dropped.add(messages_dropped);
+        }
+        if closes_overflowed > 0 {
+            self.closes_overflowed.add(closes_overflowed);
+        }
         self.channel_errors.add(channel_errors);
         self.wheel_cancelled.add(wheel_cancelled);
         if timers_cancelled > 0 {

@@ -1,0 +1,268 @@
+//! Messages that wait in a channel's buffer: how long each is, and who wants to know when it is gone.
+//!
+//! Kept only where somebody asks: for a channel that drops its oldest messages, and from a write that wants an answer to
+//! the byte in which that ends. Always holds: answers are given once each, in the order of the writes; a channel that closes
+//! answers all that are left with what closed it; a message of which the kernel has a byte is never dropped. Who is
+//! answered runs at once on the channel's loop, and can reach the channel only through its handle: so nothing that it
+//! does happens within the flush. Runs on the channel's loop; owns the answers, not the bytes.
+
+use super::{
+    config::Overflow,
+    services::LoopServices,
+    state::{ChannelState, Flags},
+};
+use crate::{
+    Error, Result,
+    sync::{Completer, Completion, completion},
+};
+use std::collections::VecDeque;
+
+/// Writes of a channel that may wait for their answer.
+pub(crate) const MAX_UNCONFIRMED: usize = 65_536;
+
+/// What is bounded, as the error says it.
+pub(crate) const OUTBOUND: &str = "outbound bytes";
+
+/// Who waits to hear that a write is done; told that the channel is closed if nobody says otherwise.
+pub(crate) struct Confirmation(Option<Completer>);
+
+impl Confirmation {
+    pub(crate) fn new(event_loop: u32) -> (Self, Completion) {
+        let (completer, completion) = completion(Some(event_loop));
+        (Confirmation(Some(completer)), completion)
+    }
+
+    pub(crate) fn complete(mut self, result: Result) {
+        if let Some(completer) = self.0.take() {
+            completer.complete(result);
+        }
+    }
+}
+
+impl Drop for Confirmation {
+    fn drop(&mut self) {
+        if let Some(completer) = self.0.take() {
+            completer.complete(Err(Error::Closed));
+        }
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct Ledger {
+    messages: VecDeque<Message>,
+    /// Bytes of the first that the kernel has.
+    taken: usize,
+    /// Bytes of all of them that it has not.
+    waiting: usize,
+    /// How many are to be answered.
+    unanswered: usize,
+    /// What closes the channel, if it was an error.
+    cause: Option<Error>,
+}
+
+struct Message {
+    len: usize,
+    confirmation: Option<Confirmation>,
+}
+
+impl Ledger {
+    fn push(&mut self, len: usize, confirmation: Option<Confirmation>) {
+        self.waiting += len;
+        self.unanswered += usize::from(confirmation.is_some());
+        self.messages.push_back(Message { len, confirmation });
+    }
+
+    fn pop(&mut self) -> Option<Message> {
+        let message = self.messages.pop_front()?;
+        self.unanswered -= usize::from(message.confirmation.is_some());
+        self.taken = 0;
+        Some(message)
+    }
+
+    /// The kernel took `n` bytes.
+    fn consume(&mut self, mut n: usize) {
+        while let Some(first) = self.messages.front() {
+            let left = first.len - self.taken;
+            if n < left {
+                self.taken += n;
+                self.waiting -= n;
+                return;
+            }
+            n -= left;
+            self.waiting -= left;
+            if let Some(confirmation) = self.pop().and_then(|message| message.confirmation) {
+                confirmation.complete(Ok(()));
+            }
+        }
+        self.messages.shrink_to(64);
+    }
+
+    /// Bytes of the first message that must stay since the kernel has the others.
+    fn begun(&self) -> usize {
+        if self.taken > 0 { self.messages.front().map_or(0, |first| first.len - self.taken) } else { 0 }
+    }
+
+    /// Drops the oldest messages but not one that has begun, nor the newest, until `least` bytes are gone; how many
+    /// messages and bytes that were.
+    fn drop_oldest(&mut self, least: usize, why: impl Fn() -> Error) -> (usize, usize) {
+        let first = usize::from(self.taken > 0);
+        let (mut messages, mut bytes) = (0, 0);
+        while bytes < least && first + messages + 1 < self.messages.len() {
+            bytes += self.messages[first + messages].len;
+            messages += 1;
+        }
+        self.waiting -= bytes;
+        for confirmation in self.messages.drain(first..first + messages).filter_map(|m| m.confirmation) {
+            self.unanswered -= 1;
+            confirmation.complete(Err(why()));
+        }
+        (messages, bytes)
+    }
+}
+
+impl ChannelState {
+    /// # Errors
+    /// If as many writes wait for their answer as may.
+    pub(crate) fn may_confirm(&self) -> Result {
+        match &self.ledger {
+            Some(ledger) if ledger.unanswered >= MAX_UNCONFIRMED => {
+                Err(Error::Full { what: "unconfirmed writes of a channel", limit: MAX_UNCONFIRMED })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Answers when all bytes that wait now are taken; they were `written` or why not.
+    pub(crate) fn confirm(&mut self, confirmation: Confirmation) {
+        if self.take(Flags::DROPPED) {
+            confirmation.complete(Err(self.outbound_is_full()));
+            return;
+        }
+        let pending = self.pending_bytes();
+        if pending == 0 {
+            confirmation.complete(Ok(()));
+            return;
+        }
+        let ledger = self.ledger.get_or_insert_default();
+        // The message itself may have been entered already.
+        match ledger.messages.back_mut() {
+            Some(last) if ledger.waiting == pending && last.len > 0 && last.confirmation.is_none() => {
+                last.confirmation = Some(confirmation);
+                ledger.unanswered += 1;
+            }
+            _ => ledger.push(pending - ledger.waiting, Some(confirmation)),
+        }
+    }
+
+    /// The kernel took `n` bytes.
+    #[inline]
+    pub(crate) fn confirm_taken(&mut self, n: usize) {
+        if let Some(ledger) = &mut self.ledger {
+            ledger.consume(n);
+        }
+    }
+
+    /// An error has closed the channel.
+    pub(crate) fn note_cause(&mut self, cause: impl FnOnce() -> Error) {
+        if let Some(ledger) = &mut self.ledger {
+            ledger.cause.get_or_insert_with(cause);
+        }
+    }
+
+    /// The channel is closed: nothing more will be taken.
+    pub(crate) fn confirm_nothing_more(&mut self) {
+        let Some(mut ledger) = self.ledger.take() else { return };
+        while let Some(message) = ledger.pop() {
+            if let Some(confirmation) = message.confirmation {
+                confirmation.complete(Err(ledger.cause.as_ref().map_or(Error::Closed, Error::again)));
+            }
+        }
+    }
+
+    // ---- a full buffer -------------------------------------------------------------------------------
+
+    pub(crate) fn outbound_is_full(&self) -> Error {
+        Error::Full { what: OUTBOUND, limit: self.config.max_outbound }
+    }
+
+    /// Whether `pending` bytes may wait, if need be once older messages are dropped.
+    #[inline]
+    pub(crate) fn has_outbound_room(&self, pending: usize) -> bool {
+        pending <= self.config.max_outbound || self.could_drop(pending - self.config.max_outbound)
+    }
+
+    #[cold]
+    fn could_drop(&self, bytes: usize) -> bool {
+        self.config.overflow == Overflow::DropOldest
+            && self.ledger.as_ref().is_some_and(|ledger| ledger.waiting - ledger.begun() >= bytes)
+    }
+
+    /// Before a message is encoded: what waits and was not entered yet was written by a stage.
+    #[inline]
+    pub(crate) fn before_write(&mut self) {
+        if self.config.overflow == Overflow::DropOldest {
+            self.enter_message();
+        }
+    }
+
+    #[cold]
+    fn enter_message(&mut self) {
+        let pending = self.pending_bytes();
+        let ledger = self.ledger.get_or_insert_default();
+        if pending > ledger.waiting {
+            ledger.push(pending - ledger.waiting, None);
+        }
+    }
+
+    /// After a message was encoded, or refused: what the channel's policy makes of it.
+    #[inline]
+    pub(crate) fn after_write(&mut self, services: &mut LoopServices, result: Result) -> Result {
+        match result {
+            Ok(()) => {
+                services.tally.messages_written += 1;
+                if self.config.overflow == Overflow::DropOldest {
+                    self.enter_message();
+                    self.drop_oldest(services);
+                }
+                Ok(())
+            }
+            Err(Error::Full { what: OUTBOUND, .. }) => self.overflow(services),
+            Err(e) => Err(e),
+        }
+    }
+
+    #[cold]
+    fn overflow(&mut self, services: &mut LoopServices) -> Result {
+        match self.config.overflow {
+            Overflow::DropNewest => {
+                services.tally.messages_dropped += 1;
+                self.set(Flags::DROPPED);
+                return Ok(());
+            }
+            Overflow::Close if self.is_open() => {
+                let full = self.outbound_is_full();
+                log::info!("channel {}: its peer does not keep up ({full}); closing", self.id());
+                services.tally.closes_overflowed += 1;
+                self.note_cause(|| full);
+                self.request_close_now();
+            }
+            _ => {}
+        }
+        Err(self.outbound_is_full())
+    }
+
+    /// Brings the buffer down to seven eighths of its limit if it is beyond that.
+    #[cold]
+    fn drop_oldest(&mut self, services: &mut LoopServices) {
+        let (pending, limit) = (self.pending_bytes(), self.config.max_outbound);
+        if pending <= limit {
+            return;
+        }
+        let full = || Error::Full { what: OUTBOUND, limit };
+        let Some(ledger) = &mut self.ledger else { return };
+        let keep = ledger.begun();
+        let (messages, bytes) = ledger.drop_oldest(pending - limit + limit / 8, full);
+        services.tally.messages_dropped += messages as u64;
+        self.drop_outbound_behind(keep, bytes);
+    }
+}
