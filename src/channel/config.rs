@@ -15,6 +15,7 @@ use std::time::Duration;
 /// | `overflow` | [`Overflow::Refuse`] | | |
 /// | `max_inbound` | 16 MiB | 1 B or more | the channel is closed: its codec waits for more than it may keep |
 /// | `auto_read` | on | | off: nothing is read until `Context::read` |
+/// | `half_close` | off | | on: a peer that ends its stream can still be written to |
 /// | `read_size` | 64 KiB | 1 B to 64 KiB | bytes that one read takes at most |
 /// | `reads_per_turn` | 16 | 1 or more | the rest is read in the next turn, after the other channels |
 /// | `writes_per_turn` | 16 | 1 or more | the rest is written in the next turn |
@@ -28,6 +29,7 @@ pub struct ChannelOptions {
     overflow: Overflow,
     max_inbound: usize,
     auto_read: bool,
+    half_close: bool,
     read_size: usize,
     reads_per_turn: usize,
     writes_per_turn: usize,
@@ -44,6 +46,7 @@ impl Default for ChannelOptions {
             overflow: Overflow::Refuse,
             max_inbound: 16 * 1024 * 1024,
             auto_read: true,
+            half_close: false,
             read_size: crate::buffer::RECEIVE_SIZE,
             reads_per_turn: 16,
             writes_per_turn: 16,
@@ -88,6 +91,14 @@ impl ChannelOptions {
     /// Whether bytes are read as they come (the default) or only when `Context::read` asks for them.
     pub fn auto_read(mut self, on: bool) -> Self {
         self.auto_read = on;
+        self
+    }
+
+    /// Whether a peer that ends its stream can still be written to: its handler is told
+    /// ([`input_shutdown`](crate::Handler::input_shutdown)) and decides. Off (the default), the channel closes then, after
+    /// what was written is sent.
+    pub fn half_close(mut self, on: bool) -> Self {
+        self.half_close = on;
         self
     }
 
@@ -156,6 +167,7 @@ impl ChannelOptions {
             overflow: self.overflow,
             max_inbound: self.max_inbound,
             auto_read: self.auto_read,
+            half_close: self.half_close,
             read_size: self.read_size,
             reads_per_turn: self.reads_per_turn,
             writes_per_turn: self.writes_per_turn,
@@ -201,6 +213,7 @@ pub(crate) struct ChannelConfig {
     pub(crate) overflow: Overflow,
     pub(crate) max_inbound: usize,
     pub(crate) auto_read: bool,
+    pub(crate) half_close: bool,
     pub(crate) read_size: usize,
     pub(crate) reads_per_turn: usize,
     pub(crate) writes_per_turn: usize,

@@ -42,6 +42,8 @@ pub(crate) enum Wish {
     Nothing,
     /// Send what waits.
     Flush,
+    /// Send what waits, then tell the peer that no more comes.
+    FlushAndEnd,
     /// Send what waits, then close.
     FlushAndClose,
     /// Close at once.
@@ -139,7 +141,8 @@ impl ChannelCore {
         self.event(services, Event::ReadComplete);
     }
 
-    /// The peer has ended its stream: what was kept is decoded for the last time, then the channel closes.
+    /// The peer has ended its stream: what was kept is decoded for the last time, then the channel closes, or goes on in
+    /// one direction if it may.
     pub(crate) fn handle_end(&mut self, services: &mut LoopServices) {
         let mut rest = std::mem::take(&mut self.state.partial).freeze();
         self.state.set(Flags::READ_GRANTED);
@@ -157,8 +160,22 @@ impl ChannelCore {
         }
         self.state.unset(Flags::READ_GRANTED);
         self.event(services, Event::ReadComplete);
-        self.state.request_close();
+        if self.state.config.half_close && self.state.is_open() && !self.state.has(Flags::OUTPUT_ENDED) {
+            self.state.set(Flags::INPUT_ENDED);
+            self.event(services, Event::InputShutdown);
+        } else {
+            self.state.request_close();
+        }
         self.state.want_attention(services);
+    }
+
+    /// The peer was told that no more comes. With both directions at their end, so is the channel.
+    pub(crate) fn handle_output_ended(&mut self, services: &mut LoopServices) {
+        self.state.set(Flags::OUTPUT_ENDED);
+        if self.state.has(Flags::INPUT_ENDED) {
+            self.state.request_close();
+            self.state.want_attention(services);
+        }
     }
 
     /// The connection broke. A channel that is closing anyway just closes.
@@ -181,7 +198,8 @@ impl ChannelCore {
     /// The channel's entry on the wheel is due: stages are called, the handler is told of quiet, then of a time limit.
     fn handle_watch(&mut self, services: &mut LoopServices) {
         let (traffic, now) = (self.state.traffic, services.now);
-        let paused = !self.state.has(Flags::AUTO_READ.with(Flags::READ_WANTED));
+        let paused =
+            !self.state.has(Flags::AUTO_READ.with(Flags::READ_WANTED)) || self.state.has(Flags::INPUT_ENDED);
         let Some(watch) = self.state.watch_is_due() else { return };
         let events = watch.idle.take_due(traffic, now);
         let stages = watch.take_stages(now);
@@ -275,6 +293,10 @@ impl ChannelCore {
                 self.state.schedule(services, deadline, task);
                 self.after(services);
             }
+            Mail::EndOutput => {
+                self.state.request_end_of_output();
+                self.state.want_attention(services);
+            }
             Mail::Close => {
                 self.state.request_close();
                 self.state.want_attention(services);
@@ -323,6 +345,8 @@ impl ChannelCore {
             Wish::CloseNow
         } else if self.state.has(Flags::CLOSING) {
             Wish::FlushAndClose
+        } else if self.state.wants_to_end_output() {
+            Wish::FlushAndEnd
         } else if self.state.pending_bytes() > 0 {
             Wish::Flush
         } else {

@@ -47,6 +47,7 @@ pub(crate) struct ChannelShared {
     high: usize,
     max_outbound: usize,
     open: AtomicBool,
+    output_ended: AtomicBool,
     writable: AtomicBool,
     /// Weight of what waits in the channel's buffer, as of the last callback or flush.
     pending: AtomicUsize,
@@ -71,6 +72,7 @@ impl ChannelShared {
             high,
             max_outbound,
             open: AtomicBool::new(true),
+            output_ended: AtomicBool::new(false),
             writable: AtomicBool::new(true),
             pending: AtomicUsize::new(0),
             queued: AtomicUsize::new(0),
@@ -87,6 +89,11 @@ impl ChannelShared {
     /// A message has left the loop's queue.
     pub(crate) fn dequeued(&self) {
         self.queued.fetch_sub(ENTRY_OVERHEAD, Ordering::Relaxed);
+    }
+
+    /// No more can be written.
+    pub(crate) fn set_output_ended(&self) {
+        self.output_ended.store(true, Ordering::Release);
     }
 
     pub(crate) fn set_closing(&self) {
@@ -123,7 +130,13 @@ impl<M> Channel<M> {
     ///
     /// Messages count from the moment they are submitted: 96 bytes each until they are encoded, then their size.
     pub fn is_writable(&self) -> bool {
-        self.is_open() && self.shared.writable.load(Ordering::Relaxed) && self.waiting() <= self.shared.high
+        self.takes_writes()
+            && self.shared.writable.load(Ordering::Relaxed)
+            && self.waiting() <= self.shared.high
+    }
+
+    fn takes_writes(&self) -> bool {
+        self.is_open() && !self.shared.output_ended.load(Ordering::Acquire)
     }
 
     fn waiting(&self) -> usize {
@@ -144,6 +157,13 @@ impl<M> Channel<M> {
     /// Whether the calling thread is the channel's loop.
     pub fn in_event_loop(&self) -> bool {
         self.shared.outlet.in_event_loop()
+    }
+
+    /// Ends the output: the peer sees the end of the stream after what was written before; what it sends is still read.
+    ///
+    /// See [`Scope::shutdown_write`]; on a channel that is gone it does nothing.
+    pub fn shutdown_write(&self) {
+        self.send_close(Mail::EndOutput);
     }
 
     /// Closes the channel after what was written before is sent (at most the channel's `close_timeout` later).
@@ -212,7 +232,7 @@ impl<M: 'static> Channel<M> {
     where
         M: Send,
     {
-        if !self.is_open() {
+        if !self.takes_writes() {
             return Err(Refused { value: message, reason: Error::Closed });
         }
         let limit = self.shared.max_outbound;

@@ -17,6 +17,8 @@ pub(crate) enum Mail {
     Run(Box<dyn Any + Send>),
     /// A `ScopeTask` to run at a time of the loop.
     Schedule(u64, Box<dyn Any + Send>),
+    /// End the output after what was written is sent.
+    EndOutput,
     /// Close after what was written is sent.
     Close,
     /// Close and drop what was not sent.

@@ -80,6 +80,13 @@ impl<M> Scope<'_, M> {
         self.state.set(Flags::FLUSH);
     }
 
+    /// Ends the output: the peer sees the end of the stream after what was written before; what it sends is still read.
+    ///
+    /// Writes fail with [`Closed`](crate::Error::Closed) from here on. The channel closes when the peer ends its stream too.
+    pub fn shutdown_write(&mut self) {
+        self.state.request_end_of_output();
+    }
+
     /// Closes the channel after what was written before is sent, at most `close_timeout` later.
     ///
     /// No message is read after this; `inactive` is called later in the turn, never from within this call.

@@ -59,6 +59,12 @@ impl Flags {
     pub(crate) const TASK_REFUSED: Flags = Flags(1 << 17);
     /// It has, or had, time limits.
     pub(crate) const LIMITED: Flags = Flags(1 << 20);
+    /// The output is to end after what was written; writes fail from then on.
+    pub(crate) const END_OUTPUT: Flags = Flags(1 << 22);
+    /// The peer has been told that no more comes.
+    pub(crate) const OUTPUT_ENDED: Flags = Flags(1 << 23);
+    /// The peer has ended its stream, and the handler knows.
+    pub(crate) const INPUT_ENDED: Flags = Flags(1 << 24);
     /// The message just written was dropped.
     pub(crate) const DROPPED: Flags = Flags(1 << 21);
     /// The entry on the wheel may be too late.
@@ -176,7 +182,7 @@ impl ChannelState {
     pub(crate) fn wants_driver(&self) -> bool {
         const ALWAYS: Flags =
             Flags(Flags::CLOSING.0 | Flags::CLOSE_NOW.0 | Flags::FLUSH.0 | Flags::READ_WANTED.0);
-        self.has(ALWAYS) || self.wants_read()
+        self.has(ALWAYS) || self.wants_read() || self.wants_to_end_output()
     }
 
     /// Whether there are bytes, here or in the socket, that may be read now and that no event will announce.
@@ -184,7 +190,22 @@ impl ChannelState {
     pub(crate) fn wants_read(&self) -> bool {
         self.has(Flags::UNDECODED.with(Flags::MAYBE_READABLE))
             && self.has(Flags::AUTO_READ.with(Flags::READ_WANTED))
+            && !self.has(Flags::INPUT_ENDED)
             && self.is_open()
+    }
+
+    /// Whether the peer is still to be told that no more comes.
+    #[inline]
+    pub(crate) fn wants_to_end_output(&self) -> bool {
+        self.has(Flags::END_OUTPUT) && !self.has(Flags::OUTPUT_ENDED)
+    }
+
+    /// No more is written after what waits.
+    pub(crate) fn request_end_of_output(&mut self) {
+        self.set(Flags::END_OUTPUT);
+        if let Some(shared) = &self.shared {
+            shared.set_output_ended();
+        }
     }
 
     pub(crate) fn request_close(&mut self) {
@@ -218,7 +239,7 @@ impl ChannelState {
     /// If the channel is closed or closing.
     #[inline]
     pub(crate) fn outbound_for_write(&mut self) -> Result<&mut Outbound> {
-        if !self.is_open() {
+        if !self.is_open() || self.has(Flags::END_OUTPUT) {
             return Err(Error::Closed);
         }
         Ok(self.outbound.get_or_insert_default())
@@ -296,7 +317,9 @@ impl ChannelState {
     }
 
     pub(crate) fn is_writable(&self) -> bool {
-        self.is_open() && self.config.water_mark.writable(self.has(Flags::WRITABLE), self.weight())
+        self.is_open()
+            && !self.has(Flags::END_OUTPUT)
+            && self.config.water_mark.writable(self.has(Flags::WRITABLE), self.weight())
     }
 
     /// Brings the writable flag up to date; the new value if it flipped.

@@ -98,6 +98,10 @@ impl ChannelSlot {
     /// Reads until nothing is left, the budget of this turn is spent, or the channel wants no more.
     pub(crate) fn read(&mut self, io: &mut Io, metrics: &Metrics) {
         self.core.state.unset(Flags::LISTED_TO_READ.with(Flags::MAYBE_READABLE));
+        if self.core.state.has(Flags::INPUT_ENDED) {
+            self.look_for_error(io, metrics);
+            return;
+        }
         let in_full = io.has_room();
         let mut complete = false;
         let mut reads = 0;
@@ -152,6 +156,17 @@ impl ChannelSlot {
         }
         self.settle(io, metrics);
         self.list_to_read(io, in_full);
+    }
+
+    /// The stream has been read to its end; all that can still come is that the connection breaks.
+    #[cold]
+    fn look_for_error(&mut self, io: &mut Io, metrics: &Metrics) {
+        if self.core.state.is_open()
+            && let Read::Failed(e) = self.read_once(io, metrics)
+        {
+            self.core.handle_io_error(&mut io.services, Error::io("reading", e));
+            self.settle(io, metrics);
+        }
     }
 
     /// Remembers that the channel is to be read without an event.
@@ -294,7 +309,7 @@ impl ChannelSlot {
         }
         let state = &mut self.core.state;
         let spent = state.pending_bytes() > 0 && !state.has(Flags::WRITE_BLOCKED);
-        if spent || state.has(Flags::CLOSING) {
+        if spent || state.has(Flags::CLOSING) || state.wants_to_end_output() {
             state.want_attention(&mut io.services);
         }
     }
@@ -315,6 +330,10 @@ impl ChannelSlot {
         match self.core.wish() {
             Wish::Nothing => {}
             Wish::Flush => self.flush(io, metrics),
+            Wish::FlushAndEnd => {
+                self.flush(io, metrics);
+                self.end_output(io);
+            }
             Wish::FlushAndClose => {
                 self.flush(io, metrics);
                 if self.core.state.pending_bytes() == 0 {
@@ -326,6 +345,18 @@ impl ChannelSlot {
             Wish::CloseNow => self.close(io, metrics),
         }
         self.list_to_read(io, false);
+    }
+
+    /// Tells the peer that no more comes, once all is sent.
+    fn end_output(&mut self, io: &mut Io) {
+        if self.core.state.pending_bytes() > 0 || !self.core.state.is_open() {
+            return;
+        }
+        let Some(stream) = &mut self.stream else { return };
+        match stream.shutdown_write() {
+            Ok(()) => self.core.handle_output_ended(&mut io.services),
+            Err(e) => self.core.handle_io_error(&mut io.services, Error::io("ending the output", e)),
+        }
     }
 
     /// Closes the socket. The handler hears of it later in the turn, never from here.

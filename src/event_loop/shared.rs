@@ -396,7 +396,7 @@ impl LoopShared {
 
 impl Outlet for LoopShared {
     fn deliver(&self, to: Key, mail: Mail) -> Result<(), (Mail, Error)> {
-        let closes = matches!(mail, Mail::Close | Mail::CloseNow);
+        let closes = matches!(mail, Mail::Close | Mail::CloseNow | Mail::EndOutput);
         let mail = LoopMail::Channel(to, mail);
         // A full queue must not keep anybody from getting rid of a channel.
         let sent = if closes { self.submit_always(mail) } else { self.submit(mail, 0) };

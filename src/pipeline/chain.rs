@@ -135,6 +135,7 @@ impl<S: Stage, P: Push<S::WriteOut>> Push<S::WriteIn> for StageLink<P, S> {
 pub(crate) enum Event {
     Active,
     ReadComplete,
+    InputShutdown,
     Writability(bool),
     Idle(IdleEvent),
     Shutdown,
@@ -214,6 +215,7 @@ impl<H: Handler, P: Pull<Item = H::In> + Push<H::Out>> Links for Assembled<P, H>
         match event {
             Event::Active => stages.and(handler.active(&mut ctx)),
             Event::ReadComplete => handler.read_complete(&mut ctx),
+            Event::InputShutdown => handler.input_shutdown(&mut ctx),
             Event::Writability(writable) => handler.writability_changed(&mut ctx, writable),
             Event::Idle(event) => handler.idle(&mut ctx, event),
             Event::Shutdown => handler.shutdown(&mut ctx),

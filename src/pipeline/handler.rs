@@ -76,6 +76,19 @@ pub trait Handler: Sized + 'static {
         Ok(())
     }
 
+    /// The peer has ended its stream, and everything that it sent has been read. Called once, and only if the channel's
+    /// [`half_close`](crate::ChannelOptions::half_close) is on; otherwise the channel closes at this point.
+    ///
+    /// Closes the channel by default. A handler that still has something to say does not: the channel goes on until
+    /// [`close`](crate::Scope::close) or [`shutdown_write`](crate::Scope::shutdown_write).
+    ///
+    /// # Errors
+    /// Go to [`error`](Handler::error).
+    fn input_shutdown(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        ctx.close();
+        Ok(())
+    }
+
     /// The event loop is shutting down: the time to say goodbye. The default closes the channel after what is
     /// pending is sent. A channel left open here is closed when the shutdown's timeout ends.
     ///

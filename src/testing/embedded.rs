@@ -71,7 +71,7 @@ struct TestOutlet {
 
 impl Outlet for TestOutlet {
     fn deliver(&self, to: Key, mail: Mail) -> Result<(), (Mail, Error)> {
-        let closes = matches!(mail, Mail::Close | Mail::CloseNow);
+        let closes = matches!(mail, Mail::Close | Mail::CloseNow | Mail::EndOutput);
         let sent = if closes { self.mailbox.put_always((to, mail)) } else { self.mailbox.put((to, mail)) };
         sent.map_err(|refused| (refused.value.1, refused.reason))
     }
@@ -235,6 +235,11 @@ impl<M: 'static> EmbeddedChannel<M> {
         self.core.state.pending_bytes()
     }
 
+    /// Whether the peer was told that no more comes ([`shutdown_write`](crate::Scope::shutdown_write)).
+    pub fn is_output_ended(&self) -> bool {
+        self.core.state.has(Flags::OUTPUT_ENDED)
+    }
+
     /// Whether the channel takes writes.
     pub fn is_open(&self) -> bool {
         self.core.state.is_open()
@@ -309,6 +314,9 @@ impl<M: 'static> EmbeddedChannel<M> {
             self.core.handle_inactive(&mut self.services);
             return;
         }
+        if wish == Wish::FlushAndEnd && sent {
+            self.core.handle_output_ended(&mut self.services);
+        }
         if wish == Wish::FlushAndClose {
             self.core.state.arm_close(&mut self.services);
         }
@@ -339,7 +347,7 @@ impl<M: 'static> EmbeddedChannel<M> {
         loop {
             let state = &mut self.core.state;
             let wanted = state.has(Flags::AUTO_READ.with(Flags::READ_WANTED));
-            if !state.is_open() || !wanted {
+            if !state.is_open() || !wanted || state.has(Flags::INPUT_ENDED) {
                 if !self.unread.is_empty() || self.ended {
                     state.set(Flags::MAYBE_READABLE);
                 }

@@ -110,6 +110,7 @@ pub(crate) enum Event {
     Active(Channel<Bytes>),
     Read(Bytes),
     ReadComplete,
+    InputShutdown,
     Writable(bool),
     Error(String),
     Inactive,
@@ -148,6 +149,10 @@ impl Handler for Probe {
 
     fn read_complete(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         self.call(ctx, Event::ReadComplete)
+    }
+
+    fn input_shutdown(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        self.call(ctx, Event::InputShutdown)
     }
 
     fn writability_changed(&mut self, ctx: &mut Context<'_, Self>, writable: bool) -> Result {
