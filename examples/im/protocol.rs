@@ -24,8 +24,26 @@ pub(crate) enum Request {
     Who {
         room: String,
     },
+    Direct {
+        to: String,
+        text: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        id: Option<MessageId>,
+    },
+    Ack {
+        /// That of the delivery.
+        id: u64,
+    },
     Ping,
     Pong,
+}
+
+impl Reply {
+    /// The answer to a request that is refused, unless that was a direct message.
+    #[allow(dead_code, reason = "of use to the server only")]
+    pub(crate) fn error(code: Code, message: String) -> Reply {
+        Reply::Error { code, message, to: None, id: None }
+    }
 }
 
 /// What the server sends, one JSON object per line.
@@ -36,6 +54,7 @@ pub(crate) enum Reply {
         user: String,
         heartbeat_ms: u64,
         idle_ms: u64,
+        ack_timeout_ms: u64,
     },
     Joined {
         room: String,
@@ -58,18 +77,38 @@ pub(crate) enum Reply {
         room: String,
         users: Vec<String>,
     },
+    Direct {
+        from: String,
+        text: String,
+        /// When the server got it, in milliseconds since 1970 (UTC).
+        ts: u64,
+        /// The server's own, counted for each receiver: senders may choose the same one. Sent again, it is the same.
+        id: u64,
+    },
+    /// The receiver has acknowledged a direct message.
+    Delivered {
+        to: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        id: Option<MessageId>,
+    },
     Ping,
     Pong,
     Error {
         code: Code,
         message: String,
+        /// Whom a direct message was for that is refused or has failed.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        to: Option<String>,
+        /// What its sender called it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        id: Option<MessageId>,
     },
     Bye {
         reason: Reason,
     },
 }
 
-/// A client's own name for a message, given back in the sender's copy: a string or a number.
+/// A client's own name for a message, given back to nobody else: a string or a number.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum MessageId {
@@ -86,6 +125,8 @@ pub(crate) enum Code {
     NameTaken,
     NotInRoom,
     TooLarge,
+    Undelivered,
+    TooManyUnacked,
 }
 
 /// Why the server closes a connection.
