@@ -173,6 +173,15 @@ fn an_id_is_the_senders_own_and_may_be_left_out() {
 }
 
 #[test]
+fn one_may_write_to_oneself() {
+    let mut ann = World::new().login("ann");
+    ann.direct("ann", 1);
+    assert_eq!(ann.hear_one(), psst("ann", 1));
+    ann.ack(1);
+    assert_eq!(ann.hear_one(), delivered("ann", 1));
+}
+
+#[test]
 fn it_is_sent_again_three_times_and_then_given_up() {
     let world = World::new();
     let (mut ann, mut bob) = (world.login("ann"), world.login("bob"));

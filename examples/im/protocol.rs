@@ -38,14 +38,6 @@ pub(crate) enum Request {
     Pong,
 }
 
-impl Reply {
-    /// The answer to a request that is refused, unless that was a direct message.
-    #[allow(dead_code, reason = "of use to the server only")]
-    pub(crate) fn error(code: Code, message: String) -> Reply {
-        Reply::Error { code, message, to: None, id: None }
-    }
-}
-
 /// What the server sends, one JSON object per line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
@@ -108,7 +100,7 @@ pub(crate) enum Reply {
     },
 }
 
-/// A client's own name for a message, given back to nobody else: a string or a number.
+/// A client's own name for a message, given back to nobody but itself: a string or a number.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum MessageId {

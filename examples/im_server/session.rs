@@ -77,7 +77,7 @@ impl Handler for Session {
         match answer {
             Ok(None) => Ok(()),
             Ok(Some(reply)) => ctx.write(reply.into()),
-            Err(Refusal(code, message)) => ctx.write(Reply::error(code, message).into()),
+            Err(Refusal(code, message)) => ctx.write(error_reply(code, message)),
         }
     }
 
@@ -94,11 +94,9 @@ impl Handler for Session {
 
     fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> Result {
         match error {
-            Error::Peer(PeerError::Malformed(message)) => {
-                ctx.write(Reply::error(Code::BadRequest, message).into())
-            }
+            Error::Peer(PeerError::Malformed(message)) => ctx.write(error_reply(Code::BadRequest, message)),
             Error::Peer(error) => {
-                ctx.write(Reply::error(Code::TooLarge, error.to_string()).into())?;
+                ctx.write(error_reply(Code::TooLarge, error.to_string()))?;
                 bye(ctx, Reason::ProtocolError)
             }
             Error::Full { .. } => {
@@ -277,6 +275,11 @@ impl Drop for Session {
             self.hub.release_name(user);
         }
     }
+}
+
+/// What a refused request is answered with, unless it was a direct message.
+fn error_reply(code: Code, message: String) -> Outgoing {
+    Reply::Error { code, message, to: None, id: None }.into()
 }
 
 fn bye(ctx: &mut Context<'_, Session>, reason: Reason) -> Result {
