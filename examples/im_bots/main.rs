@@ -5,15 +5,16 @@
 //! cargo run --release --features json --example im_bots -- --clients 10000 --rooms 100 --seconds 30
 //! ```
 //!
-//! Most bots join a room and talk, there and in direct messages to each other, which they acknowledge but for a share
-//! of them, and the server has to give up what it sent to those; a quiet share joins nothing and only answers heartbeats; a silent share sends
-//! nothing after its login, and the server has to drop it when its idle timeout is over. The run lasts until all that
-//! is over too: a minute with the server's defaults, less with `im_server --heartbeat 5s --idle-timeout 20s`.
+//! Most bots join a room and talk, in the room and in direct messages to each other. A share of them acknowledges no
+//! direct message, and the server has to give up what it sends to those. A quiet share joins nothing and only answers
+//! heartbeats; a silent share sends nothing after its login, and the server has to drop it when its idle timeout is
+//! over. The run lasts until all that is over too: a minute with the server's defaults, less with
+//! `im_server --heartbeat 5s --idle-timeout 20s`.
 //!
 //! Progress goes to standard error, a table to standard output. The exit status is 0 if every message reached
-//! every member of its room once and in order, every direct message ended once and as its receiver has it, and the
-//! silent were dropped in time. Ctrl-C ends the run early and
-//! prints the table of what was done until then.
+//! every member of its room once and in order, every direct message ended once and in the right way, and the silent
+//! were dropped in time. Ctrl-C ends the run early and prints the table of what was done until then; the direct
+//! messages that are under way at that moment are counted apart.
 //!
 //! Reading order: `plan.rs` (who does what), `bot.rs` (one user), `talker.rs` (what it is made to do), `tally.rs` and
 //! `directs.rs` (what is counted), this file (the phases of a run), `report.rs` (what is printed).
