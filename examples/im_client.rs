@@ -6,7 +6,8 @@
 //! ```
 //!
 //! What is typed is said in the current room; `/join ROOM`, `/leave`, `/who`, `/quit` do what they say. What others
-//! say appears as `12:34:56 [lobby] bob: hello` (times are UTC). The end of the input, `/quit` and Ctrl-C leave
+//! say appears as `12:34:56 [lobby] bob: hello` (times are UTC). `/direct NAME TEXT` is for one person's eyes, to whom
+//! it appears as `12:34:56 bob, to you: hello`; that it has arrived, or has not, is shown. The end of the input, `/quit` and Ctrl-C leave
 //! cleanly: what was typed before is sent, and its answers are shown. When the server closes, it says why, and the
 //! exit status is 1.
 //!
@@ -35,7 +36,7 @@ const MAX_LINE: usize = 4 * 1024 * 1024;
 /// How long the server may take to answer the last question.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// A terminal client for the chat server: type to talk; /join ROOM, /leave, /who, /quit.
+/// A terminal client for the chat server: type to talk; /join ROOM, /leave, /who, /direct NAME TEXT, /quit.
 #[derive(Parser)]
 struct Options {
     /// The server.
@@ -62,6 +63,8 @@ struct Client {
     user: String,
     room: String,
     events: Sender<Event>,
+    /// The last direct message that was shown: a lower one is a copy.
+    shown: u64,
     /// Set when the user leaves: the next pong says that everything before has been answered.
     leaving: Arc<AtomicBool>,
     /// Why the connection closes, if it was not the user's wish.
@@ -79,7 +82,7 @@ impl Handler for Client {
 
     fn read(&mut self, ctx: &mut Context<'_, Self>, reply: Reply) -> Result {
         match reply {
-            Reply::Welcome { user, heartbeat_ms, idle_ms } => {
+            Reply::Welcome { user, heartbeat_ms, idle_ms, .. } => {
                 print(&format!("* you are {user}"));
                 ctx.set_idle(timeouts(heartbeat_ms, idle_ms));
             }
@@ -89,6 +92,14 @@ impl Handler for Client {
                 print(&format!("{} [{room}] {from}: {text}", time_of_day(ts)));
             }
             Reply::Members { room, users } => print(&format!("* in {room}: {}", users.join(", "))),
+            Reply::Direct { from, text, ts, id } => {
+                ctx.write(Request::Ack { id })?;
+                if id > self.shown {
+                    self.shown = id;
+                    print(&format!("{} {from}, to you: {text}", time_of_day(ts)));
+                }
+            }
+            Reply::Delivered { to, .. } => print(&format!("* {to} has got it")),
             Reply::Ping => ctx.write(Request::Pong)?,
             Reply::Pong if self.leaving.load(Ordering::Acquire) => ctx.close(),
             Reply::Pong => {}
@@ -157,17 +168,20 @@ fn read_input(channel: &Channel<Request>, mut room: String) -> Result {
         let line = line?;
         let (command, rest) = line.split_once(' ').unwrap_or((&line, ""));
         let rest = rest.trim();
-        let request = match command {
-            "" if rest.is_empty() => continue,
-            "/quit" => break,
-            "/join" if !rest.is_empty() => {
+        let request = match (command, rest.split_once(' ')) {
+            ("", _) if rest.is_empty() => continue,
+            ("/quit", _) => break,
+            ("/join", _) if !rest.is_empty() => {
                 room = rest.to_owned();
                 Request::Join { room: room.clone() }
             }
-            "/leave" => Request::Leave { room: room.clone() },
-            "/who" => Request::Who { room: room.clone() },
+            ("/leave", _) => Request::Leave { room: room.clone() },
+            ("/who", _) => Request::Who { room: room.clone() },
+            ("/direct", Some((to, text))) => {
+                Request::Direct { to: to.to_owned(), text: text.trim_start().to_owned(), id: None }
+            }
             _ if command.starts_with('/') => {
-                print("! there are /join ROOM, /leave, /who, /quit");
+                print("! there are /join ROOM, /leave, /who, /direct NAME TEXT, /quit");
                 continue;
             }
             _ => Request::Say { room: room.clone(), text: line, id: None },
@@ -231,6 +245,7 @@ fn connect(
             user: user.clone(),
             room: room.clone(),
             events: events.clone(),
+            shown: 0,
             leaving: leaving.clone(),
             why: None,
         };

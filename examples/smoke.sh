@@ -4,7 +4,7 @@
 #   cargo build --release --features json --examples
 #   examples/smoke.sh target/release/examples
 #
-# Takes about ten seconds; every port is a free one. The exit status is 0 if all is as it should be.
+# Takes about fifteen seconds; every port is a free one. The exit status is 0 if all is as it should be.
 
 set -uo pipefail
 
@@ -109,7 +109,7 @@ check_echo() {
 check_im_server() {
     local out=$work/session
     start im_server --listen 127.0.0.1:0 --threads 2 --heartbeat 300ms --idle-timeout 1s --max-line 1000 \
-        --drain 200ms
+        --ack-timeout 100ms --drain 200ms
     talk 5 >"$out" <<'LINES'
 {"type":"join","room":"lobby"}
 {"type":"login","user":"ann"}
@@ -118,6 +118,8 @@ check_im_server() {
 {"type":"say","room":"cellar","text":"hello"}
 nonsense
 {"type":"who","room":"lobby"}
+{"type":"direct","to":"nobody","text":"hello","id":"a"}
+{"type":"direct","to":"ann","text":"hello","id":"b"}
 LINES
     expect "im_server: not_logged_in" "$out" '"code":"not_logged_in"'
     expect "im_server: welcome" "$out" '"type":"welcome","user":"ann","heartbeat_ms":300,"idle_ms":1000'
@@ -126,6 +128,14 @@ LINES
     expect "im_server: not_in_room" "$out" '"code":"not_in_room"'
     expect "im_server: bad_request" "$out" '"code":"bad_request"'
     expect "im_server: members" "$out" '"type":"members","room":"lobby","users":\["ann"\]'
+    expect "im_server: direct" "$out" '"type":"direct","from":"ann","text":"hello","ts":[0-9]{13},"id":1'
+    if [ "$(grep -c '"type":"direct"' "$out")" -eq 4 ]; then
+        pass "im_server: direct, three times again"
+    else
+        fail "im_server: direct, three times again" "$out"
+    fi
+    expect "im_server: undelivered, nobody there" "$out" '"code":"undelivered",.*"to":"nobody","id":"a"'
+    expect "im_server: undelivered, not acknowledged" "$out" '"code":"undelivered",.*"to":"ann","id":"b"'
     expect "im_server: ping" "$out" '"type":"ping"'
     expect "im_server: bye idle" "$out" '"type":"bye","reason":"idle"'
     head -c 2000 /dev/zero | tr '\0' x | talk 5 >"$out"
@@ -159,8 +169,13 @@ check_im_client() {
     local client=$!
     exec 4>"$work/typed"
     await "$out" 'bob joined lobby'
+    printf '/direct bob psst\n/direct zoe psst\n' >&4
+    await "$out" 'bob has got it'
     kill -INT $client
     if wait $client; then pass "im_client leaves at the first Ctrl-C"; else fail "im_client: Ctrl-C" "$out"; fi
+    expect "im_client: shows a direct message" "$out" '^[0-9:]{8} bob, to you: psst$'
+    expect "im_client: delivered" "$out" '^\* bob has got it$'
+    expect "im_client: undelivered" "$out" '^! nobody is called zoe$'
 
     "$bin/im_client" --connect "127.0.0.1:$port" --user cy <"$work/typed" >"$out" 2>&1 &
     client=$!
@@ -174,8 +189,9 @@ check_im_client() {
 }
 
 check_im_bots() {
-    start im_server --listen 127.0.0.1:0 --threads 2 --heartbeat 500ms --idle-timeout 2s
+    start im_server --listen 127.0.0.1:0 --threads 2 --heartbeat 500ms --idle-timeout 2s --ack-timeout 500ms
     if timeout 60 "$bin/im_bots" --connect "127.0.0.1:$port" --clients 200 --rooms 5 --seconds 3 --silent 2% \
+        --direct 30% --no-ack 10% \
         >"$work/table" 2>"$work/progress"; then
         pass "im_bots"
     else
@@ -183,6 +199,10 @@ check_im_bots() {
     fi
     expect "im_bots: all logged in" "$work/table" '^logged in +200$'
     expect "im_bots: the silent dropped" "$work/table" '^silent, dropped +4$'
+    expect "im_bots: direct messages delivered" "$work/table" '^direct, delivered +[1-9]'
+    expect "im_bots: direct messages undelivered" "$work/table" '^direct, undelivered +[1-9]'
+    expect "im_bots: direct messages sent again" "$work/table" '^direct, resent +[1-9]'
+    expect "im_bots: no direct message is left" "$work/table" '^direct, under way +0$'
     expect "im_bots: pings answered" "$work/table" '^pings answered +[1-9]'
 
     "$bin/im_bots" --connect "127.0.0.1:$port" --clients 20 --rooms 2 --seconds 600 >"$work/table" 2>"$work/progress" &

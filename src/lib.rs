@@ -92,7 +92,7 @@ pub use event_loop::{
 };
 pub use group::{Chooser, EventLoopGroup, EventLoopGroupBuilder, LeastConnections, LeastLag, RoundRobin};
 pub use id::ChannelId;
-pub use pipeline::{ChannelPipeline, Context, Handler, Pipeline};
+pub use pipeline::{ChannelPipeline, Context, Handler, Pipeline, Remote};
 pub use sync::{Completion, Phase};
 pub use transport::{ListenerOptions, TcpOptions};
 

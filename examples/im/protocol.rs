@@ -24,6 +24,16 @@ pub(crate) enum Request {
     Who {
         room: String,
     },
+    Direct {
+        to: String,
+        text: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        id: Option<MessageId>,
+    },
+    Ack {
+        /// That of the delivery.
+        id: u64,
+    },
     Ping,
     Pong,
 }
@@ -36,6 +46,7 @@ pub(crate) enum Reply {
         user: String,
         heartbeat_ms: u64,
         idle_ms: u64,
+        ack_timeout_ms: u64,
     },
     Joined {
         room: String,
@@ -58,18 +69,38 @@ pub(crate) enum Reply {
         room: String,
         users: Vec<String>,
     },
+    Direct {
+        from: String,
+        text: String,
+        /// When the server got it, in milliseconds since 1970 (UTC).
+        ts: u64,
+        /// The server's own, counted for each receiver: senders may choose the same one. Sent again, it is the same.
+        id: u64,
+    },
+    /// The receiver has acknowledged a direct message.
+    Delivered {
+        to: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        id: Option<MessageId>,
+    },
     Ping,
     Pong,
     Error {
         code: Code,
         message: String,
+        /// Whom a direct message was for that is refused or has failed.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        to: Option<String>,
+        /// What its sender called it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        id: Option<MessageId>,
     },
     Bye {
         reason: Reason,
     },
 }
 
-/// A client's own name for a message, given back in the sender's copy: a string or a number.
+/// A client's own name for a message, given back to nobody but itself: a string or a number.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum MessageId {
@@ -86,6 +117,8 @@ pub(crate) enum Code {
     NameTaken,
     NotInRoom,
     TooLarge,
+    Undelivered,
+    TooManyUnacked,
 }
 
 /// Why the server closes a connection.

@@ -1,8 +1,10 @@
 //! One simulated user.
 
 use crate::{
-    plan::{Plan, Role, Said, Seat},
-    protocol::{Reason, Reply, Request},
+    directs::{End, Text},
+    plan::{Plan, Role, Said},
+    protocol::{Code, MessageId, Reason, Reply, Request},
+    talker::Talker,
     tally::{Arrival, Heard},
 };
 use netwheel::prelude::*;
@@ -14,7 +16,7 @@ use std::{
 /// What the bots tell the main thread.
 pub(crate) enum Report {
     /// A bot is where its role wants it; a talker can be made to talk through its channel.
-    Ready(Option<(Seat, Channel<Request>)>),
+    Ready(Option<Talker>),
     /// A connection was not made, or ended before the bot was ready.
     Failed(String),
     /// The user pressed Ctrl-C.
@@ -24,8 +26,11 @@ pub(crate) enum Report {
 pub(crate) struct Bot {
     plan: Arc<Plan>,
     reports: Sender<Report>,
+    number: usize,
     user: String,
     role: Role,
+    /// Whether it acknowledges direct messages.
+    acks: bool,
     ready: bool,
     /// When the login was written; a silent bot sends nothing after it.
     login_at: Instant,
@@ -53,13 +58,21 @@ impl Handler for Bot {
                 self.plan.tally.pings_answered.raise();
                 ctx.write(Request::Pong)?;
             }
-            Reply::Welcome { idle_ms, .. } => self.welcome(ctx, Duration::from_millis(idle_ms))?,
+            Reply::Welcome { idle_ms, ack_timeout_ms, .. } => {
+                self.plan.directs.note_timeout(Duration::from_millis(ack_timeout_ms));
+                self.welcome(ctx, Duration::from_millis(idle_ms))?;
+            }
             Reply::Joined { user, .. } if user == self.user => {
                 self.plan.tally.joined.raise();
                 if let Role::Talker(seat) = self.role {
-                    self.report_ready(Some((seat, ctx.channel())));
+                    let talker = Talker { bot: self.number, seat, channel: ctx.channel(), said: 0 };
+                    self.report_ready(Some(talker));
                 }
             }
+            Reply::Direct { text, id, .. } => self.direct(ctx, &text, id)?,
+            Reply::Delivered { id, .. } => self.ended(id, End::Delivered),
+            Reply::Error { code: Code::Undelivered, id, .. } => self.ended(id, End::Undelivered),
+            Reply::Error { code: Code::TooManyUnacked, id, .. } => self.ended(id, End::Refused),
             Reply::Error { message, .. } => {
                 self.why = Some(message);
                 ctx.close();
@@ -107,8 +120,10 @@ impl Bot {
         let (number, role) = plan.next_bot();
         Bot {
             user: plan.user(number),
+            acks: !matches!(role, Role::Talker(seat) if !plan.acks(seat)),
             plan,
             reports,
+            number,
             role,
             ready: false,
             login_at: Instant::now(),
@@ -152,7 +167,24 @@ impl Bot {
         tally.note_latency(self.plan.start.elapsed().saturating_sub(said.at));
     }
 
-    fn report_ready(&mut self, talker: Option<(Seat, Channel<Request>)>) {
+    fn direct(&self, ctx: &mut Context<'_, Self>, text: &str, id: u64) -> Result {
+        // Noted before it is acknowledged: otherwise its sender might hear of its end first.
+        if let Some(text) = Text::parse(text).filter(|text| text.run == self.plan.run) {
+            self.plan.directs.note_copy(text.number, self.number);
+        }
+        if self.acks { ctx.write(Request::Ack { id }) } else { Ok(()) }
+    }
+
+    /// A direct message of this bot's has ended.
+    fn ended(&self, id: Option<MessageId>, end: End) {
+        if let Some(MessageId::Number(number)) = id
+            && let Some(number) = number.as_u64()
+        {
+            self.plan.directs.note_end(number, end);
+        }
+    }
+
+    fn report_ready(&mut self, talker: Option<Talker>) {
         if !self.ready {
             self.ready = true;
             self.report(Report::Ready(talker));

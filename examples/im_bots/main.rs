@@ -5,30 +5,35 @@
 //! cargo run --release --features json --example im_bots -- --clients 10000 --rooms 100 --seconds 30
 //! ```
 //!
-//! Most bots join a room and talk; a quiet share joins nothing and only answers heartbeats; a silent share sends
-//! nothing after its login, and the server has to drop it when its idle timeout is over. The run lasts until that
-//! is over too: a minute with the server's defaults, less with `im_server --heartbeat 5s --idle-timeout 20s`.
+//! Most bots join a room and talk, in the room and in direct messages to each other. A share of them acknowledges no
+//! direct message, and the server has to give up what it sends to those. A quiet share joins nothing and only answers
+//! heartbeats; a silent share sends nothing after its login, and the server has to drop it when its idle timeout is
+//! over. The run lasts until all that is over too: a minute with the server's defaults, less with
+//! `im_server --heartbeat 5s --idle-timeout 20s`.
 //!
 //! Progress goes to standard error, a table to standard output. The exit status is 0 if every message reached
-//! every member of its room once and in order, and the silent were dropped in time. Ctrl-C ends the run early and
-//! prints the table of what was done until then.
+//! every member of its room once and in order, every direct message ended once and in the right way, and the silent
+//! were dropped in time. Ctrl-C ends the run early and prints the table of what was done until then; the direct
+//! messages that are under way at that moment are counted apart.
 //!
-//! Reading order: `plan.rs` (who does what), `bot.rs` (one user), `tally.rs` (what is counted), this file (the
-//! phases of a run), `report.rs` (what is printed).
+//! Reading order: `plan.rs` (who does what), `bot.rs` (one user), `talker.rs` (what it is made to do), `tally.rs` and
+//! `directs.rs` (what is counted), this file (the phases of a run), `report.rs` (what is printed).
 
 mod bot;
 #[path = "../im/descriptors.rs"]
 mod descriptors;
+mod directs;
 mod plan;
 #[path = "../im/protocol.rs"]
 mod protocol;
 mod report;
+mod talker;
 mod tally;
 
 use bot::{Bot, Report};
 use clap::Parser;
 use netwheel::{Peer, codec::Line, prelude::*, stage::Json};
-use plan::{Plan, Said, Seat, Share};
+use plan::{Plan, Share};
 use protocol::{Reply, Request};
 use report::{Outcome, Progress};
 use std::{
@@ -41,6 +46,7 @@ use std::{
     },
     time::{Duration, Instant},
 };
+use talker::Talker;
 
 /// The longest line that a bot reads.
 const MAX_LINE: usize = 1024 * 1024;
@@ -53,7 +59,7 @@ const TOO_MANY_FAILURES: usize = 100;
 const STEP: Duration = Duration::from_millis(2);
 /// How long the last deliveries may take when nothing arrives any more.
 const DRAIN: Duration = Duration::from_secs(5);
-/// How long a silent client that is late is waited for, to see how late it is.
+/// How long what is late is waited for: a silent client, to see how late it is; the end of a direct message.
 const LATE: Duration = Duration::from_secs(5);
 
 /// A crowd for the chat server: connects, talks, and checks what everybody hears.
@@ -68,12 +74,18 @@ struct Options {
     /// Number of rooms that they talk in.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     rooms: u32,
-    /// Messages per second that all of them together say; each goes to all members of a room.
+    /// Messages per second that all of them together say; each goes to all members of a room, but for direct ones.
     #[arg(long, default_value_t = 200.0)]
     rate: f64,
     /// How long they talk, in seconds.
     #[arg(long, default_value_t = 30)]
     seconds: u64,
+    /// Share of the messages that are direct ones, to one other client.
+    #[arg(long, default_value = "10%")]
+    direct: Share,
+    /// Share of clients, of those who talk, that do not acknowledge direct messages.
+    #[arg(long, default_value = "5%")]
+    no_ack: Share,
     /// Share of clients that send nothing after their login.
     #[arg(long, default_value = "1%")]
     silent: Share,
@@ -87,13 +99,6 @@ struct Options {
     /// ports; 0: the system chooses.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=254))]
     source_addresses: u8,
-}
-
-/// A bot that can be made to talk.
-struct Talker {
-    seat: Seat,
-    channel: Channel<Request>,
-    said: u32,
 }
 
 /// The main thread's side of a run.
@@ -128,7 +133,7 @@ fn run(options: &Options) -> Result<Vec<String>> {
         return Err(format!("too few: {}", descriptors::describe(allowed)).into());
     }
     let clients = options.clients as usize;
-    let plan = Arc::new(Plan::new(clients, options.rooms, options.silent, options.quiet));
+    let plan = Arc::new(Plan::new(clients, options.rooms, options.silent, options.quiet, options.no_ack));
     let (report, reports) = mpsc::channel();
     let interrupted = report.clone();
     ctrlc::set_handler(move || drop(interrupted.send(Report::Interrupted))).map_err(Error::other)?;
@@ -137,8 +142,9 @@ fn run(options: &Options) -> Result<Vec<String>> {
     let mut run = Run::new(plan.clone(), reports);
     let connect = connector(&group, options, &plan, report)?;
     run.open(clients, connect)?;
-    run.talk(options.rate, Duration::from_secs(options.seconds));
+    run.talk(options.rate, options.direct, Duration::from_secs(options.seconds));
     run.drain();
+    run.wait_for_directs();
     run.wait_for_silent();
     plan.over.store(true, Ordering::Release);
     let wrong = report::print_table(&plan, &run.outcome);
@@ -206,8 +212,8 @@ impl Run {
         Ok(())
     }
 
-    /// Makes the talkers talk in turn, all together at `rate` messages per second.
-    fn talk(&mut self, rate: f64, time: Duration) {
+    /// Makes the talkers talk in turn, all together at `rate` messages per second, a share of them direct ones.
+    fn talk(&mut self, rate: f64, direct: Share, time: Duration) {
         let mut members: Vec<u64> = Vec::new();
         for talker in &self.talkers {
             let room = talker.seat.room as usize;
@@ -215,15 +221,17 @@ impl Run {
             members[room] += 1;
         }
         let start = Instant::now();
-        let mut turn = 0;
+        let (mut turn, mut directs) = (0, 0);
         while start.elapsed() < time && !self.outcome.interrupted && !self.talkers.is_empty() {
             let due = (start.elapsed().as_secs_f64() * rate) as usize;
             while turn < due {
                 let next = turn % self.talkers.len();
-                let talker = &mut self.talkers[next];
-                if talker.say(&self.plan) {
+                if direct.takes(turn) {
+                    self.direct(next, directs);
+                    directs += 1;
+                } else if self.talkers[next].say(&self.plan) {
                     self.outcome.sent += 1;
-                    self.outcome.expected += members[talker.seat.room as usize];
+                    self.outcome.expected += members[self.talkers[next].seat.room as usize];
                 }
                 turn += 1;
             }
@@ -236,6 +244,14 @@ impl Run {
         self.progress.end_phase(&format!("{} messages sent", self.outcome.sent));
     }
 
+    /// Makes a talker send the run's `n`-th direct message: all talkers get one in turn, none its own.
+    fn direct(&self, from: usize, n: usize) {
+        let count = self.talkers.len();
+        let to = n % count;
+        let to = if to == from { (to + 1) % count } else { to };
+        self.talkers[from].direct(&self.plan, &self.talkers[to]);
+    }
+
     /// Waits for what is under way.
     fn drain(&mut self) {
         let mut last = (self.plan.tally.received.read(), Instant::now());
@@ -246,6 +262,19 @@ impl Run {
                 last = (received, Instant::now());
             }
             self.progress.show(|| format!("draining: {received} of {} deliveries", self.outcome.expected));
+        }
+    }
+
+    /// Waits until the server has told of every direct message how it ended, or should have.
+    fn wait_for_directs(&mut self) {
+        let until = Instant::now() + self.plan.directs.longest() + LATE;
+        loop {
+            let left = self.plan.directs.under_way();
+            if left == 0 || self.outcome.interrupted || Instant::now() > until {
+                return self.progress.end_phase(&format!("{left} direct messages under way"));
+            }
+            self.progress.show(|| format!("waiting for the end of {left} direct messages"));
+            self.wait();
         }
     }
 
@@ -273,7 +302,7 @@ impl Run {
             match report {
                 Report::Ready(talker) => {
                     self.ready += 1;
-                    self.talkers.extend(talker.map(|(seat, channel)| Talker { seat, channel, said: 0 }));
+                    self.talkers.extend(talker);
                 }
                 Report::Failed(why) => {
                     if self.failed == 0 {
@@ -285,16 +314,5 @@ impl Run {
             }
             next = self.reports.try_recv().ok();
         }
-    }
-}
-
-impl Talker {
-    /// Says the next message; whether that was possible.
-    fn say(&mut self, plan: &Plan) -> bool {
-        let said = Said { run: plan.run, seat: self.seat, number: self.said + 1, at: plan.start.elapsed() };
-        let (room, text) = (plan.room(self.seat.room), said.to_string());
-        let taken = self.channel.write(Request::Say { room, text, id: None }).is_ok();
-        self.said += u32::from(taken);
-        taken
     }
 }

@@ -1,6 +1,6 @@
 //! Who does what: fixed before the first connection is opened, and shared by all bots.
 
-use crate::tally::Tally;
+use crate::{directs::Directs, tally::Tally};
 use std::{
     fmt,
     str::FromStr,
@@ -48,7 +48,7 @@ impl fmt::Display for Share {
 
 impl Share {
     /// Whether the `n`-th of many belongs to the share, which is spread evenly over them.
-    fn takes(self, n: usize) -> bool {
+    pub(crate) fn takes(self, n: usize) -> bool {
         let until = |n: usize| (n as f64 * self.0 / 100.0 + 1e-9).floor();
         until(n + 1) > until(n)
     }
@@ -62,20 +62,26 @@ pub(crate) struct Plan {
     /// The beginning of the run: send times are counted from here.
     pub(crate) start: Instant,
     pub(crate) tally: Tally,
+    pub(crate) directs: Directs,
     /// Set at the end: from then on a closed connection is what was wanted.
     pub(crate) over: AtomicBool,
+    rooms: u32,
+    no_ack: Share,
     /// The next bot to come to life.
     next: AtomicUsize,
 }
 
 impl Plan {
-    pub(crate) fn new(clients: usize, rooms: u32, silent: Share, quiet: Share) -> Self {
+    pub(crate) fn new(clients: usize, rooms: u32, silent: Share, quiet: Share, no_ack: Share) -> Self {
         Plan {
             run: std::process::id(),
             roles: roles(clients, rooms, silent, quiet),
             start: Instant::now(),
             tally: Tally::default(),
+            directs: Directs::default(),
             over: AtomicBool::new(false),
+            rooms,
+            no_ack,
             next: AtomicUsize::new(0),
         }
     }
@@ -93,6 +99,11 @@ impl Plan {
 
     pub(crate) fn room(&self, room: u32) -> String {
         format!("bots-{room}")
+    }
+
+    /// Whether the talker in this seat acknowledges direct messages.
+    pub(crate) fn acks(&self, seat: Seat) -> bool {
+        !self.no_ack.takes((seat.place * self.rooms + seat.room) as usize)
     }
 
     pub(crate) fn count(&self, wanted: impl Fn(&Role) -> bool) -> usize {
@@ -158,6 +169,13 @@ mod tests {
         assert_eq!(count(&|role| *role == Role::Quiet), 990);
         let in_room = |n| count(&|role| matches!(role, Role::Talker(seat) if seat.room == n));
         assert!((0..100).all(|n| (89..=90).contains(&in_room(n))));
+    }
+
+    #[test]
+    fn a_share_of_the_talkers_does_not_acknowledge() {
+        let plan = Plan::new(1000, 7, Share(0.0), Share(0.0), Share(5.0));
+        let deaf = plan.count(|role| matches!(role, Role::Talker(seat) if !plan.acks(*seat)));
+        assert_eq!(deaf, 50);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What the user sees: progress on standard error, the table at the end on standard output.
 
 use crate::{
+    directs::Summary,
     plan::{Plan, Role},
     tally::GRACE,
 };
@@ -85,6 +86,7 @@ pub(crate) fn print_table(plan: &Plan, outcome: &Outcome) -> Vec<String> {
     row("latency max", millis(latency.max()));
     row("pings answered", tally.pings_answered.read());
     row("dropped, not silent", tally.dropped.read());
+    let directs = print_directs(plan);
     print_silent(plan);
 
     let mut wrong = Vec::new();
@@ -97,7 +99,11 @@ pub(crate) fn print_table(plan: &Plan, outcome: &Outcome) -> Vec<String> {
     check(tally.doubled.read(), "deliveries doubled");
     check(tally.out_of_order.read(), "deliveries out of order");
     check(tally.dropped.read(), "clients dropped that were not silent");
+    for (count, what) in &directs.wrong {
+        check(*count, what);
+    }
     if !outcome.interrupted {
+        check(directs.under_way, "direct messages without an end");
         check(plan.roles.len() as u64 - tally.logged_in.read(), "clients not logged in");
         wrong.extend(judge_silent(plan));
     }
@@ -107,6 +113,17 @@ pub(crate) fn print_table(plan: &Plan, outcome: &Outcome) -> Vec<String> {
 
 fn row(name: &str, value: impl Display) {
     println!("{name:<20}  {value}");
+}
+
+fn print_directs(plan: &Plan) -> Summary {
+    let directs = plan.directs.summary();
+    row("direct, sent", directs.sent);
+    row("direct, delivered", directs.delivered);
+    row("direct, undelivered", directs.undelivered);
+    row("direct, refused", directs.refused);
+    row("direct, resent", directs.resent);
+    row("direct, under way", directs.under_way);
+    directs
 }
 
 fn print_silent(plan: &Plan) {

@@ -4,10 +4,10 @@
 //! guard membership only: a broadcast takes a snapshot of the members and writes without any lock. Where both
 //! are held, the hub's lock is taken before the room's. Used by all loops.
 
-use crate::wire::Outgoing;
-use netwheel::{Channel, ChannelId, Error};
+use crate::{session::Session, wire::Outgoing};
+use netwheel::{Channel, ChannelId, Error, Remote};
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{HashMap, hash_map::Entry},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -19,7 +19,7 @@ pub(crate) const MAX_MEMBERS: usize = 10_000;
 
 #[derive(Default)]
 pub(crate) struct Hub {
-    users: Mutex<HashSet<Arc<str>>>,
+    users: Mutex<HashMap<Arc<str>, Remote<Session>>>,
     rooms: Mutex<HashMap<Arc<str>, Arc<Room>>>,
     pub(crate) counters: Counters,
 }
@@ -52,10 +52,21 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Hub {
-    /// Takes a name; none if somebody has it.
-    pub(crate) fn take_name(&self, name: &str) -> Option<Arc<str>> {
+    /// Takes a name for a session; none if somebody has it.
+    pub(crate) fn take_name(&self, name: &str, session: Remote<Session>) -> Option<Arc<str>> {
         let name: Arc<str> = name.into();
-        lock(&self.users).insert(name.clone()).then_some(name)
+        match lock(&self.users).entry(name.clone()) {
+            Entry::Occupied(_) => None,
+            Entry::Vacant(free) => {
+                free.insert(session);
+                Some(name)
+            }
+        }
+    }
+
+    /// The session of the user of that name, which may be about to end.
+    pub(crate) fn find(&self, name: &str) -> Option<Remote<Session>> {
+        lock(&self.users).get(name).cloned()
     }
 
     pub(crate) fn release_name(&self, name: &str) {
@@ -127,19 +138,21 @@ impl Room {
 
 impl Member {
     fn send(&self, message: &Outgoing) -> bool {
-        match self.channel.write(message.clone()) {
-            Ok(()) => true,
-            Err(refused) => {
-                // A member that does not read as fast as its room talks has missed a message now: no room can
-                // wait for it, so it goes. One that is closed already is about to leave the room by itself.
-                if let Error::Full { .. } = refused.reason {
-                    log::info!("{}: too slow ({}), closing", self.user, refused.reason);
-                    self.channel.close_now();
-                }
-                false
-            }
-        }
+        send(&self.user, &self.channel, message.clone())
     }
+}
+
+/// Sends something to another session; whether that is on its way.
+///
+/// One that does not read as fast as it is written to has missed a message now: nobody can wait for it, so it goes.
+/// One that is closed already is about to leave by itself.
+pub(crate) fn send(user: &str, channel: &Channel<Outgoing>, message: Outgoing) -> bool {
+    let Err(refused) = channel.write(message) else { return true };
+    if let Error::Full { .. } = refused.reason {
+        log::info!("{user}: too slow ({}), closing", refused.reason);
+        channel.close_now();
+    }
+    false
 }
 
 impl Counters {

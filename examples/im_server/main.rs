@@ -1,4 +1,4 @@
-//! A chat server: rooms, heartbeats, idle timeouts; JSON lines over TCP.
+//! A chat server: rooms, direct messages, heartbeats, idle timeouts; JSON lines over TCP.
 //!
 //! ```text
 //! cargo run --release --features json --example im_server
@@ -12,11 +12,12 @@
 //! crowd. Ctrl-C says goodbye to everybody and ends it: at once, or with `--drain 30s` to one after the other over that
 //! time, so that they do not all come back at the same instant. At the end it prints what became of them.
 //!
-//! Reading order: `wire.rs` (bytes to requests), `session.rs` (one client), `hub.rs` (what clients share), and this
-//! file, which puts them together.
+//! Reading order: `wire.rs` (bytes to requests), `session.rs` (one client), `direct.rs` (messages that wait for their
+//! acknowledgement), `hub.rs` (what clients share), and this file, which puts them together.
 
 #[path = "../im/descriptors.rs"]
 mod descriptors;
+mod direct;
 mod hub;
 #[path = "../im/protocol.rs"]
 mod protocol;
@@ -26,7 +27,7 @@ mod wire;
 use clap::Parser;
 use hub::Hub;
 use netwheel::{ChannelOptions, ShutdownOptions, Watchdog, prelude::*};
-use session::{Session, Times};
+use session::{Session, Settings};
 use std::{
     sync::{Arc, atomic::Ordering, mpsc},
     time::Duration,
@@ -54,6 +55,12 @@ struct Options {
     /// Closes a client that has sent nothing for so long.
     #[arg(long, default_value = "60s", value_parser = at_least_a_millisecond)]
     idle_timeout: Duration,
+    /// Sends a direct message again that is not acknowledged for so long: three times, then it is undelivered.
+    #[arg(long, default_value = "5s", value_parser = at_least_a_millisecond)]
+    ack_timeout: Duration,
+    /// Direct messages from one client, and to one client, that may wait for their acknowledgement.
+    #[arg(long, default_value_t = 100)]
+    max_unacked: usize,
     /// Percent of its busy time that a loop spends on I/O while tasks wait.
     #[arg(long, default_value_t = 50)]
     io_ratio: u32,
@@ -102,8 +109,13 @@ fn main() -> Result {
 }
 
 fn listen(group: &EventLoopGroup, hub: &Arc<Hub>, options: &Options) -> Result<Server> {
-    let times = Times { heartbeat: options.heartbeat, idle_timeout: options.idle_timeout };
-    let idle = IdleTimeouts::new().reader(times.idle_timeout).writer(times.heartbeat);
+    let settings = Settings {
+        heartbeat: options.heartbeat,
+        idle_timeout: options.idle_timeout,
+        ack_timeout: options.ack_timeout,
+        max_unacked: options.max_unacked,
+    };
+    let idle = IdleTimeouts::new().reader(settings.idle_timeout).writer(settings.heartbeat);
     let (hub, max_line) = (hub.clone(), options.max_line);
     ServerBootstrap::new(group)
         .backlog(4096)
@@ -113,7 +125,7 @@ fn listen(group: &EventLoopGroup, hub: &Arc<Hub>, options: &Options) -> Result<S
                 .idle(idle)
                 .codec(Lines::new(max_line))
                 .stage(Messages::default())
-                .handler(Session::new(hub.clone(), times))
+                .handler(Session::new(hub.clone(), settings))
         })
         .bind(&*options.listen)
 }

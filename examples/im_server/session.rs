@@ -1,6 +1,7 @@
 //! One client's connection: who it is, where it is, and what it asks for.
 
 use crate::{
+    direct::{Direct, Receipt, Unacked},
     hub::{Hub, Room},
     protocol::{Code, MessageId, Reason, Reply, Request},
     wire::Outgoing,
@@ -18,18 +19,26 @@ const MAX_ROOM_NAME: usize = 64;
 /// Rooms that one user may be in at the same time.
 const MAX_ROOMS: usize = 32;
 
-/// What a client is told about time.
+/// What every session goes by.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Times {
+pub(crate) struct Settings {
     pub(crate) heartbeat: Duration,
     pub(crate) idle_timeout: Duration,
+    /// How long a direct message waits for its acknowledgement before it is sent again.
+    pub(crate) ack_timeout: Duration,
+    /// Direct messages of one sender, and direct messages to one receiver, that may wait for that.
+    pub(crate) max_unacked: usize,
 }
 
 pub(crate) struct Session {
     hub: Arc<Hub>,
-    times: Times,
+    settings: Settings,
     user: Option<Arc<str>>,
     rooms: Vec<Arc<Room>>,
+    /// Direct messages to this client.
+    pub(crate) unacked: Unacked,
+    /// Held by every direct message of this client that is under way: so many of them there are.
+    under_way: Arc<()>,
 }
 
 /// Why a request is refused: the error that the client gets.
@@ -59,6 +68,8 @@ impl Handler for Session {
             Request::Leave { room } => self.leave(ctx, &room),
             Request::Say { room, text, id } => self.say(ctx, &room, text, id),
             Request::Who { room } => self.who(room),
+            Request::Direct { to, text, id } => return self.direct(ctx, to, text, id),
+            Request::Ack { id } => self.ack(ctx, id),
             Request::Ping => Ok(Some(Reply::Pong)),
             // It did its work by coming: the reader is no longer idle.
             Request::Pong => Ok(None),
@@ -66,7 +77,7 @@ impl Handler for Session {
         match answer {
             Ok(None) => Ok(()),
             Ok(Some(reply)) => ctx.write(reply.into()),
-            Err(Refusal(code, message)) => ctx.write(Reply::Error { code, message }.into()),
+            Err(Refusal(code, message)) => ctx.write(error_reply(code, message)),
         }
     }
 
@@ -83,11 +94,9 @@ impl Handler for Session {
 
     fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> Result {
         match error {
-            Error::Peer(PeerError::Malformed(message)) => {
-                ctx.write(Reply::Error { code: Code::BadRequest, message }.into())
-            }
+            Error::Peer(PeerError::Malformed(message)) => ctx.write(error_reply(Code::BadRequest, message)),
             Error::Peer(error) => {
-                ctx.write(Reply::Error { code: Code::TooLarge, message: error.to_string() }.into())?;
+                ctx.write(error_reply(Code::TooLarge, error.to_string()))?;
                 bye(ctx, Reason::ProtocolError)
             }
             Error::Full { .. } => {
@@ -111,6 +120,7 @@ impl Handler for Session {
     fn inactive(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         self.hub.counters.connections.fetch_sub(1, Ordering::Relaxed);
         let Some(user) = &self.user else { return Ok(()) };
+        self.unacked.clear();
         for room in &self.rooms {
             self.hub.leave(room, ctx.id());
             let left = Reply::Left { room: room.name().to_owned(), user: user.to_string() };
@@ -121,8 +131,9 @@ impl Handler for Session {
 }
 
 impl Session {
-    pub(crate) fn new(hub: Arc<Hub>, times: Times) -> Self {
-        Session { hub, times, user: None, rooms: Vec::new() }
+    pub(crate) fn new(hub: Arc<Hub>, settings: Settings) -> Self {
+        let unacked = Unacked::new(settings.ack_timeout, settings.max_unacked);
+        Session { hub, settings, user: None, rooms: Vec::new(), unacked, under_way: Arc::default() }
     }
 
     fn login(&mut self, ctx: &mut Context<'_, Self>, user: String) -> Answer {
@@ -131,11 +142,12 @@ impl Session {
         }
         check_name("user", &user, MAX_USER_NAME)?;
         let taken = || Refusal(Code::NameTaken, format!("somebody is called {user} already"));
-        self.user = Some(self.hub.take_name(&user).ok_or_else(taken)?);
+        self.user = Some(self.hub.take_name(&user, ctx.remote()).ok_or_else(taken)?);
         log::debug!("{}: logged in", self.describe(ctx));
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        let Times { heartbeat, idle_timeout } = self.times;
-        Ok(Some(Reply::Welcome { user, heartbeat_ms: millis(heartbeat), idle_ms: millis(idle_timeout) }))
+        let Settings { heartbeat, idle_timeout, ack_timeout, .. } = self.settings;
+        let [heartbeat_ms, idle_ms, ack_timeout_ms] = [heartbeat, idle_timeout, ack_timeout].map(millis);
+        Ok(Some(Reply::Welcome { user, heartbeat_ms, idle_ms, ack_timeout_ms }))
     }
 
     fn join(&mut self, ctx: &mut Context<'_, Self>, room: String) -> Answer {
@@ -191,6 +203,48 @@ impl Session {
         Ok(Some(Reply::Members { room, users }))
     }
 
+    /// Unlike all others, it has two answers: none yet if all is well, and how it ended when that is known.
+    fn direct(&self, ctx: &mut Context<'_, Self>, to: String, text: String, id: Option<MessageId>) -> Result {
+        match self.send_direct(ctx, &to, text, id.clone()) {
+            Ok(()) => Ok(()),
+            Err(Refusal(code, message)) => ctx.write(Reply::Error { code, message, to: Some(to), id }.into()),
+        }
+    }
+
+    fn send_direct(
+        &self,
+        ctx: &mut Context<'_, Self>,
+        to: &str,
+        text: String,
+        id: Option<MessageId>,
+    ) -> Result<(), Refusal> {
+        let from = self.logged_in()?;
+        check_name("user", to, MAX_USER_NAME)?;
+        let max = self.settings.max_unacked;
+        // One of them is our own.
+        if Arc::strong_count(&self.under_way) > max {
+            let why = format!("{max} of your direct messages are not acknowledged yet");
+            return Err(Refusal(Code::TooManyUnacked, why));
+        }
+        let nobody = || Refusal(Code::Undelivered, format!("nobody is called {to}"));
+        let receiver = self.hub.find(to).ok_or_else(nobody)?;
+        let receipt = Receipt::new(from.clone(), ctx.channel(), to.to_owned(), id, self.under_way.clone());
+        let direct = Direct { from: from.to_string(), text, ts: unix_ms(), receipt };
+        // If it does not get there, the receipt is dropped, and tells so.
+        let _ = receiver.execute(move |session, ctx| session.unacked.deliver(ctx, direct));
+        self.hub.counters.count_message(1);
+        Ok(())
+    }
+
+    fn ack(&mut self, ctx: &mut Context<'_, Self>, id: u64) -> Answer {
+        self.logged_in()?;
+        if !self.unacked.ack(ctx, id) {
+            // Acknowledged before, or given up meanwhile: that is nobody's fault.
+            log::debug!("{}: acknowledges {id}, which does not wait for that", self.describe(ctx));
+        }
+        Ok(None)
+    }
+
     fn logged_in(&self) -> Result<&Arc<str>, Refusal> {
         self.user.as_ref().ok_or_else(|| Refusal(Code::NotLoggedIn, "log in first".to_owned()))
     }
@@ -221,6 +275,11 @@ impl Drop for Session {
             self.hub.release_name(user);
         }
     }
+}
+
+/// What a refused request is answered with, unless it was a direct message.
+fn error_reply(code: Code, message: String) -> Outgoing {
+    Reply::Error { code, message, to: None, id: None }.into()
 }
 
 fn bye(ctx: &mut Context<'_, Session>, reason: Reason) -> Result {

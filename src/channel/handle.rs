@@ -272,7 +272,7 @@ impl<M: 'static> Channel<M> {
         self.deliver(Mail::Schedule(deadline, Box::new(ScopeTask::new(task))))
     }
 
-    fn deliver(&self, mail: Mail) -> Result {
+    pub(crate) fn deliver(&self, mail: Mail) -> Result {
         if !self.is_open() {
             return Err(Error::Closed);
         }

@@ -13,7 +13,7 @@ pub(crate) enum Mail {
     Message(Box<dyn Any + Send>),
     /// Likewise, and who is to be told when it is sent.
     Notify(Box<dyn Any + Send>, Confirmation),
-    /// A `ScopeTask` of the pipeline's outbound type, to run now.
+    /// A `ScopeTask` of the pipeline's outbound type, or a `RemoteTask` of its handler, to run now.
     Run(Box<dyn Any + Send>),
     /// A `ScopeTask` to run at a time of the loop.
     Schedule(u64, Box<dyn Any + Send>),

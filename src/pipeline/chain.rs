@@ -8,7 +8,7 @@
 //! The links are `pub` because they are parts of the type of every [`Pipeline`](super::Pipeline) in the making,
 //! but this module is private: nobody outside can name or implement them.
 
-use super::{Codec, Context, Handler, Stage, context::HandlerTask, stage::StageContext};
+use super::{Codec, Context, Handler, Stage, context::HandlerTask, remote::RemoteTask, stage::StageContext};
 use crate::{
     Error, Result,
     channel::{ChannelState, Flags, IdleEvent, LoopServices, Scope, ScopeTask},
@@ -233,7 +233,11 @@ impl<H: Handler, P: Pull<Item = H::In> + Push<H::Out>> Links for Assembled<P, H>
 
     fn run(&mut self, state: &mut ChannelState, services: &mut LoopServices, task: Box<dyn Any>) -> Result {
         let (handler, mut ctx) = self.split(state, services);
-        match task.downcast::<HandlerTask<H>>() {
+        let task = match task.downcast::<HandlerTask<H>>() {
+            Ok(task) => return task.run(handler, &mut ctx),
+            Err(task) => task,
+        };
+        match task.downcast::<RemoteTask<H>>() {
             Ok(task) => task.run(handler, &mut ctx),
             Err(task) => {
                 let task = task.downcast::<ScopeTask<H::Out>>().expect("a task of this channel's own types");

@@ -1,6 +1,6 @@
 //! What a handler's callbacks may do.
 
-use super::Handler;
+use super::{Handler, Remote};
 use crate::{
     Result,
     channel::{Scope, TaskKey},
@@ -33,6 +33,11 @@ impl<H: Handler> HandlerTask<H> {
 impl<'a, H: Handler> Context<'a, H> {
     pub(crate) fn new(scope: Scope<'a, H::Out>) -> Self {
         Context { scope, handler: PhantomData }
+    }
+
+    /// A handle to this channel and its handler, for other channels and threads.
+    pub fn remote(&mut self) -> Remote<H> {
+        Remote::new(self.scope.channel())
     }
 
     /// Runs `task` on this loop after `delay`, with this very handler; dropped with the channel.

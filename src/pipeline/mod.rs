@@ -43,12 +43,14 @@ mod chain;
 mod codec;
 mod context;
 mod handler;
+mod remote;
 mod stage;
 
 pub(crate) use chain::{Event, Links, Push};
 pub use codec::Codec;
 pub use context::Context;
 pub use handler::Handler;
+pub use remote::Remote;
 pub use stage::{Stage, StageContext};
 
 use crate::{

@@ -1,0 +1,37 @@
+//! A bot that can be made to talk, as the main thread holds it.
+
+use crate::{
+    directs::Text,
+    plan::{Plan, Said, Seat},
+    protocol::{MessageId, Request},
+};
+use netwheel::Channel;
+
+pub(crate) struct Talker {
+    pub(crate) bot: usize,
+    pub(crate) seat: Seat,
+    pub(crate) channel: Channel<Request>,
+    /// What it has said in its room.
+    pub(crate) said: u32,
+}
+
+impl Talker {
+    /// Says the next message in its room; whether that was possible.
+    pub(crate) fn say(&mut self, plan: &Plan) -> bool {
+        let said = Said { run: plan.run, seat: self.seat, number: self.said + 1, at: plan.start.elapsed() };
+        let (room, text) = (plan.room(self.seat.room), said.to_string());
+        let taken = self.channel.write(Request::Say { room, text, id: None }).is_ok();
+        self.said += u32::from(taken);
+        taken
+    }
+
+    /// Sends a direct message to another one.
+    pub(crate) fn direct(&self, plan: &Plan, to: &Talker) {
+        let number = plan.directs.begin(to.bot, plan.acks(to.seat));
+        let text = Text { run: plan.run, number }.to_string();
+        let id = Some(MessageId::Number(number.into()));
+        if self.channel.write(Request::Direct { to: plan.user(to.bot), text, id }).is_err() {
+            plan.directs.withdraw();
+        }
+    }
+}

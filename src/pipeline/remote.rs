@@ -1,0 +1,90 @@
+//! The handle of a channel that knows its handler: what one session keeps of another one.
+//!
+//! Always holds: the handler is touched on its own loop only, between its callbacks; a task whose channel is gone is
+//! dropped, and with it what the task holds.
+
+use super::{Context, Handler};
+use crate::{
+    Result,
+    channel::{Channel, Mail},
+};
+use std::fmt;
+
+/// A handle to a channel and its handler `H`, for other channels and other threads; from [`Context::remote`].
+///
+/// A [`Channel`] can be written to by everybody who knows what is written. This can do more, for those who know the
+/// handler too: a session hands something to another session, which may be on another loop, and neither needs a lock.
+///
+/// ```
+/// use netwheel::{Remote, prelude::*};
+///
+/// struct Session { unread: Vec<String> }
+///
+/// fn tell(other: &Remote<Session>, text: String) -> Result {
+///     other.execute(move |session, ctx| {
+///         ctx.write(bytes::Bytes::from_static(b"you have mail\n"))?;
+///         session.unread.push(text);
+///         Ok(())
+///     })
+/// }
+/// # impl Handler for Session {
+/// #     type In = bytes::Bytes;
+/// #     type Out = bytes::Bytes;
+/// #     fn read(&mut self, _: &mut Context<'_, Self>, _: bytes::Bytes) -> Result { Ok(()) }
+/// # }
+/// ```
+pub struct Remote<H: Handler> {
+    channel: Channel<H::Out>,
+}
+
+/// A task of handler `H` that any thread may give to its channel.
+pub(crate) struct RemoteTask<H: Handler>(RemoteClosure<H>);
+
+type RemoteClosure<H> = Box<dyn FnOnce(&mut H, &mut Context<'_, H>) -> Result + Send>;
+
+impl<H: Handler> RemoteTask<H> {
+    pub(crate) fn run(self, handler: &mut H, ctx: &mut Context<'_, H>) -> Result {
+        (self.0)(handler, ctx)
+    }
+}
+
+impl<H: Handler> Remote<H> {
+    /// `channel` must be one whose handler is an `H`.
+    pub(crate) fn new(channel: Channel<H::Out>) -> Self {
+        Remote { channel }
+    }
+
+    /// The channel.
+    pub fn channel(&self) -> &Channel<H::Out> {
+        &self.channel
+    }
+
+    /// Runs `task` on the channel's loop, with its handler; in order with what else one thread asks of the channel.
+    ///
+    /// An error that it returns goes to the handler's [`error`](Handler::error). If the channel closes first, it is
+    /// dropped: a task that somebody waits for should hold something that tells so when it is dropped.
+    ///
+    /// # Errors
+    /// If the channel is closed or the loop's queue is full; the task is dropped.
+    pub fn execute(
+        &self,
+        task: impl FnOnce(&mut H, &mut Context<'_, H>) -> Result + Send + 'static,
+    ) -> Result {
+        self.channel.deliver(Mail::Run(Box::new(RemoteTask::<H>(Box::new(task)))))
+    }
+}
+
+impl<H: Handler> Clone for Remote<H> {
+    fn clone(&self) -> Self {
+        Remote { channel: self.channel.clone() }
+    }
+}
+
+impl<H: Handler> fmt::Debug for Remote<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Remote")
+            .field("handler", &std::any::type_name::<H>())
+            .field("channel", &self.channel)
+            .finish()
+    }
+}
