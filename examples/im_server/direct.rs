@@ -144,5 +144,5 @@ impl Unacked {
 
 /// The one place where an acknowledgement's time is measured.
 fn arm(ctx: &mut Context<'_, Session>, timeout: Duration, id: u64) -> TaskKey {
-    ctx.schedule(timeout, move |session, ctx| session.unacked.timed_out(ctx, id))
+    ctx.timeout(timeout, move |session, ctx| session.unacked.timed_out(ctx, id))
 }

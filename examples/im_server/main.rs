@@ -119,7 +119,13 @@ fn listen(group: &EventLoopGroup, hub: &Arc<Hub>, options: &Options) -> Result<S
     let (hub, max_line) = (hub.clone(), options.max_line);
     ServerBootstrap::new(group)
         .backlog(4096)
-        .channel_options(ChannelOptions::new().max_outbound(MAX_OUTBOUND).close_timeout(CLOSE_TIMEOUT))
+        .channel_options(
+            ChannelOptions::new()
+                .max_outbound(MAX_OUTBOUND)
+                .close_timeout(CLOSE_TIMEOUT)
+                // Each that waits for its acknowledgement has a timeout.
+                .max_scheduled_tasks(options.max_unacked.saturating_add(8)),
+        )
         .pipeline(move |_peer| {
             Pipeline::new()
                 .idle(idle)
