@@ -16,6 +16,7 @@
 //! Who runs them: one owner, commonly the thread of an event loop, through `&mut self`. How many
 //! due entries are taken in a turn, and how long to sleep in between, is the owner's decision.
 
+mod hashed_wheel_timer;
 mod level;
 mod queue;
 mod wheel;
@@ -23,6 +24,7 @@ mod wheel_builder;
 
 use std::time::Duration;
 
+pub use hashed_wheel_timer::{HashedWheelTimer, HashedWheelTimerBuilder, Timeout};
 pub use queue::{Due, QueueKey, ScheduledQueue};
 pub use wheel::{Wheel, WheelKey};
 pub use wheel_builder::WheelBuilder;
