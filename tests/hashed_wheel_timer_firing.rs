@@ -6,18 +6,19 @@ mod logs;
 mod timers;
 
 use netwheel::{
-    EventLoopGroup, Result,
+    Clock, EventLoopGroup, Result,
     testing::ManualClock,
     timer::{HashedWheelTimer, Timeout},
 };
 use std::{
+    fmt,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
         mpsc::channel,
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 use timers::*;
 
@@ -148,6 +149,60 @@ fn w_23_a_tick_that_has_passed_on_the_way_to_the_wheel_is_due_at_once() {
     clock.advance(ms(1000));
     held.let_go();
     receive(&receiver);
+}
+
+/// A clock that lets something happen when the timer's thread reads it.
+#[derive(Clone)]
+struct Trap {
+    clock: ManualClock,
+    armed: Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>,
+}
+
+impl Clock for Trap {
+    fn now(&self) -> Instant {
+        if thread::current().name() == Some("netwheel-timer") {
+            let happens = self.armed.lock().unwrap().take();
+            happens.into_iter().for_each(|happens| happens());
+        }
+        self.clock.now()
+    }
+
+    fn is_real_time(&self) -> bool {
+        false
+    }
+
+    fn on_advance(&self, wake: Box<dyn Fn() + Send + Sync>) {
+        self.clock.on_advance(wake);
+    }
+}
+
+impl fmt::Debug for Trap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.clock.fmt(f)
+    }
+}
+
+#[test]
+fn w_23_a_tick_that_begins_while_an_addition_is_on_its_way_is_due_at_once() {
+    let clock = Trap { clock: ManualClock::new(), armed: Arc::default() };
+    let timer = HashedWheelTimer::builder().clock(clock.clone()).build().unwrap();
+    let order = Journal::new();
+    for tick in [2, 3] {
+        timer.new_timeout(ms(100 * tick), order.note(tick)).unwrap();
+    }
+    nudge(&timer);
+    // Between the look at what has come and the look at the clock: one comes, and ten ticks pass.
+    let (adding, moving, late) = (timer.clone(), clock.clock.clone(), order.note(1));
+    let (sender, receiver) = channel();
+    *clock.armed.lock().unwrap() = Some(Box::new(move || {
+        adding.new_timeout(ms(50), late).unwrap();
+        adding.new_timeout(ms(50), move |_| send(&sender, ())).unwrap();
+        moving.advance(ms(1000));
+    }));
+    nudge(&timer);
+    receive(&receiver);
+    assert_eq!(order.take(), [2, 3, 1], "behind what was due when it came");
+    assert_eq!(timer.pending_timeouts(), 0);
 }
 
 #[test]

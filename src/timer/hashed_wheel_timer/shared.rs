@@ -30,7 +30,7 @@ use std::{
 
 /// When so many wait for the sleeping thread, it is woken although nothing is due: they may all have been cancelled, and
 /// to move them takes time that is missing when something is.
-const CROWD: usize = 16_384;
+pub(super) const CROWD: usize = 16_384;
 
 /// Where tasks run that shall not run on the timer's thread.
 pub(super) type Executor = dyn Fn(Box<dyn FnOnce() + Send>) -> Result + Send + Sync;
@@ -203,7 +203,8 @@ impl Shared {
         if let Err(reason) = running.and_then(|()| self.count_in()) {
             return Err(Refused { value: (task, on_cancel), reason });
         }
-        let deadline = deadline_after(self.time.now(), delay);
+        // Without a delay it belongs to the tick that is running, also at the very moment in which that begins.
+        let deadline = deadline_after(self.time.now(), delay.max(Duration::from_nanos(1)));
         let entry: Arc<Entry<Mutex<Parts<F, H>>>> =
             Arc::new(Entry::new(task, on_cancel, deadline, origin, self.clone()));
         if let Err(refused) = self.additions.put(Timeout { entry: entry.clone() }) {
@@ -262,6 +263,10 @@ impl Shared {
 
     pub(super) fn tick(&self) -> Duration {
         Duration::from_nanos(self.tick)
+    }
+
+    pub(super) fn tick_nanos(&self) -> u64 {
+        self.tick
     }
 
     pub(super) fn slots(&self) -> usize {

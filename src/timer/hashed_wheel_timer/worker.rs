@@ -4,13 +4,16 @@
 //! moved, and at most [`MAX_EXPIRED`] are run; what is left comes in the next turn, before which the thread does not
 //! sleep. So neither a flood of additions nor one of cancels keeps back what is due, nor the other way round. What is added
 //! by a task reaches the wheel when the tick that runs is over.
+//!
+//! An addition may come here later than its tick: it was on its way while the thread saw the tick begin. The wheel would put
+//! it off until the next one, so it is run at once instead, behind what was due when it came (`overdue`).
 
 use super::{
     shared::{Executor, Shared},
     timeout::{Errand, Timeout},
 };
 use crate::{error::caught, sync::Inbox, timer::Wheel};
-use std::{sync::Arc, thread, time::Duration};
+use std::{collections::VecDeque, mem, sync::Arc, thread, time::Duration};
 
 /// Additions that a turn puts into the wheel, and cancelled ones that it takes out.
 const MAX_MOVED: usize = 100_000;
@@ -26,6 +29,11 @@ pub(super) struct Worker {
     wheel: Wheel<Timeout>,
     additions: Inbox<Timeout>,
     cancelled: Inbox<Timeout>,
+    /// Those that came later than their tick; run before the wheel is told of a later time.
+    overdue: VecDeque<Timeout>,
+    /// The time that the wheel was told last, and the beginning of its tick.
+    seen: u64,
+    begun: u64,
     executor: Option<Arc<Executor>>,
     real_time: bool,
     /// The longest sleep towards a deadline, if the clock has one.
@@ -43,7 +51,18 @@ impl Worker {
         (real_time, longest_sleep): (bool, Option<Duration>),
     ) -> Self {
         let longest_sleep = longest_sleep.map(|longest| longest.max(MIN_BOUND));
-        Worker { shared, wheel, additions, cancelled, executor, real_time, longest_sleep }
+        Worker {
+            shared,
+            wheel,
+            additions,
+            cancelled,
+            overdue: VecDeque::new(),
+            seen: 0,
+            begun: 0,
+            executor,
+            real_time,
+            longest_sleep,
+        }
     }
 
     /// The life of the thread: until it is asked to end. The timeouts that it has cancelled then.
@@ -73,11 +92,13 @@ impl Worker {
     fn transfer(&mut self) {
         for _ in 0..MAX_MOVED {
             let Some(timeout) = self.additions.take() else { break };
-            if timeout.arm() {
+            if !timeout.arm() {
+                timeout.run_hook();
+            } else if timeout.deadline_nanos() <= self.begun {
+                self.overdue.push_back(timeout);
+            } else {
                 let key = self.wheel.insert(timeout.deadline_nanos(), timeout.clone());
                 timeout.set_key(key);
-            } else {
-                timeout.run_hook();
             }
         }
         for _ in 0..MAX_MOVED {
@@ -95,13 +116,24 @@ impl Worker {
             if self.shared.is_stopping() {
                 return expired;
             }
-            match self.wheel.expire(now) {
+            match self.next_due(now) {
                 Some(timeout) if timeout.expire() => self.execute(timeout),
                 Some(cancelled) => cancelled.run_hook(),
                 None => return expired,
             }
         }
         MAX_EXPIRED
+    }
+
+    fn next_due(&mut self, now: u64) -> Option<Timeout> {
+        if !self.overdue.is_empty() {
+            return self.wheel.expire(self.seen).or_else(|| self.overdue.pop_front());
+        }
+        if now > self.seen {
+            self.seen = now;
+            self.begun = now - now % self.shared.tick_nanos();
+        }
+        self.wheel.expire(now)
     }
 
     fn execute(&self, timeout: Timeout) {
@@ -132,7 +164,7 @@ impl Worker {
         self.shared.wake_up().awake();
     }
 
-    /// Cancels all that is left, in the order in which it would have run.
+    /// Cancels all that is left, nearly in the order in which it would have run.
     fn end(mut self) -> Vec<Timeout> {
         self.shared.close();
         let mut unprocessed = Vec::new();
@@ -144,6 +176,9 @@ impl Worker {
             }
         };
         // Whoever cancels one meanwhile finds the mailbox closed; so its hook is run by who finds it here.
+        for timeout in mem::take(&mut self.overdue) {
+            finish(timeout);
+        }
         while let Some(timeout) = self.wheel.expire(u64::MAX) {
             finish(timeout);
         }
@@ -154,5 +189,32 @@ impl Worker {
             timeout.run_hook();
         }
         unprocessed
+    }
+}
+
+#[cfg(all(test, not(netwheel_loom)))]
+mod tests {
+    use crate::{testing::ManualClock, timer::HashedWheelTimer};
+    use std::{sync::Arc, thread, time::Duration};
+
+    /// More than are left in the wheel when they were cancelled.
+    const MANY: usize = 40_000;
+
+    #[test]
+    #[cfg_attr(miri, ignore = "takes too long there")]
+    fn what_is_left_of_cancelled_timeouts_goes_without_anything_coming_due() {
+        let timer = HashedWheelTimer::builder().clock(ManualClock::new()).build().unwrap();
+        let mut left: Vec<_> = (0..MANY)
+            .map(|_| {
+                let timeout = timer.new_timeout(Duration::from_secs(3600), |_| Ok(())).unwrap();
+                timeout.cancel();
+                Arc::downgrade(&timeout.entry)
+            })
+            .collect();
+        // The clock stands still, so the thread does this for no other reason than their number.
+        while left.len() > super::super::shared::CROWD {
+            left.retain(|entry| entry.strong_count() > 0);
+            thread::yield_now();
+        }
     }
 }
