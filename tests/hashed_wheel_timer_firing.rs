@@ -81,9 +81,9 @@ fn w_19_no_delay_runs_on_the_next_tick() {
     advance(&timer, &clock, ms(110));
     timer.new_timeout(Duration::ZERO, times.stamp(&clock)).unwrap();
     nudge(&timer);
-    assert_eq!(times.take(), [], "not inside the call, nor in the tick that has begun");
+    assert!(times.take().is_empty(), "not inside the call, nor in the tick that has begun");
     advance(&timer, &clock, ms(39));
-    assert_eq!(times.take(), []);
+    assert!(times.take().is_empty());
     advance(&timer, &clock, ms(1));
     assert_eq!(times.take(), [150]);
 }
@@ -151,11 +151,13 @@ fn w_23_a_tick_that_has_passed_on_the_way_to_the_wheel_is_due_at_once() {
     receive(&receiver);
 }
 
+type Happening = Box<dyn FnOnce() + Send>;
+
 /// A clock that lets something happen when the timer's thread reads it.
 #[derive(Clone)]
 struct Trap {
     clock: ManualClock,
-    armed: Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>,
+    armed: Arc<Mutex<Option<Happening>>>,
 }
 
 impl Clock for Trap {

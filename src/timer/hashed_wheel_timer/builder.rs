@@ -86,9 +86,10 @@ impl HashedWheelTimerBuilder {
 
     /// Where tasks run, instead of on the timer's thread; for tasks that take long.
     ///
-    /// `execute` is called on the timer's thread with the task of each timeout that expires, boxed, and should neither run
-    /// it nor wait. What it refuses is logged and dropped; so it is if it panics. A task that it drops without a run just
-    /// goes. Timers that are built from clones of this builder share it. Hooks of cancelled timeouts do not go this way.
+    /// `execute` is called on the timer's thread with the task of each timeout that expires, boxed, and should
+    /// neither run it nor wait. What it refuses is logged and dropped; so it is if it panics. A task that it drops
+    /// without a run just goes. Timers that are built from clones of this builder share it. Hooks of cancelled
+    /// timeouts do not go this way.
     ///
     /// ```
     /// use netwheel::{EventLoopGroup, timer::HashedWheelTimer};
@@ -122,7 +123,8 @@ impl HashedWheelTimerBuilder {
 
     /// The timer; its thread starts when it is first needed. Its ticks are counted from now.
     ///
-    /// Timers are meant to be shared. The first time that a process has more than 64 of them, that is logged as an error.
+    /// Timers are meant to be shared. The first time that a process has more than 64 of them, that is logged as an
+    /// error.
     ///
     /// # Errors
     /// [`Error::Setting`] if a setting is out of its range.

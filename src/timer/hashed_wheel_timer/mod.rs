@@ -1,9 +1,9 @@
 //! A timer with its own thread, for programs that have no event loop.
 //!
-//! `builder` has the settings, `timeout` is what a program holds of one timeout, `shared` is what all handles share with
-//! the thread, `worker` is the thread: it alone owns the [`Wheel`](super::Wheel). What is new reaches it through one
-//! [`Mailbox`](crate::sync::Mailbox), what was cancelled through another; a [`WakeUp`](crate::sync::WakeUp) tells whether
-//! it has to be woken for that.
+//! `builder` has the settings, `timeout` is what a program holds of one timeout, `shared` is what all handles share
+//! with the thread, `worker` is the thread: it alone owns the [`Wheel`](super::Wheel). What is new reaches it
+//! through one [`Mailbox`](crate::sync::Mailbox), what was cancelled through another; a
+//! [`WakeUp`](crate::sync::WakeUp) tells whether it has to be woken for that.
 //!
 //! # What always holds
 //!
@@ -39,25 +39,27 @@ use timeout::NoHook;
 /// busy with. It is made for very many timeouts, most of which are cancelled. Programs that have an
 /// [`EventLoop`](crate::EventLoop) do not need it: loops schedule by themselves, without another thread.
 ///
-/// Clones are handles of one timer. When the last of them is dropped the timer stops as if by [`stop`](Self::stop), but
-/// nobody waits for it. A task that has captured a handle keeps the timer alive as long as it is pending; for a task that
-/// adds the next timeout, [`Timeout::timer`] does not.
+/// Clones are handles of one timer. When the last of them is dropped the timer stops as if by [`stop`](Self::stop),
+/// but nobody waits for it. A task that has captured a handle keeps the timer alive as long as it is pending; for a
+/// task that adds the next timeout, [`Timeout::timer`] does not.
 ///
 /// # What it costs
 ///
-/// - To add is one allocation (some hundred bytes and what the task has captured; another 48 in the wheel), one lock held
-///   for a few instructions, and a system call only if the thread sleeps beyond the new timeout. To cancel is one atomic
-///   step and, if it had reached the wheel, such a lock. Neither depends on how many are pending.
-/// - A cancelled task is dropped at once, on the cancelling thread. What is left of the timeout goes when the thread next
-///   runs; it is woken for that only when 16,384 are left.
+/// - To add is one allocation (80 bytes and what the task has captured; the wheel takes another 40), one
+///   lock held for a few instructions, and a system call only if the thread sleeps beyond the new timeout. To
+///   cancel is one atomic step and, if it had reached the wheel, such a lock. Neither depends on how many are
+///   pending.
+/// - A cancelled task is dropped at once, on the cancelling thread. What is left of the timeout goes when the
+///   thread next runs; it is woken for that only when 16,384 are left. While a task holds it up, they add up.
 /// - Asleep, the thread makes no system call until the next occupied tick. With no timeout it sleeps for good.
 ///
 /// # Tasks
 ///
-/// Tasks run on the timer's thread, one after another, in the order of their ticks and within a tick in the order in which
-/// they were added. One that takes long makes all others late; give such ones to an
-/// [`executor`](HashedWheelTimerBuilder::executor). One that fails or panics is logged, with the place where it was given,
-/// and costs nothing but itself. When the thread was held up over many ticks it runs what it has missed, tick by tick.
+/// Tasks run on the timer's thread, one after another, in the order of their ticks and within a tick in the order
+/// in which they were added. One that takes long makes all others late; give such ones to an
+/// [`executor`](HashedWheelTimerBuilder::executor). One that fails or panics is logged, with the place where it was
+/// given, and costs nothing but itself. When the thread was held up over many ticks it runs what it has missed,
+/// tick by tick.
 ///
 /// ```
 /// use netwheel::{Error, timer::HashedWheelTimer};
@@ -88,13 +90,14 @@ impl HashedWheelTimer {
 
     /// Runs `task` once, `delay` from now; at the end of the tick that is running, if there is no delay.
     ///
-    /// Starts the thread if it does not run yet. What is answered need not be kept: dropped, it lets the task run. A delay
-    /// beyond 584 years waits until it is cancelled. The task gets its own timeout, which has expired by then.
+    /// Starts the thread if it does not run yet. What is answered need not be kept: dropped, it lets the task run.
+    /// A delay beyond 584 years waits until it is cancelled. The task gets its own timeout, which has expired by
+    /// then.
     ///
     /// # Errors
     /// With the task: if the timer was stopped ([`Error::ShutDown`]), if
-    /// [`max_pending`](HashedWheelTimerBuilder::max_pending) timeouts are pending ([`Error::Full`]), or if the operating
-    /// system gives no thread ([`Error::Io`]).
+    /// [`max_pending`](HashedWheelTimerBuilder::max_pending) timeouts are pending ([`Error::Full`]), or if the
+    /// operating system gives no thread ([`Error::Io`]).
     #[track_caller]
     pub fn new_timeout<F>(&self, delay: Duration, task: F) -> Result<Timeout, Refused<F>>
     where
@@ -104,11 +107,11 @@ impl HashedWheelTimer {
         added.map_err(|refused| Refused { value: refused.value.0, reason: refused.reason })
     }
 
-    /// As [`new_timeout`](Self::new_timeout), with a hook that runs on the timer's thread if the timeout is cancelled, by
-    /// its holder or because the timer stops.
+    /// As [`new_timeout`](Self::new_timeout), with a hook that runs on the timer's thread if the timeout is
+    /// cancelled, by its holder or because the timer stops.
     ///
-    /// The hook runs at once, or as soon as the thread is free; the task has been dropped or is about to be. Exactly one
-    /// of task and hook runs. A hook that panics is logged.
+    /// The hook runs at once, or as soon as the thread is free; the task has been dropped or is about to be.
+    /// Exactly one of task and hook runs, unless an executor refuses the task. A hook that panics is logged.
     ///
     /// ```
     /// use netwheel::timer::HashedWheelTimer;
@@ -157,10 +160,10 @@ impl HashedWheelTimer {
 
     /// Stops the timer for good, and answers the timeouts that had neither expired nor been cancelled.
     ///
-    /// Each of these is cancelled: its task was dropped and its hook has run, both on the timer's thread. Waits for the
-    /// thread to end, which is at once, whatever the tick; but a task that is running is waited for, so do not stop it
-    /// where a lock is held that tasks take. Of a timer that never ran, or that somebody else stops or has stopped, there
-    /// is nothing to answer. Tasks that an executor was given already are the executor's.
+    /// Each of these is cancelled: its task was dropped and its hook has run, both on the timer's thread. Waits for
+    /// the thread to end, which is at once, whatever the tick; but a task that is running is waited for, so do not
+    /// stop it where a lock is held that tasks take. Of a timer that never ran, or that somebody else stops or has
+    /// stopped, there is nothing to answer. Tasks that an executor was given already are the executor's.
     ///
     /// # Errors
     /// [`Error::WouldDeadlock`] on the timer's own thread, in a task or a hook: then it goes on.

@@ -28,8 +28,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// When so many wait for the sleeping thread, it is woken although nothing is due: they may all have been cancelled, and
-/// to move them takes time that is missing when something is.
+/// When so many wait for the sleeping thread, it is woken although nothing is due: they may all have been
+/// cancelled, and to move them takes time that is missing when something is.
 pub(super) const CROWD: usize = 16_384;
 
 /// Where tasks run that shall not run on the timer's thread.
@@ -134,7 +134,8 @@ impl Shared {
             }
             Life::Ended => return Err(Error::ShutDown),
         };
-        // What the thread needs reaches it when it runs: where there is no thread to be had, it is kept for another try.
+        // What the thread needs reaches it when it runs: where there is no thread to be had, it is kept for another
+        // try.
         let (sender, receiver) = mpsc::sync_channel::<Worker>(1);
         let run = move || receiver.recv().map(Worker::run).unwrap_or_default();
         let thread = match thread::Builder::new().name(self.thread_name.clone()).spawn(run) {
@@ -187,7 +188,6 @@ impl Shared {
     }
 
     /// Adds a timeout, or hands back what it was to be made of.
-    #[expect(clippy::type_complexity, reason = "the refused value is what came in")]
     pub(super) fn add<F, H>(
         self: &Arc<Self>,
         delay: Duration,

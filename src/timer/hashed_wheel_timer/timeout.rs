@@ -1,8 +1,8 @@
 //! One timeout: its state, its task and its hook, in one allocation.
 //!
-//! Always holds: the state goes from queued to armed, or not, and from either to expired or cancelled, once. Whoever made
-//! the last step is the only one to run or drop the task. The task is under a lock for no other reason than that the
-//! compiler cannot see this; nobody ever waits for it. Any thread may call what is public here.
+//! Always holds: the state goes from queued to armed, or not, and from either to expired or cancelled, once.
+//! Whoever made the last step is the only one to run or drop the task. The task is under a lock for no other reason
+//! than that the compiler cannot see this; nobody ever waits for it. Any thread may call what is public here.
 
 use super::{HashedWheelTimer, shared::Shared};
 use crate::{
@@ -30,8 +30,8 @@ const CANCELLED: u8 = 3;
 
 /// A task that a [`HashedWheelTimer`] runs later, as its holder sees it.
 ///
-/// Clones stand for the same timeout, and are equal. Dropped, they let the task run; what they keep alive is a few words.
-/// Every thread may hold one, and ask it.
+/// Clones stand for the same timeout, and are equal. Dropped, they let the task run; what they keep alive is a few
+/// words. Every thread may hold one, and ask it.
 #[derive(Clone)]
 pub struct Timeout {
     pub(super) entry: Arc<Entry<dyn Task>>,

@@ -1,12 +1,12 @@
 //! The timer's thread: moves what came into the wheel, runs what is due, sleeps.
 //!
-//! Always holds: the wheel is this thread's alone. In a turn at most [`MAX_MOVED`] additions and as many cancelled ones are
-//! moved, and at most [`MAX_EXPIRED`] are run; what is left comes in the next turn, before which the thread does not
-//! sleep. So neither a flood of additions nor one of cancels keeps back what is due, nor the other way round. What is added
-//! by a task reaches the wheel when the tick that runs is over.
+//! Always holds: the wheel is this thread's alone. In a turn at most [`MAX_MOVED`] additions and as many cancelled
+//! ones are moved, and at most [`MAX_EXPIRED`] are run; what is left comes in the next turn, before which the
+//! thread does not sleep. So neither a flood of additions nor one of cancels keeps back what is due, nor the other
+//! way round. What is added by a task reaches the wheel when the tick that runs is over.
 //!
-//! An addition may come here later than its tick: it was on its way while the thread saw the tick begin. The wheel would put
-//! it off until the next one, so it is run at once instead, behind what was due when it came (`overdue`).
+//! An addition may come here later than its tick: it was on its way while the thread saw the tick begin. The wheel
+//! would put it off until the next one, so it is run at once instead, behind what was due when it came (`overdue`).
 
 use super::{
     shared::{Executor, Shared},
