@@ -1,6 +1,8 @@
 //! The stand-alone timer: settings, start and stop, cancelling and counting (W-01 to W-15, W-30 to W-39). What fires
 //! when is in `hashed_wheel_timer_firing.rs`, how many timers there are in `hashed_wheel_timer_count.rs`.
 
+#![allow(clippy::mutable_key_type, reason = "a timeout is hashed by its identity, not by its state")]
+
 #[path = "support/logs.rs"]
 mod logs;
 #[path = "support/timers.rs"]

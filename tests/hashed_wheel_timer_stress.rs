@@ -1,6 +1,8 @@
 //! The stand-alone timer under races: every timeout ends in exactly one way, is dropped once and counted once (W-14,
 //! W-32, W-35).
 
+#![allow(clippy::mutable_key_type, reason = "a timeout is hashed by its identity, not by its state")]
+
 #[path = "support/timers.rs"]
 mod timers;
 
