@@ -139,7 +139,7 @@ fn w_08_stop_answers_what_has_not_run() {
     let unprocessed = timer.stop().unwrap();
     assert_eq!((unprocessed.len(), HashSet::from_iter(unprocessed)), (5, five));
     clock.advance(Duration::from_secs(10));
-    assert_eq!(ran.take(), []);
+    assert!(ran.take().is_empty());
 }
 
 #[test]
@@ -306,7 +306,7 @@ fn w_33_one_cancelled_on_its_way_never_enters_the_wheel() {
     assert_eq!((Arc::strong_count(&payload), timer.pending_timeouts()), (1, 0));
     held.let_go();
     advance(&timer, &clock, ms(1000));
-    assert_eq!(ran.take(), []);
+    assert!(ran.take().is_empty());
     assert_eq!(timer.stop().unwrap(), []);
 }
 

@@ -30,8 +30,8 @@ const CANCELLED: u8 = 3;
 
 /// A task that a [`HashedWheelTimer`] runs later, as its holder sees it.
 ///
-/// Clones stand for the same timeout, and are equal; that, and not its state, is what it is hashed by. Dropped, they let the task run; what they keep alive is a few
-/// words. Every thread may hold one, and ask it.
+/// Clones stand for the same timeout, and are equal; that, and not its state, is what it is hashed by. Dropped, they
+/// let the task run; what they keep alive is a few words. Every thread may hold one, and ask it.
 #[derive(Clone)]
 pub struct Timeout {
     pub(super) entry: Arc<Entry<dyn Task>>,
