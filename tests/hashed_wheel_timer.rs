@@ -147,7 +147,7 @@ fn w_09_what_stop_answers_is_cancelled() {
     let timer = real();
     let (left, by_user) = (far(&timer), far(&timer));
     assert!(by_user.cancel());
-    assert_eq!(timer.stop().unwrap(), [left.clone()]);
+    assert_eq!(timer.stop().unwrap(), std::slice::from_ref(&left));
     assert!(left.is_cancelled() && !left.is_expired() && !left.cancel());
 }
 

@@ -184,10 +184,37 @@ impl fmt::Debug for Trap {
     }
 }
 
+fn trapped() -> (HashedWheelTimer, Trap) {
+    let clock = Trap { clock: ManualClock::new(), armed: Arc::default() };
+    (HashedWheelTimer::builder().clock(clock.clone()).build().unwrap(), clock)
+}
+
+#[test]
+fn what_comes_just_before_the_thread_sleeps_is_seen() {
+    let (timer, clock) = trapped();
+    let (sender, receiver) = channel();
+    let add = {
+        let timer = timer.clone();
+        move || {
+            let sender = sender.clone();
+            timer.new_timeout_with_hook(HOUR, nothing, move |_| sender.send(()).unwrap()).unwrap()
+        }
+    };
+    let armed = add();
+    // The thread has looked at what has come, and will sleep after its look at the clock; nobody wakes it up again.
+    let happenings: [Happening; 2] =
+        [Box::new(move || assert!(armed.cancel())), Box::new(move || assert!(add().cancel()))];
+    for happens in happenings {
+        nudge(&timer);
+        *clock.armed.lock().unwrap() = Some(happens);
+        nudge(&timer);
+        receive(&receiver);
+    }
+}
+
 #[test]
 fn w_23_a_tick_that_begins_while_an_addition_is_on_its_way_is_due_at_once() {
-    let clock = Trap { clock: ManualClock::new(), armed: Arc::default() };
-    let timer = HashedWheelTimer::builder().clock(clock.clone()).build().unwrap();
+    let (timer, clock) = trapped();
     let order = Journal::new();
     for tick in [2, 3] {
         timer.new_timeout(ms(100 * tick), order.note(tick)).unwrap();
