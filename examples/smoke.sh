@@ -83,7 +83,7 @@ talk() {
 
 check_help() {
     local name
-    for name in echo_server im_server im_client im_bots bench_server; do
+    for name in echo_server im_server im_client im_bots bench_server timer_demo; do
         "$bin/$name" --help >"$work/help" 2>&1
         expect "$name --help" "$work/help" '^Usage: '
     done
@@ -221,12 +221,31 @@ check_bench_server() {
     stop bench_server
 }
 
+check_timer_demo() {
+    if timeout 60 "$bin/timer_demo" --timeouts 2000 --run 1500ms --tick 5ms >"$work/timer" 2>&1; then
+        pass "timer_demo"
+    else
+        fail "timer_demo: exit status $?" "$work/timer"
+    fi
+    expect "timer_demo: a line per second" "$work/timer" '^ +1s  pending [0-9]+  fired [1-9]'
+    expect "timer_demo: what stop answers" "$work/timer" '^returned by stop +[1-9]'
+    expect "timer_demo: none early" "$work/timer" '^early +0$'
+
+    "$bin/timer_demo" --timeouts 100 --run 0s >"$work/timer" 2>&1 &
+    local demo=$!
+    await "$work/timer" 'fired [1-9]'
+    kill -INT $demo
+    if wait $demo; then pass "timer_demo stops at the first Ctrl-C"; else fail "timer_demo: Ctrl-C" "$work/timer"; fi
+    expect "timer_demo: a summary after Ctrl-C" "$work/timer" '^returned by stop +[1-9]'
+}
+
 check_help
 check_echo
 check_im_server
 check_im_client
 check_im_bots
 check_bench_server
+check_timer_demo
 if [ $failures -gt 0 ]; then
     echo "$failures failures"
     exit 1

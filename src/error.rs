@@ -36,7 +36,7 @@ pub enum Error {
         /// Its limit.
         limit: usize,
     },
-    /// The event loop is shutting down or has ended, and takes no more work.
+    /// The event loop is shutting down or has ended, and takes no more work; or a timer was stopped.
     ShutDown,
     /// The operating system refused, while doing `during`.
     Io {
@@ -180,10 +180,10 @@ impl fmt::Display for Error {
             Error::Setting(e) => e.fmt(f),
             Error::Closed => f.write_str("the channel is closed"),
             Error::Full { what, limit } => write!(f, "full: at most {limit} {what}"),
-            Error::ShutDown => f.write_str("the event loop is shut down"),
+            Error::ShutDown => f.write_str("it is shut down, and takes no more work"),
             Error::Io { during, source } => write!(f, "{during}: {source}"),
             Error::TimedOut { what, after } => write!(f, "{what} timed out after {after:?}"),
-            Error::WouldDeadlock => f.write_str("waiting on its own event loop would never end"),
+            Error::WouldDeadlock => f.write_str("waiting on its own thread would never end"),
             Error::Cancelled => f.write_str("cancelled"),
             Error::Panicked(message) => write!(f, "panicked: {message}"),
             Error::Other(e) => e.fmt(f),

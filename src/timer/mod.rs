@@ -8,14 +8,19 @@
 //! | Order | by tick, then as armed | by deadline, then as first scheduled |
 //! | Meant for | idle, heartbeat, write and connect timeouts: many, mostly cancelled | scheduled and periodic tasks: fewer, mostly run |
 //!
-//! What always holds: time is an argument. Both count nanoseconds since a start that their owner
+//! A program with an event loop uses both through that. [`HashedWheelTimer`] is a wheel with a thread of its own around
+//! it, for programs that only want the timer: its timeouts are added and cancelled from any thread.
+//!
+//! What always holds of the two structures: time is an argument. Both count nanoseconds since a start that their owner
 //! chose, as `u64` (584 years), and read no clock; neither blocks, spawns a thread or calls back.
 //! Nothing fires before its deadline, and all arithmetic on time saturates. Both hand out keys that
 //! carry a generation: a late cancel finds nothing rather than somebody else's entry.
 //!
 //! Who runs them: one owner, commonly the thread of an event loop, through `&mut self`. How many
-//! due entries are taken in a turn, and how long to sleep in between, is the owner's decision.
+//! due entries are taken in a turn, and how long to sleep in between, is the owner's decision; what the timer with its
+//! thread decides is in `hashed_wheel_timer`.
 
+mod hashed_wheel_timer;
 mod level;
 mod queue;
 mod wheel;
@@ -23,6 +28,7 @@ mod wheel_builder;
 
 use std::time::Duration;
 
+pub use hashed_wheel_timer::{HashedWheelTimer, HashedWheelTimerBuilder, Timeout};
 pub use queue::{Due, QueueKey, ScheduledQueue};
 pub use wheel::{Wheel, WheelKey};
 pub use wheel_builder::WheelBuilder;

@@ -1,0 +1,292 @@
+//! A picture of a timing wheel that turns: thousands of timeouts added, cancelled and run, and how late they run.
+//!
+//! ```text
+//! cargo run --release --example timer_demo
+//! cargo run --release --example timer_demo -- --timeouts 1000000 --tick 1ms --slots 4096 --max-delay 30s
+//! ```
+//!
+//! On a terminal the picture is drawn anew twenty times a second; elsewhere a line is printed every second. So many
+//! timeouts as `--timeouts` says are kept pending: what has run or was cancelled is replaced. In the end, after `--run`
+//! or at Ctrl-C, the timer is stopped, and what became of all timeouts is printed. The exit status is 0 if each is
+//! accounted for and none ran early.
+
+use clap::Parser;
+use hdrhistogram::Histogram;
+use netwheel::{
+    Error, Result,
+    timer::{HashedWheelTimer, Timeout},
+};
+use std::{
+    fmt,
+    io::{self, IsTerminal, Write},
+    process::ExitCode,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+        mpsc::{self, RecvTimeoutError},
+    },
+    time::{Duration, Instant},
+};
+
+/// The time between two pictures.
+const FRAME: Duration = Duration::from_millis(50);
+/// The time between two lines where there is no terminal.
+const LINE: Duration = Duration::from_secs(1);
+/// The latest that is told apart: an hour, in microseconds.
+const LATEST: u64 = 3_600_000_000;
+/// The picture's width, in columns.
+const WIDTH: usize = 64;
+/// How full a column is.
+const LEVELS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+/// A picture of a timing wheel that turns.
+#[derive(Parser)]
+struct Options {
+    /// Number of timeouts that are kept pending.
+    #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..))]
+    timeouts: u32,
+    /// Length of a tick; 1ms at least.
+    #[arg(long, default_value = "20ms", value_parser = humantime::parse_duration)]
+    tick: Duration,
+    /// Number of slots, up to 65536; rounded up to a power of two.
+    #[arg(long, default_value_t = 64)]
+    slots: usize,
+    /// The longest delay; each timeout has another one, up to this.
+    #[arg(long, default_value = "2s", value_parser = humantime::parse_duration)]
+    max_delay: Duration,
+    /// Share of timeouts that are cancelled before they are due.
+    #[arg(long, default_value = "30%", value_parser = share)]
+    cancel: f64,
+    /// How long it runs; 0s: until Ctrl-C.
+    #[arg(long, default_value = "10s", value_parser = humantime::parse_duration)]
+    run: Duration,
+}
+
+/// Reads "30%".
+fn share(text: &str) -> Result<f64, String> {
+    let percent = text.strip_suffix('%').unwrap_or(text).parse::<f64>().map_err(|e| e.to_string())?;
+    if (0.0..=100.0).contains(&percent) { Ok(percent / 100.0) } else { Err("0% to 100% is possible".into()) }
+}
+
+/// What tasks write down, on the timer's thread.
+struct Tally {
+    fired: AtomicU64,
+    early: AtomicU64,
+    /// In microseconds.
+    lateness: Mutex<Histogram<u64>>,
+    /// Timeouts that are pending in each slot, of this revolution or a later one.
+    slots: Vec<AtomicU64>,
+}
+
+/// A timeout that is to be cancelled.
+struct Doomed {
+    at: Instant,
+    slot: usize,
+    timeout: Timeout,
+}
+
+struct Demo {
+    options: Options,
+    timer: HashedWheelTimer,
+    tally: Arc<Tally>,
+    doomed: Vec<Doomed>,
+    added: u64,
+    cancelled: u64,
+    started: Instant,
+}
+
+fn main() -> ExitCode {
+    env_logger::init();
+    match run(Options::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        // Whoever reads this has gone.
+        Err(e) if e.io_kind() == Some(io::ErrorKind::BrokenPipe) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("{e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(options: Options) -> Result<bool> {
+    let (interrupt, interrupted) = mpsc::channel();
+    ctrlc::set_handler(move || _ = interrupt.send(())).map_err(Error::other)?;
+    let mut demo = Demo::new(options)?;
+    let mut out = io::stdout().lock();
+    let mut picture = out.is_terminal().then(Picture::default);
+    let mut next_line = LINE;
+    loop {
+        demo.cancel_some();
+        demo.fill_up()?;
+        let elapsed = demo.started.elapsed();
+        if let Some(picture) = &mut picture {
+            picture.draw(&mut out, &demo)?;
+        } else if elapsed >= next_line {
+            writeln!(out, "{:4.0}s  {}", elapsed.as_secs_f64(), demo.line())?;
+            next_line += LINE;
+        }
+        let over = !demo.options.run.is_zero() && elapsed >= demo.options.run;
+        if over || interrupted.recv_timeout(FRAME) != Err(RecvTimeoutError::Timeout) {
+            break;
+        }
+    }
+    drop(picture);
+    demo.finish(&mut out)
+}
+
+impl Demo {
+    fn new(options: Options) -> Result<Self> {
+        let timer = HashedWheelTimer::builder().tick(options.tick).slots(options.slots).build()?;
+        let tally = Tally {
+            fired: AtomicU64::new(0),
+            early: AtomicU64::new(0),
+            lateness: Mutex::new(Histogram::new_with_max(LATEST, 3).map_err(Error::other)?),
+            slots: (0..timer.slots()).map(|_| AtomicU64::new(0)).collect(),
+        };
+        let (tally, started) = (Arc::new(tally), Instant::now());
+        Ok(Demo { options, timer, tally, doomed: Vec::new(), added: 0, cancelled: 0, started })
+    }
+
+    /// The slot in which the wheel's hand is so long after the start.
+    fn slot(&self, since_start: Duration) -> usize {
+        let tick = since_start.as_nanos().div_ceil(self.timer.tick().as_nanos());
+        (tick % self.timer.slots() as u128) as usize
+    }
+
+    fn fill_up(&mut self) -> Result {
+        for _ in self.timer.pending_timeouts()..self.options.timeouts as usize {
+            let delay = self.options.max_delay.mul_f64(fastrand::f64());
+            let slot = self.slot(self.started.elapsed() + delay);
+            self.tally.slots[slot].fetch_add(1, Ordering::Relaxed);
+            let tally = self.tally.clone();
+            let timeout = self.timer.new_timeout(delay, move |timeout| {
+                tally.note(timeout.deadline(), slot);
+                Ok(())
+            })?;
+            self.added += 1;
+            if fastrand::f64() < self.options.cancel {
+                let at = Instant::now() + delay.mul_f64(fastrand::f64());
+                self.doomed.push(Doomed { at, slot, timeout });
+            }
+        }
+        Ok(())
+    }
+
+    fn cancel_some(&mut self) {
+        let now = Instant::now();
+        let due = self.doomed.extract_if(.., |doomed| doomed.at <= now);
+        for Doomed { slot, timeout, .. } in due {
+            // One that is due before the next picture may have run.
+            if timeout.cancel() {
+                self.cancelled += 1;
+                self.tally.slots[slot].fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn line(&self) -> String {
+        let fired = self.tally.fired.load(Ordering::Relaxed);
+        let (pending, cancelled) = (self.timer.pending_timeouts(), self.cancelled);
+        format!("pending {pending}  fired {fired}  cancelled {cancelled}  lateness {}", self.tally.lateness())
+    }
+
+    /// Stops the timer, and prints what became of all; whether that is as it should be.
+    fn finish(self, out: &mut impl Write) -> Result<bool> {
+        let returned = self.timer.stop()?.len() as u64;
+        let [fired, early] = [&self.tally.fired, &self.tally.early].map(|n| n.load(Ordering::Relaxed));
+        writeln!(out, "added             {}", self.added)?;
+        writeln!(out, "fired             {fired}")?;
+        writeln!(out, "cancelled         {}", self.cancelled)?;
+        writeln!(out, "returned by stop  {returned}")?;
+        writeln!(out, "early             {early}")?;
+        writeln!(out, "lateness          {}", self.tally.lateness())?;
+        let accounted = fired + self.cancelled + returned == self.added;
+        if !accounted {
+            writeln!(out, "NOT ALL ARE ACCOUNTED FOR")?;
+        }
+        Ok(accounted && early == 0)
+    }
+}
+
+impl Tally {
+    fn note(&self, deadline: Instant, slot: usize) {
+        let now = Instant::now();
+        self.early.fetch_add(u64::from(now < deadline), Ordering::Relaxed);
+        let late = now.saturating_duration_since(deadline).as_micros();
+        if let Ok(mut lateness) = self.lateness.lock() {
+            lateness.saturating_record(u64::try_from(late).unwrap_or(u64::MAX));
+        }
+        self.slots[slot].fetch_sub(1, Ordering::Relaxed);
+        self.fired.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn lateness(&self) -> String {
+        let Ok(lateness) = self.lateness.lock() else { return String::new() };
+        let millis = |micros: u64| Millis(micros as f64 / 1000.0);
+        let [p50, p99] = [50.0, 99.0].map(|percent| millis(lateness.value_at_percentile(percent)));
+        format!("p50 {p50}  p99 {p99}  max {}", millis(lateness.max()))
+    }
+}
+
+struct Millis(f64);
+
+impl fmt::Display for Millis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.2}ms", self.0)
+    }
+}
+
+/// What is on the terminal; takes itself off when it is dropped.
+#[derive(Default)]
+struct Picture {
+    /// Lines that are to be drawn over.
+    lines: usize,
+}
+
+impl Picture {
+    fn draw(&mut self, out: &mut impl Write, demo: &Demo) -> io::Result<()> {
+        let (timer, elapsed) = (&demo.timer, demo.started.elapsed());
+        let slots = timer.slots();
+        let width = slots.min(WIDTH);
+        let column = |column: usize| -> u64 {
+            let span = column * slots / width..(column + 1) * slots / width;
+            demo.tally.slots[span].iter().map(|slot| slot.load(Ordering::Relaxed)).sum()
+        };
+        let counts: Vec<u64> = (0..width).map(column).collect();
+        let fullest = counts.iter().copied().max().unwrap_or(0).max(1);
+        // One that is not empty can be seen.
+        let bar = |count: &u64| LEVELS[(count * (LEVELS.len() as u64 - 1)).div_ceil(fullest) as usize];
+        let bars: String = counts.iter().map(bar).collect();
+        let hand = demo.slot(elapsed);
+        let revolution = timer.tick().saturating_mul(slots as u32);
+        let lines = [
+            format!("{slots} slots of {:?}, a revolution in {revolution:?}", timer.tick()),
+            format!("┌{}┐", "─".repeat(width)),
+            format!("│{bars}│ {fullest} at most"),
+            format!("└{}┘", "─".repeat(width)),
+            format!("{:1$}▲ slot {hand}", "", 1 + hand * width / slots),
+            format!("{:.1}s   pending   {}", elapsed.as_secs_f64(), timer.pending_timeouts()),
+            format!("        fired     {}", demo.tally.fired.load(Ordering::Relaxed)),
+            format!("        cancelled {}", demo.cancelled),
+            format!("        lateness  {}", demo.tally.lateness()),
+        ];
+        // Up to where it began, and away with what is there; without the cursor.
+        let mut text = String::from("\x1b[?25l\r");
+        if self.lines > 0 {
+            text += &format!("\x1b[{}A\x1b[J", self.lines);
+        }
+        text += &lines.join("\n");
+        text.push('\n');
+        self.lines = lines.len();
+        out.write_all(text.as_bytes())?;
+        out.flush()
+    }
+}
+
+impl Drop for Picture {
+    /// Gives the cursor back; the last picture stays.
+    fn drop(&mut self) {
+        let _ = io::stdout().write_all(b"\x1b[?25h");
+    }
+}
