@@ -16,15 +16,18 @@
 //! Who runs them: one owner, commonly the thread of an event loop, through `&mut self`. How many
 //! due entries are taken in a turn, and how long to sleep in between, is the owner's decision.
 
+mod entries;
 mod level;
 mod queue;
+mod tick;
 mod wheel;
 mod wheel_builder;
 
 use std::time::Duration;
 
+pub use entries::WheelKey;
 pub use queue::{Due, QueueKey, ScheduledQueue};
-pub use wheel::{Wheel, WheelKey};
+pub use wheel::Wheel;
 pub use wheel_builder::WheelBuilder;
 
 /// Returns the deadline that lies `delay` after `now`, both counted in nanoseconds.

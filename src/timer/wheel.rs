@@ -17,6 +17,10 @@
 //! bit of the first occupied level's bitmap is where to go next; what lies between is not visited.
 //! On level 0 the slot of the current tick is the list of what is due.
 //!
+//! When time enters a slot of an upper level, its entries are moved down. While some are left, time
+//! stays where it is, and what is put into the span of that slot joins the end of its list. So it
+//! does not matter for the order in how many calls they are moved.
+//!
 //! Slots, ticks and the hierarchy are schemes 6 and 7 of G. Varghese and T. Lauck, *Hashed and
 //! Hierarchical Timing Wheels* (SOSP 1987). Placing by the highest differing digit and bitmaps to
 //! skip empty slots are taken from later hierarchical wheels, tokio's among them. What is added
@@ -25,8 +29,10 @@
 //!
 //! # What always holds
 //!
+//! - One call of [`Wheel::expire`] moves at most [`Wheel::MOVES_PER_EXPIRE`] entries to where they
+//!   belong now, whatever was armed or re-armed and however long nobody called.
 //! - An entry is moved to a lower level at most once per level, then fires, is cancelled, or, if
-//!   it was re-armed later meanwhile, is put where it belongs now.
+//!   it was re-armed meanwhile, is put where it belongs now.
 //! - What is put in or re-armed during a pass does not fire within that pass, even with a deadline
 //!   long past: it waits for the next tick. So a timeout may re-arm itself with no delay.
 //! - Due entries come in the order of their ticks, and within a tick in the order of insertion
@@ -36,15 +42,9 @@
 //!
 //! # Memory
 //!
-//! An entry takes 24 bytes plus an `Option<T>`: 40 bytes for a `u64`. Entries live in one `Vec`,
-//! which grows to the largest number held at once and is not shrunk. An empty wheel of 512 slots
-//! takes 2.3 KiB; each further level 6 KiB, once, when first needed. Nothing else is allocated.
-//!
-//! # Cost that is not constant
-//!
-//! Entering a slot of an upper level moves all its entries, in one call of [`Wheel::expire`]. With
-//! a great many entries choose slots × tick well above the common delay, so that this is rare.
-//! Likewise one call puts back all re-armed entries that lie ahead of the next due one.
+//! An entry takes 24 bytes plus its value: 32 bytes for a `u64`. Entries live in one `Vec`, which
+//! grows to the largest number held at once and is not shrunk. An empty wheel of 512 slots takes
+//! 4.4 KiB; each further level 8 KiB, once, when first needed. Nothing else is allocated.
 //!
 //! The wheel does not own a clock or a thread, and does not run anything: its owner asks
 //! [`Wheel::next_expiry`], sleeps, and takes what [`Wheel::expire`] hands out.
@@ -52,7 +52,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::level::{Level, NIL};
+use super::entries::{Entries, WheelKey};
+use super::level::{Level, NIL, Place};
+use super::tick::Tick;
 use super::wheel_builder::WheelBuilder;
 
 /// A timing wheel that is told the time and hands out what is due.
@@ -79,13 +81,11 @@ use super::wheel_builder::WheelBuilder;
 /// # }
 /// ```
 pub struct Wheel<T> {
-    tick_ns: u64,
+    tick: Tick,
     /// A tick's digits have this many bits; there are `1 << bits` slots.
     bits: u32,
     levels: Vec<Level>,
-    entries: Vec<Entry<T>>,
-    free: u32,
-    len: usize,
+    entries: Entries<T>,
     /// The tick that has been reached; placement is relative to it.
     current: u64,
     /// The largest time seen, and its tick. `current` trails it while due entries are waiting.
@@ -93,27 +93,15 @@ pub struct Wheel<T> {
     now_tick: u64,
     /// The first deadline that is not in a tick already begun; earlier ones are raised to it.
     floor: u64,
-}
-
-/// Names one entry of a [`Wheel`]; a key whose entry has gone names nothing.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct WheelKey {
-    index: u32,
-    generation: u32,
-}
-
-/// One armed timeout, or one free place of the slab, linked through `next`.
-struct Entry<T> {
-    deadline: u64,
-    generation: u32,
-    /// Level and slot as `level << bits | slot`, which orders lists by the time of their visit.
-    list: u32,
-    prev: u32,
-    next: u32,
-    value: Option<T>,
+    /// The upper level whose slot the current tick has entered and which is not empty yet; else 0.
+    moving: u8,
 }
 
 impl<T> Wheel<T> {
+    /// Entries that one call of [`expire`](Self::expire) moves at most: microseconds, even if each
+    /// of them has to be fetched from memory.
+    pub const MOVES_PER_EXPIRE: usize = 64;
+
     /// Starts a wheel with a tick of 100 ms and 512 slots.
     pub fn builder() -> WheelBuilder {
         WheelBuilder::default()
@@ -122,16 +110,15 @@ impl<T> Wheel<T> {
     /// Makes an empty wheel; the builder has checked both numbers.
     pub(super) fn with(tick_ns: u64, slots: usize) -> Self {
         Self {
-            tick_ns,
+            tick: Tick::new(tick_ns),
             bits: slots.trailing_zeros(),
             levels: vec![Level::bottom(slots)],
-            entries: Vec::new(),
-            free: NIL,
-            len: 0,
+            entries: Entries::new(),
             current: 0,
             now: 0,
             now_tick: 0,
             floor: 1,
+            moving: 0,
         }
     }
 
@@ -144,11 +131,10 @@ impl<T> Wheel<T> {
     /// If 2³² − 1 entries are held already.
     pub fn insert(&mut self, deadline: u64, value: T) -> WheelKey {
         let deadline = deadline.max(self.floor);
-        let index = self.allocate(deadline, value);
-        self.link(index);
-        self.len += 1;
-        let generation = self.entries[index as usize].generation;
-        WheelKey { index, generation }
+        let tick = self.tick.ceil(deadline);
+        let place = self.place_for(tick);
+        let prev = self.append(place, self.entries.next_index(), tick);
+        self.entries.insert(deadline, place, prev, value)
     }
 
     /// Takes an entry out, in O(1), and returns its value.
@@ -156,8 +142,9 @@ impl<T> Wheel<T> {
     /// `None` if it was taken out before, by [`expire`](Self::expire) or by a cancel. One that is
     /// due but has not been handed out yet can still be cancelled.
     pub fn cancel(&mut self, key: WheelKey) -> Option<T> {
-        self.find(key)?;
-        self.remove(key.index)
+        let (place, _) = self.entries.find(key)?;
+        self.unlink(place, key.index);
+        self.entries.remove(key.index)
     }
 
     /// Moves an entry to another deadline, in O(1); false if the key's entry has gone.
@@ -166,21 +153,13 @@ impl<T> Wheel<T> {
     /// belongs when its old slot comes up. One that is due but not yet handed out is held again.
     pub fn rearm(&mut self, key: WheelKey, deadline: u64) -> bool {
         let deadline = deadline.max(self.floor);
-        let Some(entry) = self.find(key) else {
+        let Some((place, entry)) = self.entries.find_mut(key) else {
             return false;
         };
-        let (later, old) = (deadline >= entry.deadline, entry.list);
-        self.entries[key.index as usize].deadline = deadline;
+        let later = deadline >= entry.deadline;
+        entry.deadline = deadline;
         if !later {
-            let tick = self.target(deadline);
-            let new = self.locate(tick);
-            if new < old {
-                self.unlink(key.index);
-                self.link(key.index);
-            } else if new == old {
-                let (level, slot) = self.split(new);
-                self.levels[level].remember(slot, tick);
-            }
+            self.bring_forward(key.index, place, deadline);
         }
         true
     }
@@ -189,77 +168,98 @@ impl<T> Wheel<T> {
     ///
     /// Of a deadline given too late, in a tick that had begun, the start of that tick plus 1 ns.
     pub fn deadline(&self, key: WheelKey) -> Option<u64> {
-        self.find(key).map(|entry| entry.deadline)
+        self.entries.find(key).map(|(_, entry)| entry.deadline)
     }
 
     /// Says whether the entry is still held.
     pub fn contains(&self, key: WheelKey) -> bool {
-        self.find(key).is_some()
+        self.entries.find(key).is_some()
     }
 
     /// Returns the value of an entry, or `None` if it has gone.
     pub fn get(&self, key: WheelKey) -> Option<&T> {
-        self.find(key)?.value.as_ref()
+        self.entries.find(key)?.1.value()
     }
 
     /// Returns when [`expire`](Self::expire) should be called next, or `None` if nothing is held.
     ///
-    /// While due entries are waiting this is the time last given, otherwise it is later than that.
-    /// It is exact, save that an entry cancelled or re-armed later may have been the earliest of
-    /// its slot: then it may be early, and moves on after `expire` was called. Never late.
+    /// While entries are due, or wait to be moved, this is the time last given; otherwise it is
+    /// later than that. It is exact, save that an entry cancelled or re-armed later may have been
+    /// the earliest of its slot: then it may be early, and moves on after `expire` was called.
+    /// Never late.
     pub fn next_expiry(&self) -> Option<u64> {
-        let (level, slot) = self.first_occupied()?;
-        let tick = self.visit_tick(level, slot);
-        if tick <= self.now_tick {
+        if self.moving != 0 {
             return Some(self.now);
         }
-        Some(tick.saturating_mul(self.tick_ns))
+        let place = self.first_occupied()?;
+        let tick = self.visit_tick(place);
+        Some(if tick <= self.now_tick { self.now } else { self.tick.start(tick) })
     }
 
-    /// Moves time to `now` and takes out one due entry, or returns `None` if nothing is due.
+    /// Moves time to `now` and takes out one due entry, or returns `None` if it finds none.
     ///
     /// Call it until it returns `None`, or as often as there is time for: the rest stays due, and
-    /// can still be cancelled. O(1) for each entry and level, empty slots are jumped over.
+    /// can still be cancelled. A call moves at most [`MOVES_PER_EXPIRE`](Self::MOVES_PER_EXPIRE)
+    /// entries; if that was not enough to find one that is due, it returns `None` too, and
+    /// [`next_expiry`](Self::next_expiry) says that there is more to do now. O(1) for each entry and
+    /// level, empty slots are jumped over.
     pub fn expire(&mut self, now: u64) -> Option<T> {
         self.see(now);
+        let mut moves = Self::MOVES_PER_EXPIRE;
         loop {
-            if let Some(index) = self.next_due() {
-                return self.remove(index);
+            let due = Place { level: 0, slot: self.digit(self.current, 0) };
+            loop {
+                let index = self.levels[0].head(due.slot);
+                if index == NIL {
+                    break;
+                }
+                let deadline = self.entries.at(index).deadline;
+                if deadline <= self.current_time() {
+                    self.unlink(due, index);
+                    return self.entries.remove(index);
+                }
+                // It was re-armed.
+                moves = moves.checked_sub(1)?;
+                let tick = self.tick.ceil(deadline);
+                self.relink(due, index, self.place_for(tick), tick);
+            }
+            if self.moving != 0 {
+                moves = moves.checked_sub(1)?;
+                self.move_down();
+                continue;
             }
             if self.current == self.now_tick {
                 return None;
             }
             match self.first_occupied() {
-                Some((level, slot)) if self.start(level, slot) <= self.now_tick => {
-                    self.current = self.visit_tick(level, slot).min(self.now_tick);
-                    if level > 0 {
-                        self.cascade(level, slot);
-                    }
+                Some(place) if self.start(place) <= self.now_tick => {
+                    self.current = self.visit_tick(place).min(self.now_tick);
+                    self.moving = place.level;
                 }
                 _ => self.current = self.now_tick,
             }
         }
     }
 
-    /// The end of the tick whose entries [`Wheel::expire`] gives out, in nanoseconds: when they could be told at the
+    /// The start of the tick whose entries [`Wheel::expire`] gives out, in nanoseconds: when they could be told at the
     /// earliest.
     pub(crate) fn current_time(&self) -> u64 {
-        self.current.saturating_mul(self.tick_ns)
+        self.tick.start(self.current)
     }
 
     /// Returns how many entries are held, those that are due and waiting included.
     pub fn len(&self) -> usize {
-        self.len
+        self.entries.len()
     }
 
     /// Says whether no entry is held.
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.len() == 0
     }
 
     /// Returns the length of a tick.
     pub fn tick(&self) -> Duration {
-        Duration::from_nanos(self.tick_ns)
+        self.tick.length()
     }
 
     /// Returns the number of slots per level.
@@ -274,58 +274,58 @@ impl<T> Wheel<T> {
         self.now = now;
         // The last tick ends beyond `u64`; unless it is rounded up it would never be reached.
         self.now_tick = match now {
-            u64::MAX => now.div_ceil(self.tick_ns),
-            _ => now / self.tick_ns,
+            u64::MAX => self.tick.ceil(now),
+            _ => self.tick.floor(now),
         };
-        self.floor = self.now_tick.saturating_mul(self.tick_ns).saturating_add(1);
+        self.floor = self.tick.start(self.now_tick).saturating_add(1);
     }
 
-    /// Returns the first entry due in the current tick; puts re-armed ones before it in place.
-    fn next_due(&mut self) -> Option<u32> {
-        let (_, slot) = self.split(self.locate(self.current));
-        loop {
-            let index = self.levels[0].head(slot);
-            if index == NIL {
-                return None;
+    /// Moves the first entry of the slot that the current tick has entered to where it belongs.
+    fn move_down(&mut self) {
+        let from = self.entered();
+        let index = self.levels[usize::from(from.level)].head(from.slot);
+        let tick = self.tick.ceil(self.entries.at(index).deadline);
+        self.relink(from, index, self.locate(tick), tick);
+    }
+
+    /// Puts an entry that lies in `old` where its new deadline, earlier than the last, asks for.
+    fn bring_forward(&mut self, index: u32, old: Place, deadline: u64) {
+        let tick = self.tick.ceil(deadline);
+        if self.locate(tick) < old {
+            let new = self.place_for(tick);
+            if new != old {
+                self.relink(old, index, new, tick);
             }
-            if self.target(self.entries[index as usize].deadline) <= self.current {
-                return Some(index);
-            }
-            self.unlink(index);
-            self.link(index);
+        } else {
+            // Where it lies is visited in time, if the slot knows.
+            self.levels[usize::from(old.level)].remember(old.slot, tick);
         }
     }
 
-    /// Distributes the entries of a slot that the current tick has entered over lower levels.
-    fn cascade(&mut self, level: usize, slot: usize) {
-        let first = self.levels[level].head(slot);
-        self.levels[level].set_head(slot, NIL);
-        let mut index = first;
-        loop {
-            let next = self.entries[index as usize].next;
-            self.link(index);
-            if next == first {
-                return;
-            }
-            index = next;
-        }
-    }
-
-    fn target(&self, deadline: u64) -> u64 {
-        deadline.div_ceil(self.tick_ns)
-    }
-
-    /// Returns the list in which an entry with this target tick belongs now.
-    fn locate(&self, tick: u64) -> u32 {
+    /// Returns the place of an entry with this target tick relative to the current tick.
+    fn locate(&self, tick: u64) -> Place {
         let differing = tick ^ self.current;
-        let level = differing.checked_ilog2().unwrap_or(0) / self.bits;
-        let slot = (tick >> (level * self.bits)) & self.mask();
-        (level << self.bits) | slot as u32
+        let mut level = 0;
+        while differing >> (u32::from(level) * self.bits) > self.mask() {
+            level += 1;
+        }
+        Place { level, slot: self.digit(tick, level) }
     }
 
-    fn split(&self, list: u32) -> (usize, usize) {
-        let slot = u64::from(list) & self.mask();
-        ((list >> self.bits) as usize, slot as usize)
+    /// Returns where an entry with this target tick is put: as [`locate`](Self::locate), but behind
+    /// those that are still to be moved down to the same ticks.
+    fn place_for(&self, tick: u64) -> Place {
+        let place = self.locate(tick);
+        if place.level < self.moving { self.entered() } else { place }
+    }
+
+    /// The slot whose entries are being moved down.
+    fn entered(&self) -> Place {
+        Place { level: self.moving, slot: self.digit(self.current, self.moving) }
+    }
+
+    fn digit(&self, tick: u64, level: u8) -> u16 {
+        ((tick >> (u32::from(level) * self.bits)) & self.mask()) as u16
     }
 
     fn mask(&self) -> u64 {
@@ -333,107 +333,71 @@ impl<T> Wheel<T> {
     }
 
     /// Every occupied slot lies ahead of the current tick, or is it: the first bit is the next.
-    fn first_occupied(&self) -> Option<(usize, usize)> {
-        let mut levels = self.levels.iter().enumerate();
-        levels.find_map(|(level, slots)| Some((level, slots.first()?)))
+    fn first_occupied(&self) -> Option<Place> {
+        let mut levels = (0..).zip(&self.levels);
+        levels.find_map(|(level, slots)| Some(Place { level, slot: slots.first()? }))
     }
 
     /// Returns the first tick that the slot spans.
-    fn start(&self, level: usize, slot: usize) -> u64 {
-        let shift = level as u32 * self.bits;
+    fn start(&self, place: Place) -> u64 {
+        let shift = u32::from(place.level) * self.bits;
         let above = (self.current >> shift) & !self.mask();
-        (above | slot as u64) << shift
+        (above | u64::from(place.slot)) << shift
     }
 
     /// Returns the tick for which the slot must be visited.
-    fn visit_tick(&self, level: usize, slot: usize) -> u64 {
-        match level {
-            0 => self.start(level, slot),
-            _ => self.levels[level].earliest(slot),
+    fn visit_tick(&self, place: Place) -> u64 {
+        match place.level {
+            0 => self.start(place),
+            level => self.levels[usize::from(level)].earliest(place.slot),
         }
     }
 
-    fn link(&mut self, index: u32) {
-        let tick = self.target(self.entries[index as usize].deadline);
+    /// Makes an entry the last in `place`, as far as others know; returns which one is before it.
+    fn append(&mut self, place: Place, index: u32, tick: u64) -> u32 {
         debug_assert!(tick >= self.current, "no list lies behind the current tick");
-        let list = self.locate(tick);
-        let (level, slot) = self.split(list);
-        self.allocate_level(level);
-        self.levels[level].remember(slot, tick);
-
-        // Lists are circular, so that a slot needs no tail: it is the head's `prev`.
-        let head = self.levels[level].head(slot);
-        let (prev, next) = if head == NIL {
-            self.levels[level].set_head(slot, index);
-            (index, index)
-        } else {
-            let tail = self.entries[head as usize].prev;
-            self.entries[tail as usize].next = index;
-            self.entries[head as usize].prev = index;
-            (tail, head)
-        };
-        let entry = &mut self.entries[index as usize];
-        (entry.list, entry.prev, entry.next) = (list, prev, next);
+        let level = usize::from(place.level);
+        if !self.levels.get(level).is_some_and(Level::is_allocated) {
+            self.allocate_level(level);
+        }
+        let prev = self.levels[level].append(place.slot, index, tick);
+        if prev != NIL {
+            self.entries.at_mut(prev).next = index;
+        }
+        prev
     }
 
-    fn unlink(&mut self, index: u32) {
-        let entry = &self.entries[index as usize];
+    fn relink(&mut self, old: Place, index: u32, new: Place, tick: u64) {
+        self.unlink(old, index);
+        let prev = self.append(new, index, tick);
+        self.entries.at_mut(index).append_to(new, prev);
+    }
+
+    fn unlink(&mut self, place: Place, index: u32) {
+        let entry = self.entries.at(index);
         let (prev, next) = (entry.prev, entry.next);
-        let (level, slot) = self.split(entry.list);
-        if next == index {
-            self.levels[level].set_head(slot, NIL);
+        let level = &mut self.levels[usize::from(place.level)];
+        if next != NIL {
+            self.entries.at_mut(next).prev = prev;
+        } else if prev != NIL {
+            level.set_tail(place.slot, prev);
+        }
+        if prev != NIL {
+            self.entries.at_mut(prev).next = next;
             return;
         }
-        self.entries[prev as usize].next = next;
-        self.entries[next as usize].prev = prev;
-        if self.levels[level].head(slot) == index {
-            self.levels[level].set_head(slot, next);
+        level.set_head(place.slot, next);
+        if next == NIL && self.moving != 0 && place == self.entered() {
+            self.moving = 0;
         }
     }
 
-    fn find(&self, key: WheelKey) -> Option<&Entry<T>> {
-        let entry = self.entries.get(key.index as usize)?;
-        (entry.generation == key.generation).then_some(entry)
-    }
-
-    fn allocate(&mut self, deadline: u64, value: T) -> u32 {
-        if self.free != NIL {
-            let index = self.free;
-            let entry = &mut self.entries[index as usize];
-            self.free = entry.next;
-            entry.deadline = deadline;
-            entry.value = Some(value);
-            return index;
-        }
-        assert!(self.entries.len() < NIL as usize, "2^32 - 1 timeouts held");
-        self.entries.push(Entry {
-            deadline,
-            generation: 0,
-            list: 0,
-            prev: NIL,
-            next: NIL,
-            value: Some(value),
-        });
-        (self.entries.len() - 1) as u32
-    }
-
+    #[cold]
     fn allocate_level(&mut self, level: usize) {
         if level >= self.levels.len() {
             self.levels.resize_with(level + 1, Level::default);
         }
-        if !self.levels[level].is_allocated() {
-            self.levels[level] = Level::upper(self.slots());
-        }
-    }
-
-    fn remove(&mut self, index: u32) -> Option<T> {
-        self.unlink(index);
-        let entry = &mut self.entries[index as usize];
-        entry.generation = entry.generation.wrapping_add(1);
-        entry.next = self.free;
-        self.free = index;
-        self.len -= 1;
-        entry.value.take()
+        self.levels[level] = Level::upper(self.slots());
     }
 }
 
@@ -442,7 +406,7 @@ impl<T> fmt::Debug for Wheel<T> {
         f.debug_struct("Wheel")
             .field("tick", &self.tick())
             .field("slots", &self.slots())
-            .field("len", &self.len)
+            .field("len", &self.len())
             .field("now", &self.now)
             .finish_non_exhaustive()
     }
