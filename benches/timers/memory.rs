@@ -39,11 +39,10 @@ fn bytes<S: Store>(script: &Script) -> (usize, usize) {
     // Whatever is made once and for all is made by now.
     drop(S::new());
     let before = HeapStats::get().curr_bytes;
-    let store = S::new();
+    let mut store = S::new();
     let empty = HeapStats::get().curr_bytes - before;
-    drop(store);
-    let before = HeapStats::get().curr_bytes;
-    let (_store, handles) = script.fill::<S>();
+    let mut handles = Vec::new();
+    script.fill(&mut store, &mut handles);
     let filled = HeapStats::get().curr_bytes - before - handles.capacity() * size_of::<S::Handle>();
     (empty, filled)
 }

@@ -68,7 +68,7 @@ impl<const TICK: u64, const SLOTS: usize> Store for Netwheel<TICK, SLOTS> {
     }
 
     fn rearm(&mut self, key: &mut WheelKey, delay: u64, _id: u64) {
-        black_box(self.wheel.rearm(*key, self.now + delay));
+        self.wheel.rearm(*key, self.now + delay);
     }
 
     fn advance(&mut self, by: u64) -> usize {
@@ -107,7 +107,7 @@ impl Store for Queue {
     }
 
     fn rearm(&mut self, key: &mut QueueKey, delay: u64, _id: u64) {
-        black_box(self.queue.reschedule(*key, self.now + delay));
+        self.queue.reschedule(*key, self.now + delay);
     }
 
     fn advance(&mut self, by: u64) -> usize {

@@ -100,17 +100,18 @@ impl<T> Entries<T> {
         WheelKey { index, generation }
     }
 
-    /// Frees the place and returns the value; the entry is in no list any more.
+    /// Frees the place; returns the indices before and behind the entry, which its neighbours are to be told, and the value.
     #[inline]
-    pub(super) fn remove(&mut self, index: u32) -> Option<T> {
+    pub(super) fn remove(&mut self, index: u32) -> (u32, u32, Option<T>) {
         let entry = &mut self.slab[index as usize];
         let (State::Free { generation } | State::Held { generation, .. }) = entry.state;
         let state = mem::replace(&mut entry.state, State::Free { generation: generation.wrapping_add(1) });
-        entry.next = mem::replace(&mut self.free, index);
+        let next = mem::replace(&mut entry.next, self.free);
+        self.free = index;
         self.len -= 1;
         match state {
-            State::Held { value, .. } => Some(value),
-            State::Free { .. } => None,
+            State::Held { value, .. } => (entry.prev, next, Some(value)),
+            State::Free { .. } => (entry.prev, next, None),
         }
     }
 

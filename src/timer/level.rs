@@ -4,6 +4,8 @@
 //! a word's summary bit exactly when the word is not zero. The entries themselves, and the links between them, belong to
 //! the wheel.
 
+use std::mem;
+
 /// The index that stands for "no entry".
 pub(super) const NIL: u32 = u32::MAX;
 
@@ -65,31 +67,22 @@ impl Level {
         self.slots[usize::from(slot)].head
     }
 
-    /// Makes `index` the last of a list, which the slot then remembers to hold `tick`; returns what was the last before.
+    /// Makes `index` the last of a list; returns what was the last before.
     #[inline]
-    pub(super) fn append(&mut self, slot: u16, index: u32, tick: u64) -> u32 {
+    pub(super) fn append(&mut self, slot: u16, index: u32) -> u32 {
         let ends = &mut self.slots[usize::from(slot)];
-        let before = ends.tail;
-        ends.tail = index;
+        let before = mem::replace(&mut ends.tail, index);
         if before == NIL {
             ends.head = index;
             self.set_bit(slot);
         }
-        if let Some(earliest) = self.earliest.get_mut(usize::from(slot)) {
-            *earliest = if before == NIL { tick } else { tick.min(*earliest) };
-        }
         before
     }
 
-    /// Makes `next` the head of a list whose head has gone; of an empty list there is none.
+    /// Makes `next` the head of a list whose head has gone, and in which others are left.
     #[inline]
     pub(super) fn set_head(&mut self, slot: u16, next: u32) {
-        let ends = &mut self.slots[usize::from(slot)];
-        ends.head = next;
-        if next == NIL {
-            ends.tail = NIL;
-            self.clear_bit(slot);
-        }
+        self.slots[usize::from(slot)].head = next;
     }
 
     /// Makes `previous` the tail of a list whose tail has gone, and in which others are left.
@@ -98,16 +91,24 @@ impl Level {
         self.slots[usize::from(slot)].tail = previous;
     }
 
+    /// Empties a list.
+    #[inline]
+    pub(super) fn clear(&mut self, slot: u16) {
+        self.slots[usize::from(slot)] = Ends { head: NIL, tail: NIL };
+        self.clear_bit(slot);
+    }
+
     /// Returns the earliest tick put into `slot` since it was last empty; upper levels only.
     pub(super) fn earliest(&self, slot: u16) -> u64 {
         self.earliest[usize::from(slot)]
     }
 
-    /// Lowers the remembered tick of an occupied slot.
+    /// Lowers the remembered tick of `slot`, or starts it afresh if the slot is still empty; upper levels only.
     pub(super) fn remember(&mut self, slot: u16, tick: u64) {
-        if let Some(earliest) = self.earliest.get_mut(usize::from(slot)) {
-            *earliest = tick.min(*earliest);
-        }
+        let slot = usize::from(slot);
+        let empty = self.slots[slot].head == NIL;
+        let earliest = &mut self.earliest[slot];
+        *earliest = if empty { tick } else { tick.min(*earliest) };
     }
 
     fn set_bit(&mut self, slot: u16) {
@@ -141,16 +142,16 @@ mod tests {
             let last = (slots - 1) as u16;
             let mut level = Level::upper(slots);
             assert_eq!(level.first(), None);
-            assert_eq!(level.append(last, 7, 0), NIL);
+            assert_eq!(level.append(last, 7), NIL);
             assert_eq!(level.first(), Some(last));
-            assert_eq!(level.append(0, 3, 0), NIL);
-            assert_eq!(level.append(0, 4, 0), 3);
+            assert_eq!(level.append(0, 3), NIL);
+            assert_eq!(level.append(0, 4), 3);
             assert_eq!((level.first(), level.head(0)), (Some(0), 3));
             level.set_head(0, 4);
             assert_eq!(level.first(), Some(0));
-            level.set_head(0, NIL);
+            level.clear(0);
             assert_eq!(level.first(), Some(last));
-            level.set_head(last, NIL);
+            level.clear(last);
             assert_eq!(level.first(), None);
         }
     }
@@ -158,16 +159,13 @@ mod tests {
     #[test]
     fn earliest_starts_afresh_in_an_empty_slot() {
         let mut level = Level::upper(2);
-        level.append(1, 0, 9);
-        level.append(1, 1, 5);
-        level.append(1, 2, 7);
+        level.remember(1, 9);
+        level.append(1, 0);
+        level.remember(1, 5);
+        level.remember(1, 7);
         assert_eq!(level.earliest(1), 5);
-        level.remember(1, 6);
-        assert_eq!(level.earliest(1), 5);
-        level.remember(1, 4);
-        assert_eq!(level.earliest(1), 4);
-        level.set_head(1, NIL);
-        level.append(1, 0, 8);
+        level.clear(1);
+        level.remember(1, 8);
         assert_eq!(level.earliest(1), 8);
     }
 }

@@ -18,6 +18,7 @@
 
 mod entries;
 mod level;
+mod levels;
 mod queue;
 mod tick;
 mod wheel;

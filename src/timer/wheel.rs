@@ -15,7 +15,6 @@
 //! tick, in the slot that this digit names. So every entry of a lower level is due before every
 //! entry of a higher one, all occupied slots lie ahead of the current tick, and the first set
 //! bit of the first occupied level's bitmap is where to go next; what lies between is not visited.
-//! On level 0 the slot of the current tick is the list of what is due.
 //!
 //! When time enters a slot of an upper level, its entries are moved down. While some are left, time
 //! stays where it is, and what is put into the span of that slot joins the end of its list. So it
@@ -53,7 +52,8 @@ use std::fmt;
 use std::time::Duration;
 
 use super::entries::{Entries, WheelKey};
-use super::level::{Level, NIL, Place};
+use super::level::{NIL, Place};
+use super::levels::Levels;
 use super::tick::Tick;
 use super::wheel_builder::WheelBuilder;
 
@@ -82,19 +82,15 @@ use super::wheel_builder::WheelBuilder;
 /// ```
 pub struct Wheel<T> {
     tick: Tick,
-    /// A tick's digits have this many bits; there are `1 << bits` slots.
-    bits: u32,
-    levels: Vec<Level>,
+    levels: Levels,
     entries: Entries<T>,
-    /// The tick that has been reached; placement is relative to it.
-    current: u64,
-    /// The largest time seen, and its tick. `current` trails it while due entries are waiting.
+    /// When the current tick begins: what is due then may be handed out.
+    current_time: u64,
+    /// The largest time seen, and its tick. The current tick trails it while due entries are waiting.
     now: u64,
     now_tick: u64,
     /// The first deadline that is not in a tick already begun; earlier ones are raised to it.
     floor: u64,
-    /// The upper level whose slot the current tick has entered and which is not empty yet; else 0.
-    moving: u8,
 }
 
 impl<T> Wheel<T> {
@@ -111,14 +107,12 @@ impl<T> Wheel<T> {
     pub(super) fn with(tick_ns: u64, slots: usize) -> Self {
         Self {
             tick: Tick::new(tick_ns),
-            bits: slots.trailing_zeros(),
-            levels: vec![Level::bottom(slots)],
+            levels: Levels::new(slots),
             entries: Entries::new(),
-            current: 0,
+            current_time: 0,
             now: 0,
             now_tick: 0,
             floor: 1,
-            moving: 0,
         }
     }
 
@@ -129,11 +123,15 @@ impl<T> Wheel<T> {
     /// # Panics
     ///
     /// If 2³² − 1 entries are held already.
+    #[inline]
     pub fn insert(&mut self, deadline: u64, value: T) -> WheelKey {
         let deadline = deadline.max(self.floor);
         let tick = self.tick.ceil(deadline);
-        let place = self.place_for(tick);
-        let prev = self.append(place, self.entries.next_index(), tick);
+        let index = self.entries.next_index();
+        let (place, prev) = self.levels.append(index, tick);
+        if prev != NIL {
+            self.entries.at_mut(prev).next = index;
+        }
         self.entries.insert(deadline, place, prev, value)
     }
 
@@ -141,16 +139,17 @@ impl<T> Wheel<T> {
     ///
     /// `None` if it was taken out before, by [`expire`](Self::expire) or by a cancel. One that is
     /// due but has not been handed out yet can still be cancelled.
+    #[inline]
     pub fn cancel(&mut self, key: WheelKey) -> Option<T> {
         let (place, _) = self.entries.find(key)?;
-        self.unlink(place, key.index);
-        self.entries.remove(key.index)
+        self.take(place, key.index)
     }
 
     /// Moves an entry to another deadline, in O(1); false if the key's entry has gone.
     ///
     /// To a later deadline this is a single store: the entry stays where it is and is put where it
     /// belongs when its old slot comes up. One that is due but not yet handed out is held again.
+    #[inline]
     pub fn rearm(&mut self, key: WheelKey, deadline: u64) -> bool {
         let deadline = deadline.max(self.floor);
         let Some((place, entry)) = self.entries.find_mut(key) else {
@@ -188,11 +187,10 @@ impl<T> Wheel<T> {
     /// the earliest of its slot: then it may be early, and moves on after `expire` was called.
     /// Never late.
     pub fn next_expiry(&self) -> Option<u64> {
-        if self.moving != 0 {
+        if self.levels.entered().is_some() {
             return Some(self.now);
         }
-        let place = self.first_occupied()?;
-        let tick = self.visit_tick(place);
+        let tick = self.levels.next_visit()?;
         Some(if tick <= self.now_tick { self.now } else { self.tick.start(tick) })
     }
 
@@ -203,40 +201,43 @@ impl<T> Wheel<T> {
     /// entries; if that was not enough to find one that is due, it returns `None` too, and
     /// [`next_expiry`](Self::next_expiry) says that there is more to do now. O(1) for each entry and
     /// level, empty slots are jumped over.
+    #[inline]
     pub fn expire(&mut self, now: u64) -> Option<T> {
-        self.see(now);
+        if now > self.now {
+            self.see(now);
+        }
+        let (place, index) = self.levels.due();
+        if index != NIL && self.entries.at(index).deadline <= self.current_time {
+            return self.take(place, index);
+        }
+        self.find_due()
+    }
+
+    /// As [`expire`](Self::expire), once time has been seen. Passes what was re-armed, moves entries
+    /// down and moves time on until there is a due entry.
+    #[inline(never)]
+    fn find_due(&mut self) -> Option<T> {
         let mut moves = Self::MOVES_PER_EXPIRE;
         loop {
-            let due = Place { level: 0, slot: self.digit(self.current, 0) };
-            loop {
-                let index = self.levels[0].head(due.slot);
-                if index == NIL {
-                    break;
-                }
+            let (place, index) = self.levels.due();
+            if index != NIL {
                 let deadline = self.entries.at(index).deadline;
-                if deadline <= self.current_time() {
-                    self.unlink(due, index);
-                    return self.entries.remove(index);
+                if deadline <= self.current_time {
+                    return self.take(place, index);
                 }
-                // It was re-armed.
                 moves = moves.checked_sub(1)?;
                 let tick = self.tick.ceil(deadline);
-                self.relink(due, index, self.place_for(tick), tick);
-            }
-            if self.moving != 0 {
+                let new = self.levels.behind_entered(self.levels.locate(tick));
+                self.relink(place, index, new, tick);
+            } else if let Some(place) = self.levels.entered() {
                 moves = moves.checked_sub(1)?;
-                self.move_down();
-                continue;
-            }
-            if self.current == self.now_tick {
+                let index = self.levels.head(place);
+                let tick = self.tick.ceil(self.entries.at(index).deadline);
+                self.relink(place, index, self.levels.locate(tick), tick);
+            } else if self.levels.current() == self.now_tick {
                 return None;
-            }
-            match self.first_occupied() {
-                Some(place) if self.start(place) <= self.now_tick => {
-                    self.current = self.visit_tick(place).min(self.now_tick);
-                    self.moving = place.level;
-                }
-                _ => self.current = self.now_tick,
+            } else {
+                self.current_time = self.tick.start(self.levels.go_on(self.now_tick));
             }
         }
     }
@@ -244,7 +245,7 @@ impl<T> Wheel<T> {
     /// The start of the tick whose entries [`Wheel::expire`] gives out, in nanoseconds: when they could be told at the
     /// earliest.
     pub(crate) fn current_time(&self) -> u64 {
-        self.tick.start(self.current)
+        self.current_time
     }
 
     /// Returns how many entries are held, those that are due and waiting included.
@@ -264,13 +265,10 @@ impl<T> Wheel<T> {
 
     /// Returns the number of slots per level.
     pub fn slots(&self) -> usize {
-        1 << self.bits
+        self.levels.slots()
     }
 
     fn see(&mut self, now: u64) {
-        if now <= self.now {
-            return;
-        }
         self.now = now;
         // The last tick ends beyond `u64`; unless it is rounded up it would never be reached.
         self.now_tick = match now {
@@ -280,124 +278,60 @@ impl<T> Wheel<T> {
         self.floor = self.tick.start(self.now_tick).saturating_add(1);
     }
 
-    /// Moves the first entry of the slot that the current tick has entered to where it belongs.
-    fn move_down(&mut self) {
-        let from = self.entered();
-        let index = self.levels[usize::from(from.level)].head(from.slot);
-        let tick = self.tick.ceil(self.entries.at(index).deadline);
-        self.relink(from, index, self.locate(tick), tick);
-    }
-
     /// Puts an entry that lies in `old` where its new deadline, earlier than the last, asks for.
+    #[inline(never)]
     fn bring_forward(&mut self, index: u32, old: Place, deadline: u64) {
         let tick = self.tick.ceil(deadline);
-        if self.locate(tick) < old {
-            let new = self.place_for(tick);
+        let place = self.levels.locate(tick);
+        if place < old {
+            let new = self.levels.behind_entered(place);
             if new != old {
                 self.relink(old, index, new, tick);
             }
         } else {
             // Where it lies is visited in time, if the slot knows.
-            self.levels[usize::from(old.level)].remember(old.slot, tick);
+            self.levels.remember(old, tick);
         }
     }
 
-    /// Returns the place of an entry with this target tick relative to the current tick.
-    fn locate(&self, tick: u64) -> Place {
-        let differing = tick ^ self.current;
-        let mut level = 0;
-        while differing >> (u32::from(level) * self.bits) > self.mask() {
-            level += 1;
-        }
-        Place { level, slot: self.digit(tick, level) }
-    }
-
-    /// Returns where an entry with this target tick is put: as [`locate`](Self::locate), but behind
-    /// those that are still to be moved down to the same ticks.
-    fn place_for(&self, tick: u64) -> Place {
-        let place = self.locate(tick);
-        if place.level < self.moving { self.entered() } else { place }
-    }
-
-    /// The slot whose entries are being moved down.
-    fn entered(&self) -> Place {
-        Place { level: self.moving, slot: self.digit(self.current, self.moving) }
-    }
-
-    fn digit(&self, tick: u64, level: u8) -> u16 {
-        ((tick >> (u32::from(level) * self.bits)) & self.mask()) as u16
-    }
-
-    fn mask(&self) -> u64 {
-        (1 << self.bits) - 1
-    }
-
-    /// Every occupied slot lies ahead of the current tick, or is it: the first bit is the next.
-    fn first_occupied(&self) -> Option<Place> {
-        let mut levels = (0..).zip(&self.levels);
-        levels.find_map(|(level, slots)| Some(Place { level, slot: slots.first()? }))
-    }
-
-    /// Returns the first tick that the slot spans.
-    fn start(&self, place: Place) -> u64 {
-        let shift = u32::from(place.level) * self.bits;
-        let above = (self.current >> shift) & !self.mask();
-        (above | u64::from(place.slot)) << shift
-    }
-
-    /// Returns the tick for which the slot must be visited.
-    fn visit_tick(&self, place: Place) -> u64 {
-        match place.level {
-            0 => self.start(place),
-            level => self.levels[usize::from(level)].earliest(place.slot),
-        }
-    }
-
-    /// Makes an entry the last in `place`, as far as others know; returns which one is before it.
-    fn append(&mut self, place: Place, index: u32, tick: u64) -> u32 {
-        debug_assert!(tick >= self.current, "no list lies behind the current tick");
-        let level = usize::from(place.level);
-        if !self.levels.get(level).is_some_and(Level::is_allocated) {
-            self.allocate_level(level);
-        }
-        let prev = self.levels[level].append(place.slot, index, tick);
+    #[inline]
+    fn relink(&mut self, old: Place, index: u32, new: Place, tick: u64) {
+        let entry = self.entries.at(index);
+        let (prev, next) = (entry.prev, entry.next);
+        self.join(old, prev, next);
+        let prev = self.levels.append_to(new, index, tick);
         if prev != NIL {
             self.entries.at_mut(prev).next = index;
         }
-        prev
-    }
-
-    fn relink(&mut self, old: Place, index: u32, new: Place, tick: u64) {
-        self.unlink(old, index);
-        let prev = self.append(new, index, tick);
         self.entries.at_mut(index).append_to(new, prev);
     }
 
-    fn unlink(&mut self, place: Place, index: u32) {
-        let entry = self.entries.at(index);
-        let (prev, next) = (entry.prev, entry.next);
-        let level = &mut self.levels[usize::from(place.level)];
-        if next != NIL {
-            self.entries.at_mut(next).prev = prev;
-        } else if prev != NIL {
-            level.set_tail(place.slot, prev);
-        }
-        if prev != NIL {
-            self.entries.at_mut(prev).next = next;
-            return;
-        }
-        level.set_head(place.slot, next);
-        if next == NIL && self.moving != 0 && place == self.entered() {
-            self.moving = 0;
-        }
+    /// Takes an entry out of its list and frees it.
+    #[inline]
+    fn take(&mut self, place: Place, index: u32) -> Option<T> {
+        let (prev, next, value) = self.entries.remove(index);
+        self.join(place, prev, next);
+        value
     }
 
-    #[cold]
-    fn allocate_level(&mut self, level: usize) {
-        if level >= self.levels.len() {
-            self.levels.resize_with(level + 1, Level::default);
+    /// Closes the gap that an entry has left in its list.
+    #[inline]
+    fn join(&mut self, place: Place, prev: u32, next: u32) {
+        match (prev, next) {
+            (NIL, NIL) => self.levels.clear(place),
+            (NIL, next) => {
+                self.entries.at_mut(next).prev = NIL;
+                self.levels.set_head(place, next);
+            }
+            (prev, NIL) => {
+                self.entries.at_mut(prev).next = NIL;
+                self.levels.set_tail(place, prev);
+            }
+            (prev, next) => {
+                self.entries.at_mut(prev).next = next;
+                self.entries.at_mut(next).prev = prev;
+            }
         }
-        self.levels[level] = Level::upper(self.slots());
     }
 }
 
