@@ -21,7 +21,7 @@ mod stores;
 
 use clap::Parser;
 use netwheel::{Error, Result};
-use script::{COLUMNS, Calls, Figures, Script, measure_calls};
+use script::{COLUMNS, Calls, Figures, Script, measure_calls, measure_cancels};
 use std::{fmt::Write as _, fs, path::PathBuf};
 
 #[derive(Parser)]
@@ -172,6 +172,24 @@ fn print_calls(timers: usize, rounds: usize) {
     );
 }
 
+/// As above, for the longest cancel; of the two heaps it is the reason to choose one.
+fn print_cancels(timers: usize, rounds: usize) {
+    let script = Script::new(timers);
+    let stores: [(&str, fn(&Script) -> (u64, f64)); 3] = [
+        ("netwheel Wheel", measure_cancels::<stores::Default>),
+        ("netwheel ScheduledQueue", measure_cancels::<stores::Queue>),
+        ("std BinaryHeap, lazy", measure_cancels::<stores::LazyHeap>),
+    ];
+    println!();
+    println!("| {timers} cancelled one by one | mean of a call, ns | longest call, ns |");
+    println!("|---|---:|---:|");
+    for (name, measure) in stores {
+        let least = (0..rounds).map(|_| measure(&script)).min_by_key(|(longest, _)| *longest);
+        let Some((longest, mean)) = least else { continue };
+        println!("| {name} | {mean:.0} | {longest} |");
+    }
+}
+
 fn csv(all: &[Series]) -> String {
     let mut rows =
         String::from("timers,line,operation,ns,ns_lowest,ns_highest,ratio,ratio_lowest,ratio_highest\n");
@@ -198,6 +216,7 @@ fn main() -> Result {
     let all = measure(&settings);
     print(&all);
     print_calls(settings.most.min(1_000_000), settings.rounds);
+    print_cancels(settings.most.min(1_000_000), settings.rounds);
     let io = |e| Error::other(format!("writing to {}: {e}", settings.out.display()));
     fs::create_dir_all(&settings.out).map_err(io)?;
     fs::write(settings.out.join("timers.csv"), csv(&all)).map_err(io)?;
