@@ -30,7 +30,7 @@ struct Settings {
     /// Where the data and the picture go.
     #[arg(long, default_value = "target/timers")]
     out: PathBuf,
-    /// Rounds; every line is measured once in each. From a million timers on, half as many.
+    /// Rounds; every line is measured once in each. Half as many with a million timers, a third with ten million.
     #[arg(long, default_value_t = 9)]
     rounds: usize,
     /// Timers at most.
@@ -112,7 +112,11 @@ fn measure(settings: &Settings) -> Vec<Series> {
         let script = Script::new(timers);
         let lines: Vec<&Line> =
             lines.iter().filter(|line| line.is_wheel || timers <= MOST_OF_OTHERS).collect();
-        let rounds = if timers < 1_000_000 { settings.rounds } else { settings.rounds.div_ceil(2) };
+        let rounds = match timers {
+            10_000_000.. => settings.rounds.div_ceil(3),
+            1_000_000.. => settings.rounds.div_ceil(2),
+            _ => settings.rounds,
+        };
         let mut results: Vec<Vec<Figures>> = lines.iter().map(|_| Vec::new()).collect();
         for round in 1..=rounds {
             for (line, results) in lines.iter().zip(&mut results) {
