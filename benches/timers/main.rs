@@ -15,13 +15,14 @@
 #![forbid(unsafe_code)]
 #![allow(missing_docs, reason = "a program, not a library")]
 
+mod peers;
 mod picture;
 mod script;
 mod stores;
 
 use clap::Parser;
 use netwheel::{Error, Result};
-use script::{COLUMNS, Calls, Figures, Script, measure_calls, measure_cancels};
+use script::{COLUMNS, Calls, Figures, Script, time_cancels, time_expiries, time_next_expiry};
 use std::{fmt::Write as _, fs, path::PathBuf};
 
 #[derive(Parser)]
@@ -70,8 +71,8 @@ fn lines() -> Vec<Line> {
         line("netwheel ScheduledQueue", Script::measure::<stores::Queue>, false),
         line("std BinaryHeap, lazy", Script::measure::<stores::LazyHeap>, false),
         line("std BTreeMap", Script::measure::<stores::Tree>, false),
-        line("tokio_util DelayQueue", Script::measure::<stores::Delays>, false),
-        line("hierarchical_hash_wheel_timer", Script::measure::<stores::QuadWheel>, false),
+        line("tokio_util DelayQueue", Script::measure::<peers::Delays>, false),
+        line("hierarchical_hash_wheel_timer", Script::measure::<peers::QuadWheel>, false),
     ]
 }
 
@@ -140,11 +141,17 @@ fn measure(settings: &Settings) -> Vec<Series> {
 
 fn print(all: &[Series]) {
     let heading = |first: &str| {
+        println!();
         println!("| timers | {first} | {} |", COLUMNS.join(" | "));
         println!("|---:|---|{}", "---:|".repeat(COLUMNS.len()));
     };
     let cells = |cell: &dyn Fn(usize) -> String| (0..COLUMNS.len()).map(cell).collect::<Vec<_>>().join(" | ");
-    heading("nanoseconds");
+    heading("nanoseconds (and how many times the limit)");
+    for series in all {
+        let cell = |column| format!("{:.1} ({:.2})", series.cost(column)[1], series.ratio(column)[1]);
+        println!("| {} | {} | {} |", series.timers, series.name, cells(&cell));
+    }
+    heading("nanoseconds (lowest..highest)");
     for series in all {
         let cell = |column| {
             let [low, median, high] = series.cost(column);
@@ -152,8 +159,7 @@ fn print(all: &[Series]) {
         };
         println!("| {} | {} | {} |", series.timers, series.name, cells(&cell));
     }
-    println!();
-    heading(&format!("ratio to: {LIMIT}"));
+    heading(&format!("ratio to: {LIMIT} (lowest..highest)"));
     for series in all.iter().filter(|series| series.name != LIMIT) {
         let cell = |column| {
             let [low, median, high] = series.ratio(column);
@@ -163,35 +169,26 @@ fn print(all: &[Series]) {
     }
 }
 
-/// Of many rounds, the one in which the longest call was disturbed least.
+/// What the longest call takes: a mean says nothing of that.
 fn print_calls(timers: usize, rounds: usize) {
-    let calls = (0..rounds).map(|_| measure_calls(timers)).min_by_key(|calls| calls.quantiles[2]);
-    let Some(Calls { next_expiry, count, quantiles: [half, most, longest] }) = calls else { return };
-    println!();
-    println!(
-        "{timers} timers in one slot of the second level: {count} calls of `expire`, half of them within {half} ns,"
-    );
-    println!(
-        "99 in 100 within {most} ns, the longest {longest} ns; a call of `next_expiry` takes {next_expiry:.1} ns"
-    );
-}
-
-/// As above, for the longest cancel; of the two heaps it is the reason to choose one.
-fn print_cancels(timers: usize, rounds: usize) {
     let script = Script::new(timers);
-    let stores: [(&str, fn(&Script) -> (u64, f64)); 3] = [
-        ("netwheel Wheel", measure_cancels::<stores::Default>),
-        ("netwheel ScheduledQueue", measure_cancels::<stores::Queue>),
-        ("std BinaryHeap, lazy", measure_cancels::<stores::LazyHeap>),
+    type Time<'a> = &'a dyn Fn() -> Calls;
+    let series: [(&str, Time<'_>); 4] = [
+        ("Wheel::expire, all in one slot of level 1", &|| time_expiries(timers)),
+        ("Wheel::cancel", &|| time_cancels::<stores::Default>(&script)),
+        ("ScheduledQueue::cancel", &|| time_cancels::<stores::Queue>(&script)),
+        ("std BinaryHeap, lazy: cancel", &|| time_cancels::<stores::LazyHeap>(&script)),
     ];
     println!();
-    println!("| {timers} cancelled one by one | mean of a call, ns | longest call, ns |");
-    println!("|---|---:|---:|");
-    for (name, measure) in stores {
-        let least = (0..rounds).map(|_| measure(&script)).min_by_key(|(longest, _)| *longest);
-        let Some((longest, mean)) = least else { continue };
-        println!("| {name} | {mean:.0} | {longest} |");
+    println!("| {timers} timers, nanoseconds of a call | calls | mean | 999 of 1000 | longest |");
+    println!("|---|---:|---:|---:|---:|");
+    for (name, time) in series {
+        let calls = Calls::least(rounds, time);
+        let (mean, most, longest) = (calls.mean(), calls.within(999), calls.within(1000));
+        println!("| {name} | {} | {mean:.0} | {most} | {longest} |", calls.count());
     }
+    let next_expiry = spread((0..rounds).map(|_| time_next_expiry(timers)))[1];
+    println!("| Wheel::next_expiry | | {next_expiry:.1} | | |");
 }
 
 fn csv(all: &[Series]) -> String {
@@ -220,7 +217,6 @@ fn main() -> Result {
     let all = measure(&settings);
     print(&all);
     print_calls(settings.most.min(1_000_000), settings.rounds);
-    print_cancels(settings.most.min(1_000_000), settings.rounds);
     let io = |e| Error::other(format!("writing to {}: {e}", settings.out.display()));
     fs::create_dir_all(&settings.out).map_err(io)?;
     fs::write(settings.out.join("timers.csv"), csv(&all)).map_err(io)?;

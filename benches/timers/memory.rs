@@ -7,6 +7,8 @@
 #![allow(missing_docs, reason = "a program, not a library")]
 
 #[allow(dead_code, reason = "what is measured in time is not used here")]
+mod peers;
+#[allow(dead_code, reason = "what is measured in time is not used here")]
 mod script;
 #[allow(dead_code, reason = "what is measured in time is not used here")]
 mod stores;
@@ -64,8 +66,8 @@ fn main() {
         line::<stores::Queue>("netwheel ScheduledQueue"),
         line::<stores::LazyHeap>("std BinaryHeap, lazy"),
         line::<stores::Tree>("std BTreeMap"),
-        line::<stores::Delays>("tokio_util DelayQueue"),
-        line::<stores::QuadWheel>("hierarchical_hash_wheel_timer"),
+        line::<peers::Delays>("tokio_util DelayQueue"),
+        line::<peers::QuadWheel>("hierarchical_hash_wheel_timer"),
     ];
     let counts: Vec<usize> = [1_000, 10_000, 100_000, 1_000_000].into_iter().filter(|n| *n <= most).collect();
     let scripts: Vec<Script> = counts.iter().map(|n| Script::new(*n)).collect();

@@ -43,7 +43,7 @@ fn plot<B: DrawingBackend>(
     legend: bool,
 ) -> Drawn<B> {
     let costs = || DRAWN.iter().flat_map(|column| all.iter().map(|series| series.cost(*column)[1]));
-    let (bottom, top) = (costs().fold(f64::INFINITY, f64::min) / 1.5, costs().fold(1.0, f64::max) * 1.5);
+    let (bottom, top) = (costs().fold(f64::INFINITY, f64::min) / 1.5, costs().fold(1.0, f64::max) * 8.0);
     let right = all.iter().map(|series| series.timers).max().unwrap_or(1) as f64;
     let mut canvas = ChartBuilder::on(area)
         .caption(COLUMNS[column], ("sans-serif", 18))

@@ -5,7 +5,6 @@
 
 use crate::stores::{MS, Store};
 use fastrand::Rng;
-use hdrhistogram::Histogram;
 use netwheel::timer::Wheel;
 use std::{
     hint::black_box,
@@ -114,45 +113,77 @@ impl Script {
     }
 }
 
-/// Nanoseconds that the longest of `n` cancels takes, and what one takes on average, the clock's reading included.
-pub(crate) fn measure_cancels<S: Store>(script: &Script) -> (u64, f64) {
-    let (mut store, mut handles) = (S::new(), Vec::new());
-    script.fill(&mut store, &mut handles);
-    let mut calls = Histogram::<u64>::new_with_bounds(1, 60_000_000_000, 3).expect("bounds in order");
-    for &id in &script.shuffled {
+/// What each of a series of calls takes, in nanoseconds. The series is the same in every round, so of each call the least
+/// counts: what is left is its own, and not what interrupted it.
+#[derive(Default)]
+pub(crate) struct Calls(Vec<u32>);
+
+impl Calls {
+    fn time<T>(&mut self, call: impl FnOnce() -> T) -> T {
         let began = Instant::now();
-        store.cancel(handles[id], id as u64);
-        calls.saturating_record(began.elapsed().as_nanos() as u64);
+        let result = black_box(call());
+        self.0.push(began.elapsed().as_nanos() as u32);
+        result
     }
-    (calls.max(), calls.mean())
+
+    /// Of each call what it took at least, in any of these rounds.
+    pub(crate) fn least(rounds: usize, round: impl Fn() -> Calls) -> Calls {
+        let mut least = round();
+        for _ in 1..rounds {
+            let others = round();
+            assert_eq!(least.0.len(), others.0.len(), "a series is the same in every round");
+            least.0.iter_mut().zip(others.0).for_each(|(least, took)| *least = took.min(*least));
+        }
+        least.0.sort_unstable();
+        least
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn mean(&self) -> f64 {
+        self.0.iter().map(|took| f64::from(*took)).sum::<f64>() / self.0.len() as f64
+    }
+
+    /// The time within which so many of a thousand calls are done.
+    pub(crate) fn within(&self, thousandths: usize) -> u32 {
+        self.0[(self.0.len() - 1) * thousandths / 1000]
+    }
 }
 
-/// What single calls of the wheel cost when very many timers lie in one slot of an upper level.
-pub(crate) struct Calls {
-    pub(crate) next_expiry: f64,
-    /// Of [`Wheel::expire`]: how many, and nanoseconds of the median, of 99 in 100, and of the longest.
-    pub(crate) count: u64,
-    pub(crate) quantiles: [u64; 3],
+/// All timers are cancelled, in random order.
+pub(crate) fn time_cancels<S: Store>(script: &Script) -> Calls {
+    let (mut store, mut handles, mut calls) = (S::new(), Vec::new(), Calls::default());
+    script.fill(&mut store, &mut handles);
+    for &id in &script.shuffled {
+        calls.time(|| store.cancel(handles[id], id as u64));
+    }
+    calls
 }
 
-/// All timers within one slot of the second level of a wheel with default settings.
-pub(crate) fn measure_calls(n: usize) -> Calls {
+/// All timers lie in one slot of the second level of a wheel with default settings; they expire.
+pub(crate) fn time_expiries(n: usize) -> Calls {
+    let (mut wheel, mut calls) = (crowd(n), Calls::default());
+    while let Some(now) = wheel.next_expiry() {
+        calls.time(|| wheel.expire(now));
+    }
+    calls
+}
+
+fn crowd(n: usize) -> Wheel<u64> {
     let mut rng = Rng::with_seed(SEED);
     let mut wheel = Wheel::<u64>::builder().build().expect("defaults");
     for id in 0..n as u64 {
         wheel.insert(LONGEST + rng.u64(..30_000 * MS), id);
     }
-    let began = Instant::now();
-    let asked = 100_000;
-    (0..asked).for_each(|_| _ = black_box(black_box(&wheel).next_expiry()));
-    let next_expiry = began.elapsed().as_nanos() as f64 / f64::from(asked);
+    wheel
+}
 
-    let mut calls = Histogram::<u64>::new_with_bounds(1, 60_000_000_000, 3).expect("bounds in order");
-    while let Some(now) = wheel.next_expiry() {
-        let began = Instant::now();
-        black_box(wheel.expire(now));
-        calls.saturating_record(began.elapsed().as_nanos() as u64);
-    }
-    let quantiles = [0.5, 0.99, 1.0].map(|quantile| calls.value_at_quantile(quantile));
-    Calls { next_expiry, count: calls.len(), quantiles }
+/// Nanoseconds of a call of [`Wheel::next_expiry`].
+pub(crate) fn time_next_expiry(n: usize) -> f64 {
+    let (wheel, asked) = (crowd(n), 100_000);
+    let began = Instant::now();
+    (0..asked).for_each(|_| _ = black_box(black_box(&wheel).next_expiry()));
+    began.elapsed().as_nanos() as f64 / f64::from(asked)
 }

@@ -15,6 +15,8 @@
 //!
 //! Who runs them: one owner, commonly the thread of an event loop, through `&mut self`. How many
 //! due entries are taken in a turn, and how long to sleep in between, is the owner's decision.
+//!
+//! What they cost, and how to choose a tick and the number of slots: `docs/timers.md`.
 
 mod entries;
 mod level;
