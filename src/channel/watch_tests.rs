@@ -73,11 +73,12 @@ fn an_hour_of_a_hundred_thousand_channels_visits_each_once_a_minute() {
         .collect();
     assert_eq!(services.wheel.len(), CHANNELS as usize, "one entry each");
     let begun = services.now;
-    let (mut visits, mut turns) = (0u64, 0u64);
+    let (mut visits, mut wakes, mut last) = (0u64, 0u64, 0);
     // The first half is quiet. Each of the others gets a byte every second: a store, of which the wheel never hears.
     while let Some(next) = services.wheel.next_expiry().filter(|next| *next <= begun + HOUR) {
-        turns += 1;
-        services.now = next;
+        // What is still being moved is no reason to sleep.
+        wakes += u64::from(next > last);
+        (services.now, last) = (next, next);
         while let Some(coarse) = services.wheel.expire(next) {
             visits += 1;
             let core = &mut channels[coarse.channel.index as usize];
@@ -94,6 +95,6 @@ fn an_hour_of_a_hundred_thousand_channels_visits_each_once_a_minute() {
         "{} events of the quiet half",
         events.get()
     );
-    assert!(turns <= 36_001, "{turns} wake-ups: one a tick at most");
+    assert!(wakes <= 36_001, "{wakes} wake-ups: one a tick at most");
     assert_eq!(services.wheel.len(), CHANNELS as usize, "still one entry each");
 }

@@ -1,15 +1,32 @@
-//! One level of the wheel: the head of each slot's list, and which slots are occupied.
+//! One level of the wheel: where each slot's list begins and ends, and which slots are occupied.
 //!
-//! What always holds: a slot's bit is set exactly when its head is not [`NIL`], and a word's
-//! summary bit exactly when the word is not zero. The entries themselves belong to the wheel.
+//! What always holds: head and tail of a slot are both [`NIL`] or neither; its bit is set exactly when they are not, and
+//! a word's summary bit exactly when the word is not zero. The entries themselves, and the links between them, belong to
+//! the wheel.
+
+use std::mem;
 
 /// The index that stands for "no entry".
 pub(super) const NIL: u32 = u32::MAX;
 
+/// A slot of a level. The order is that in which slots are visited.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Place {
+    pub(super) level: u8,
+    pub(super) slot: u16,
+}
+
+/// The two ends of a slot's list. With the tail at hand, to append touches one entry only.
+#[derive(Clone, Copy)]
+struct Ends {
+    head: u32,
+    tail: u32,
+}
+
 /// The slots of one level; it costs nothing on the heap until it is first used.
 #[derive(Default)]
 pub(super) struct Level {
-    heads: Vec<u32>,
+    slots: Vec<Ends>,
     /// Empty on level 0, where a slot is a single tick and needs no minimum.
     earliest: Vec<u64>,
     words: Vec<u64>,
@@ -21,7 +38,7 @@ impl Level {
     pub(super) fn bottom(slots: usize) -> Self {
         let words = slots.div_ceil(64);
         Self {
-            heads: vec![NIL; slots],
+            slots: vec![Ends { head: NIL, tail: NIL }; slots],
             earliest: Vec::new(),
             words: vec![0; words],
             summary: vec![0; words.div_ceil(64)],
@@ -34,52 +51,84 @@ impl Level {
     }
 
     pub(super) fn is_allocated(&self) -> bool {
-        !self.heads.is_empty()
+        !self.slots.is_empty()
     }
 
     /// Returns the first occupied slot, looking at one word per 4096 slots and one more.
-    pub(super) fn first(&self) -> Option<usize> {
+    #[inline]
+    pub(super) fn first(&self) -> Option<u16> {
         let group = self.summary.iter().position(|&bits| bits != 0)?;
         let word = group * 64 + self.summary[group].trailing_zeros() as usize;
-        Some(word * 64 + self.words[word].trailing_zeros() as usize)
+        Some((word * 64) as u16 + self.words[word].trailing_zeros() as u16)
     }
 
-    pub(super) fn head(&self, slot: usize) -> u32 {
-        self.heads[slot]
+    #[inline]
+    pub(super) fn head(&self, slot: u16) -> u32 {
+        self.slots[usize::from(slot)].head
     }
 
-    pub(super) fn set_head(&mut self, slot: usize, head: u32) {
-        self.heads[slot] = head;
-        let word = slot / 64;
-        let (group, word_bit) = (word / 64, 1 << (word % 64));
-        if head != NIL {
-            self.words[word] |= 1 << (slot % 64);
-            self.summary[group] |= word_bit;
-        } else {
-            self.words[word] &= !(1 << (slot % 64));
-            if self.words[word] == 0 {
-                self.summary[group] &= !word_bit;
-            }
+    /// Makes `index` the last of a list; returns what was the last before.
+    #[inline]
+    pub(super) fn append(&mut self, slot: u16, index: u32) -> u32 {
+        let ends = &mut self.slots[usize::from(slot)];
+        let before = mem::replace(&mut ends.tail, index);
+        if before == NIL {
+            ends.head = index;
+            self.set_bit(slot);
         }
+        before
+    }
+
+    /// Makes `next` the head of a list whose head has gone, and in which others are left.
+    #[inline]
+    pub(super) fn set_head(&mut self, slot: u16, next: u32) {
+        self.slots[usize::from(slot)].head = next;
+    }
+
+    /// Makes `previous` the tail of a list whose tail has gone, and in which others are left.
+    #[inline]
+    pub(super) fn set_tail(&mut self, slot: u16, previous: u32) {
+        self.slots[usize::from(slot)].tail = previous;
+    }
+
+    /// Empties a list.
+    #[inline]
+    pub(super) fn clear(&mut self, slot: u16) {
+        self.slots[usize::from(slot)] = Ends { head: NIL, tail: NIL };
+        self.clear_bit(slot);
     }
 
     /// Returns the earliest tick put into `slot` since it was last empty; upper levels only.
-    pub(super) fn earliest(&self, slot: usize) -> u64 {
-        self.earliest[slot]
+    pub(super) fn earliest(&self, slot: u16) -> u64 {
+        self.earliest[usize::from(slot)]
     }
 
-    /// Lowers the remembered tick of `slot`, or starts it afresh if the slot is still empty.
-    pub(super) fn remember(&mut self, slot: usize, tick: u64) {
-        let empty = self.heads[slot] == NIL;
-        if let Some(earliest) = self.earliest.get_mut(slot) {
-            *earliest = if empty { tick } else { tick.min(*earliest) };
+    /// Lowers the remembered tick of `slot`, or starts it afresh if the slot is still empty; upper levels only.
+    pub(super) fn remember(&mut self, slot: u16, tick: u64) {
+        let slot = usize::from(slot);
+        let empty = self.slots[slot].head == NIL;
+        let earliest = &mut self.earliest[slot];
+        *earliest = if empty { tick } else { tick.min(*earliest) };
+    }
+
+    fn set_bit(&mut self, slot: u16) {
+        let word = usize::from(slot / 64);
+        self.words[word] |= 1 << (slot % 64);
+        self.summary[word / 64] |= 1 << (word % 64);
+    }
+
+    fn clear_bit(&mut self, slot: u16) {
+        let word = usize::from(slot / 64);
+        self.words[word] &= !(1 << (slot % 64));
+        if self.words[word] == 0 {
+            self.summary[word / 64] &= !(1 << (word % 64));
         }
     }
 
     #[cfg(test)]
     pub(super) fn heap_bytes(&self) -> usize {
         let wide = self.earliest.capacity() + self.words.capacity() + self.summary.capacity();
-        self.heads.capacity() * size_of::<u32>() + wide * size_of::<u64>()
+        self.slots.capacity() * size_of::<Ends>() + wide * size_of::<u64>()
     }
 }
 
@@ -88,17 +137,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn first_follows_set_and_cleared_heads() {
+    fn first_follows_lists_that_begin_and_end() {
         for slots in [2, 64, 512, if cfg!(miri) { 1 << 12 } else { 1 << 16 }] {
+            let last = (slots - 1) as u16;
             let mut level = Level::upper(slots);
             assert_eq!(level.first(), None);
-            level.set_head(slots - 1, 7);
-            assert_eq!(level.first(), Some(slots - 1));
-            level.set_head(0, 3);
+            assert_eq!(level.append(last, 7), NIL);
+            assert_eq!(level.first(), Some(last));
+            assert_eq!(level.append(0, 3), NIL);
+            assert_eq!(level.append(0, 4), 3);
+            assert_eq!((level.first(), level.head(0)), (Some(0), 3));
+            level.set_head(0, 4);
             assert_eq!(level.first(), Some(0));
-            level.set_head(0, NIL);
-            assert_eq!(level.first(), Some(slots - 1));
-            level.set_head(slots - 1, NIL);
+            level.clear(0);
+            assert_eq!(level.first(), Some(last));
+            level.clear(last);
             assert_eq!(level.first(), None);
         }
     }
@@ -107,11 +160,11 @@ mod tests {
     fn earliest_starts_afresh_in_an_empty_slot() {
         let mut level = Level::upper(2);
         level.remember(1, 9);
-        level.set_head(1, 0);
+        level.append(1, 0);
         level.remember(1, 5);
         level.remember(1, 7);
         assert_eq!(level.earliest(1), 5);
-        level.set_head(1, NIL);
+        level.clear(1);
         level.remember(1, 8);
         assert_eq!(level.earliest(1), 8);
     }

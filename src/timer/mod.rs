@@ -19,18 +19,24 @@
 //! Who runs them: one owner, commonly the thread of an event loop, through `&mut self`. How many
 //! due entries are taken in a turn, and how long to sleep in between, is the owner's decision; what the timer with its
 //! thread decides is in `hashed_wheel_timer`.
+//!
+//! What they cost, and how to choose a tick and the number of slots: `docs/timers.md`.
 
+mod entries;
 mod hashed_wheel_timer;
 mod level;
+mod levels;
 mod queue;
+mod tick;
 mod wheel;
 mod wheel_builder;
 
 use std::time::Duration;
 
+pub use entries::WheelKey;
 pub use hashed_wheel_timer::{HashedWheelTimer, HashedWheelTimerBuilder, Timeout};
 pub use queue::{Due, QueueKey, ScheduledQueue};
-pub use wheel::{Wheel, WheelKey};
+pub use wheel::Wheel;
 pub use wheel_builder::WheelBuilder;
 
 /// Returns the deadline that lies `delay` after `now`, both counted in nanoseconds.

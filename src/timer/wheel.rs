@@ -15,7 +15,10 @@
 //! tick, in the slot that this digit names. So every entry of a lower level is due before every
 //! entry of a higher one, all occupied slots lie ahead of the current tick, and the first set
 //! bit of the first occupied level's bitmap is where to go next; what lies between is not visited.
-//! On level 0 the slot of the current tick is the list of what is due.
+//!
+//! When time enters a slot of an upper level, its entries are moved down. While some are left, time
+//! stays where it is, and what is put into the span of that slot joins the end of its list. So it
+//! does not matter for the order in how many calls they are moved.
 //!
 //! Slots, ticks and the hierarchy are schemes 6 and 7 of G. Varghese and T. Lauck, *Hashed and
 //! Hierarchical Timing Wheels* (SOSP 1987). Placing by the highest differing digit and bitmaps to
@@ -25,8 +28,10 @@
 //!
 //! # What always holds
 //!
+//! - One call of [`Wheel::expire`] moves at most [`Wheel::MOVES_PER_EXPIRE`] entries to where they
+//!   belong now, whatever was armed or re-armed and however long nobody called.
 //! - An entry is moved to a lower level at most once per level, then fires, is cancelled, or, if
-//!   it was re-armed later meanwhile, is put where it belongs now.
+//!   it was re-armed meanwhile, is put where it belongs now.
 //! - What is put in or re-armed during a pass does not fire within that pass, even with a deadline
 //!   long past: it waits for the next tick. So a timeout may re-arm itself with no delay.
 //! - Due entries come in the order of their ticks, and within a tick in the order of insertion
@@ -36,15 +41,9 @@
 //!
 //! # Memory
 //!
-//! An entry takes 24 bytes plus an `Option<T>`: 40 bytes for a `u64`. Entries live in one `Vec`,
-//! which grows to the largest number held at once and is not shrunk. An empty wheel of 512 slots
-//! takes 2.3 KiB; each further level 6 KiB, once, when first needed. Nothing else is allocated.
-//!
-//! # Cost that is not constant
-//!
-//! Entering a slot of an upper level moves all its entries, in one call of [`Wheel::expire`]. With
-//! a great many entries choose slots × tick well above the common delay, so that this is rare.
-//! Likewise one call puts back all re-armed entries that lie ahead of the next due one.
+//! An entry takes 24 bytes plus its value: 32 bytes for a `u64`. Entries live in one `Vec`, which
+//! grows to the largest number held at once and is not shrunk. An empty wheel of 512 slots takes
+//! 4.4 KiB; each further level 8 KiB, once, when first needed. Nothing else is allocated.
 //!
 //! The wheel does not own a clock or a thread, and does not run anything: its owner asks
 //! [`Wheel::next_expiry`], sleeps, and takes what [`Wheel::expire`] hands out.
@@ -52,7 +51,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::level::{Level, NIL};
+use super::entries::{Entries, WheelKey};
+use super::level::{NIL, Place};
+use super::levels::Levels;
+use super::tick::Tick;
 use super::wheel_builder::WheelBuilder;
 
 /// A timing wheel that is told the time and hands out what is due.
@@ -79,41 +81,23 @@ use super::wheel_builder::WheelBuilder;
 /// # }
 /// ```
 pub struct Wheel<T> {
-    tick_ns: u64,
-    /// A tick's digits have this many bits; there are `1 << bits` slots.
-    bits: u32,
-    levels: Vec<Level>,
-    entries: Vec<Entry<T>>,
-    free: u32,
-    len: usize,
-    /// The tick that has been reached; placement is relative to it.
-    current: u64,
-    /// The largest time seen, and its tick. `current` trails it while due entries are waiting.
+    tick: Tick,
+    levels: Levels,
+    entries: Entries<T>,
+    /// When the current tick begins: what is due then may be handed out.
+    current_time: u64,
+    /// The largest time seen, and its tick. The current tick trails it while due entries are waiting.
     now: u64,
     now_tick: u64,
     /// The first deadline that is not in a tick already begun; earlier ones are raised to it.
     floor: u64,
 }
 
-/// Names one entry of a [`Wheel`]; a key whose entry has gone names nothing.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct WheelKey {
-    index: u32,
-    generation: u32,
-}
-
-/// One armed timeout, or one free place of the slab, linked through `next`.
-struct Entry<T> {
-    deadline: u64,
-    generation: u32,
-    /// Level and slot as `level << bits | slot`, which orders lists by the time of their visit.
-    list: u32,
-    prev: u32,
-    next: u32,
-    value: Option<T>,
-}
-
 impl<T> Wheel<T> {
+    /// Entries that one call of [`expire`](Self::expire) moves at most: microseconds, even if each
+    /// of them has to be fetched from memory.
+    pub const MOVES_PER_EXPIRE: usize = 64;
+
     /// Starts a wheel with a tick of 100 ms and 512 slots.
     pub fn builder() -> WheelBuilder {
         WheelBuilder::default()
@@ -122,13 +106,10 @@ impl<T> Wheel<T> {
     /// Makes an empty wheel; the builder has checked both numbers.
     pub(super) fn with(tick_ns: u64, slots: usize) -> Self {
         Self {
-            tick_ns,
-            bits: slots.trailing_zeros(),
-            levels: vec![Level::bottom(slots)],
-            entries: Vec::new(),
-            free: NIL,
-            len: 0,
-            current: 0,
+            tick: Tick::new(tick_ns),
+            levels: Levels::new(slots),
+            entries: Entries::new(),
+            current_time: 0,
             now: 0,
             now_tick: 0,
             floor: 1,
@@ -142,45 +123,42 @@ impl<T> Wheel<T> {
     /// # Panics
     ///
     /// If 2³² − 1 entries are held already.
+    #[inline]
     pub fn insert(&mut self, deadline: u64, value: T) -> WheelKey {
         let deadline = deadline.max(self.floor);
-        let index = self.allocate(deadline, value);
-        self.link(index);
-        self.len += 1;
-        let generation = self.entries[index as usize].generation;
-        WheelKey { index, generation }
+        let tick = self.tick.ceil(deadline);
+        let index = self.entries.next_index();
+        let (place, prev) = self.levels.append(index, tick);
+        if prev != NIL {
+            self.entries.at_mut(prev).next = index;
+        }
+        self.entries.insert(deadline, place, prev, value)
     }
 
     /// Takes an entry out, in O(1), and returns its value.
     ///
     /// `None` if it was taken out before, by [`expire`](Self::expire) or by a cancel. One that is
     /// due but has not been handed out yet can still be cancelled.
+    #[inline]
     pub fn cancel(&mut self, key: WheelKey) -> Option<T> {
-        self.find(key)?;
-        self.remove(key.index)
+        let (place, _) = self.entries.find(key)?;
+        self.take(place, key.index)
     }
 
     /// Moves an entry to another deadline, in O(1); false if the key's entry has gone.
     ///
     /// To a later deadline this is a single store: the entry stays where it is and is put where it
     /// belongs when its old slot comes up. One that is due but not yet handed out is held again.
+    #[inline]
     pub fn rearm(&mut self, key: WheelKey, deadline: u64) -> bool {
         let deadline = deadline.max(self.floor);
-        let Some(entry) = self.find(key) else {
+        let Some((place, entry)) = self.entries.find_mut(key) else {
             return false;
         };
-        let (later, old) = (deadline >= entry.deadline, entry.list);
-        self.entries[key.index as usize].deadline = deadline;
+        let later = deadline >= entry.deadline;
+        entry.deadline = deadline;
         if !later {
-            let tick = self.target(deadline);
-            let new = self.locate(tick);
-            if new < old {
-                self.unlink(key.index);
-                self.link(key.index);
-            } else if new == old {
-                let (level, slot) = self.split(new);
-                self.levels[level].remember(slot, tick);
-            }
+            self.bring_forward(key.index, place, deadline);
         }
         true
     }
@@ -189,251 +167,171 @@ impl<T> Wheel<T> {
     ///
     /// Of a deadline given too late, in a tick that had begun, the start of that tick plus 1 ns.
     pub fn deadline(&self, key: WheelKey) -> Option<u64> {
-        self.find(key).map(|entry| entry.deadline)
+        self.entries.find(key).map(|(_, entry)| entry.deadline)
     }
 
     /// Says whether the entry is still held.
     pub fn contains(&self, key: WheelKey) -> bool {
-        self.find(key).is_some()
+        self.entries.find(key).is_some()
     }
 
     /// Returns the value of an entry, or `None` if it has gone.
     pub fn get(&self, key: WheelKey) -> Option<&T> {
-        self.find(key)?.value.as_ref()
+        self.entries.find(key)?.1.value()
     }
 
     /// Returns when [`expire`](Self::expire) should be called next, or `None` if nothing is held.
     ///
-    /// While due entries are waiting this is the time last given, otherwise it is later than that.
-    /// It is exact, save that an entry cancelled or re-armed later may have been the earliest of
-    /// its slot: then it may be early, and moves on after `expire` was called. Never late.
+    /// While entries are due, or wait to be moved, this is the time last given; otherwise it is
+    /// later than that. It is exact, save that an entry cancelled or re-armed later may have been
+    /// the earliest of its slot: then it may be early, and moves on after `expire` was called.
+    /// Never late.
     pub fn next_expiry(&self) -> Option<u64> {
-        let (level, slot) = self.first_occupied()?;
-        let tick = self.visit_tick(level, slot);
-        if tick <= self.now_tick {
+        if self.levels.entered().is_some() {
             return Some(self.now);
         }
-        Some(tick.saturating_mul(self.tick_ns))
+        let tick = self.levels.next_visit()?;
+        Some(if tick <= self.now_tick { self.now } else { self.tick.start(tick) })
     }
 
-    /// Moves time to `now` and takes out one due entry, or returns `None` if nothing is due.
+    /// Moves time to `now` and takes out one due entry, or returns `None` if it finds none.
     ///
     /// Call it until it returns `None`, or as often as there is time for: the rest stays due, and
-    /// can still be cancelled. O(1) for each entry and level, empty slots are jumped over.
+    /// can still be cancelled. A call moves at most [`MOVES_PER_EXPIRE`](Self::MOVES_PER_EXPIRE)
+    /// entries; if that was not enough to find one that is due, it returns `None` too, and
+    /// [`next_expiry`](Self::next_expiry) says that there is more to do now. O(1) for each entry and
+    /// level, empty slots are jumped over.
+    #[inline]
     pub fn expire(&mut self, now: u64) -> Option<T> {
-        self.see(now);
+        if now > self.now {
+            self.see(now);
+        }
+        let (place, index) = self.levels.due();
+        if index != NIL && self.entries.at(index).deadline <= self.current_time {
+            return self.take(place, index);
+        }
+        self.find_due()
+    }
+
+    /// As [`expire`](Self::expire), once time has been seen. Passes what was re-armed, moves entries
+    /// down and moves time on until there is a due entry.
+    #[inline(never)]
+    fn find_due(&mut self) -> Option<T> {
+        let mut moves = Self::MOVES_PER_EXPIRE;
         loop {
-            if let Some(index) = self.next_due() {
-                return self.remove(index);
-            }
-            if self.current == self.now_tick {
-                return None;
-            }
-            match self.first_occupied() {
-                Some((level, slot)) if self.start(level, slot) <= self.now_tick => {
-                    self.current = self.visit_tick(level, slot).min(self.now_tick);
-                    if level > 0 {
-                        self.cascade(level, slot);
-                    }
+            let (place, index) = self.levels.due();
+            if index != NIL {
+                let deadline = self.entries.at(index).deadline;
+                if deadline <= self.current_time {
+                    return self.take(place, index);
                 }
-                _ => self.current = self.now_tick,
+                moves = moves.checked_sub(1)?;
+                let tick = self.tick.ceil(deadline);
+                let new = self.levels.behind_entered(self.levels.locate(tick));
+                self.relink(place, index, new, tick);
+            } else if let Some(place) = self.levels.entered() {
+                moves = moves.checked_sub(1)?;
+                let index = self.levels.head(place);
+                let tick = self.tick.ceil(self.entries.at(index).deadline);
+                self.relink(place, index, self.levels.locate(tick), tick);
+            } else if self.levels.current() == self.now_tick {
+                return None;
+            } else {
+                self.current_time = self.tick.start(self.levels.go_on(self.now_tick));
             }
         }
     }
 
-    /// The end of the tick whose entries [`Wheel::expire`] gives out, in nanoseconds: when they could be told at the
+    /// The start of the tick whose entries [`Wheel::expire`] gives out, in nanoseconds: when they could be told at the
     /// earliest.
     pub(crate) fn current_time(&self) -> u64 {
-        self.current.saturating_mul(self.tick_ns)
+        self.current_time
     }
 
     /// Returns how many entries are held, those that are due and waiting included.
     pub fn len(&self) -> usize {
-        self.len
+        self.entries.len()
     }
 
     /// Says whether no entry is held.
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.len() == 0
     }
 
     /// Returns the length of a tick.
     pub fn tick(&self) -> Duration {
-        Duration::from_nanos(self.tick_ns)
+        self.tick.length()
     }
 
     /// Returns the number of slots per level.
     pub fn slots(&self) -> usize {
-        1 << self.bits
+        self.levels.slots()
     }
 
     fn see(&mut self, now: u64) {
-        if now <= self.now {
-            return;
-        }
         self.now = now;
         // The last tick ends beyond `u64`; unless it is rounded up it would never be reached.
         self.now_tick = match now {
-            u64::MAX => now.div_ceil(self.tick_ns),
-            _ => now / self.tick_ns,
+            u64::MAX => self.tick.ceil(now),
+            _ => self.tick.floor(now),
         };
-        self.floor = self.now_tick.saturating_mul(self.tick_ns).saturating_add(1);
+        self.floor = self.tick.start(self.now_tick).saturating_add(1);
     }
 
-    /// Returns the first entry due in the current tick; puts re-armed ones before it in place.
-    fn next_due(&mut self) -> Option<u32> {
-        let (_, slot) = self.split(self.locate(self.current));
-        loop {
-            let index = self.levels[0].head(slot);
-            if index == NIL {
-                return None;
+    /// Puts an entry that lies in `old` where its new deadline, earlier than the last, asks for.
+    #[inline(never)]
+    fn bring_forward(&mut self, index: u32, old: Place, deadline: u64) {
+        let tick = self.tick.ceil(deadline);
+        let place = self.levels.locate(tick);
+        if place < old {
+            let new = self.levels.behind_entered(place);
+            if new != old {
+                self.relink(old, index, new, tick);
             }
-            if self.target(self.entries[index as usize].deadline) <= self.current {
-                return Some(index);
-            }
-            self.unlink(index);
-            self.link(index);
-        }
-    }
-
-    /// Distributes the entries of a slot that the current tick has entered over lower levels.
-    fn cascade(&mut self, level: usize, slot: usize) {
-        let first = self.levels[level].head(slot);
-        self.levels[level].set_head(slot, NIL);
-        let mut index = first;
-        loop {
-            let next = self.entries[index as usize].next;
-            self.link(index);
-            if next == first {
-                return;
-            }
-            index = next;
-        }
-    }
-
-    fn target(&self, deadline: u64) -> u64 {
-        deadline.div_ceil(self.tick_ns)
-    }
-
-    /// Returns the list in which an entry with this target tick belongs now.
-    fn locate(&self, tick: u64) -> u32 {
-        let differing = tick ^ self.current;
-        let level = differing.checked_ilog2().unwrap_or(0) / self.bits;
-        let slot = (tick >> (level * self.bits)) & self.mask();
-        (level << self.bits) | slot as u32
-    }
-
-    fn split(&self, list: u32) -> (usize, usize) {
-        let slot = u64::from(list) & self.mask();
-        ((list >> self.bits) as usize, slot as usize)
-    }
-
-    fn mask(&self) -> u64 {
-        (1 << self.bits) - 1
-    }
-
-    /// Every occupied slot lies ahead of the current tick, or is it: the first bit is the next.
-    fn first_occupied(&self) -> Option<(usize, usize)> {
-        let mut levels = self.levels.iter().enumerate();
-        levels.find_map(|(level, slots)| Some((level, slots.first()?)))
-    }
-
-    /// Returns the first tick that the slot spans.
-    fn start(&self, level: usize, slot: usize) -> u64 {
-        let shift = level as u32 * self.bits;
-        let above = (self.current >> shift) & !self.mask();
-        (above | slot as u64) << shift
-    }
-
-    /// Returns the tick for which the slot must be visited.
-    fn visit_tick(&self, level: usize, slot: usize) -> u64 {
-        match level {
-            0 => self.start(level, slot),
-            _ => self.levels[level].earliest(slot),
-        }
-    }
-
-    fn link(&mut self, index: u32) {
-        let tick = self.target(self.entries[index as usize].deadline);
-        debug_assert!(tick >= self.current, "no list lies behind the current tick");
-        let list = self.locate(tick);
-        let (level, slot) = self.split(list);
-        self.allocate_level(level);
-        self.levels[level].remember(slot, tick);
-
-        // Lists are circular, so that a slot needs no tail: it is the head's `prev`.
-        let head = self.levels[level].head(slot);
-        let (prev, next) = if head == NIL {
-            self.levels[level].set_head(slot, index);
-            (index, index)
         } else {
-            let tail = self.entries[head as usize].prev;
-            self.entries[tail as usize].next = index;
-            self.entries[head as usize].prev = index;
-            (tail, head)
-        };
-        let entry = &mut self.entries[index as usize];
-        (entry.list, entry.prev, entry.next) = (list, prev, next);
+            // Where it lies is visited in time, if the slot knows.
+            self.levels.remember(old, tick);
+        }
     }
 
-    fn unlink(&mut self, index: u32) {
-        let entry = &self.entries[index as usize];
+    #[inline]
+    fn relink(&mut self, old: Place, index: u32, new: Place, tick: u64) {
+        let entry = self.entries.at(index);
         let (prev, next) = (entry.prev, entry.next);
-        let (level, slot) = self.split(entry.list);
-        if next == index {
-            self.levels[level].set_head(slot, NIL);
-            return;
+        self.join(old, prev, next);
+        let prev = self.levels.append_to(new, index, tick);
+        if prev != NIL {
+            self.entries.at_mut(prev).next = index;
         }
-        self.entries[prev as usize].next = next;
-        self.entries[next as usize].prev = prev;
-        if self.levels[level].head(slot) == index {
-            self.levels[level].set_head(slot, next);
-        }
+        self.entries.at_mut(index).append_to(new, prev);
     }
 
-    fn find(&self, key: WheelKey) -> Option<&Entry<T>> {
-        let entry = self.entries.get(key.index as usize)?;
-        (entry.generation == key.generation).then_some(entry)
+    /// Takes an entry out of its list and frees it.
+    #[inline]
+    fn take(&mut self, place: Place, index: u32) -> Option<T> {
+        let (prev, next, value) = self.entries.remove(index);
+        self.join(place, prev, next);
+        value
     }
 
-    fn allocate(&mut self, deadline: u64, value: T) -> u32 {
-        if self.free != NIL {
-            let index = self.free;
-            let entry = &mut self.entries[index as usize];
-            self.free = entry.next;
-            entry.deadline = deadline;
-            entry.value = Some(value);
-            return index;
+    /// Closes the gap that an entry has left in its list.
+    #[inline]
+    fn join(&mut self, place: Place, prev: u32, next: u32) {
+        match (prev, next) {
+            (NIL, NIL) => self.levels.clear(place),
+            (NIL, next) => {
+                self.entries.at_mut(next).prev = NIL;
+                self.levels.set_head(place, next);
+            }
+            (prev, NIL) => {
+                self.entries.at_mut(prev).next = NIL;
+                self.levels.set_tail(place, prev);
+            }
+            (prev, next) => {
+                self.entries.at_mut(prev).next = next;
+                self.entries.at_mut(next).prev = prev;
+            }
         }
-        assert!(self.entries.len() < NIL as usize, "2^32 - 1 timeouts held");
-        self.entries.push(Entry {
-            deadline,
-            generation: 0,
-            list: 0,
-            prev: NIL,
-            next: NIL,
-            value: Some(value),
-        });
-        (self.entries.len() - 1) as u32
-    }
-
-    fn allocate_level(&mut self, level: usize) {
-        if level >= self.levels.len() {
-            self.levels.resize_with(level + 1, Level::default);
-        }
-        if !self.levels[level].is_allocated() {
-            self.levels[level] = Level::upper(self.slots());
-        }
-    }
-
-    fn remove(&mut self, index: u32) -> Option<T> {
-        self.unlink(index);
-        let entry = &mut self.entries[index as usize];
-        entry.generation = entry.generation.wrapping_add(1);
-        entry.next = self.free;
-        self.free = index;
-        self.len -= 1;
-        entry.value.take()
     }
 }
 
@@ -442,7 +340,7 @@ impl<T> fmt::Debug for Wheel<T> {
         f.debug_struct("Wheel")
             .field("tick", &self.tick())
             .field("slots", &self.slots())
-            .field("len", &self.len)
+            .field("len", &self.len())
             .field("now", &self.now)
             .finish_non_exhaustive()
     }

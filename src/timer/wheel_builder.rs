@@ -9,7 +9,7 @@ const DEFAULT_TICK: Duration = Duration::from_millis(100);
 const DEFAULT_SLOTS: usize = 512;
 /// Finer ticks wake their owner for less than a poll can resolve: epoll counts milliseconds.
 const MIN_TICK: Duration = Duration::from_millis(1);
-/// A level 0 of 264 KiB, which spans 109 minutes of 100 ms ticks; wider gains nothing.
+/// A level 0 of 520 KiB, which spans 109 minutes of 100 ms ticks; wider gains nothing.
 const MAX_SLOTS: usize = 1 << 16;
 
 /// Settings of a [`Wheel`]; see [`Wheel::builder`].
@@ -45,8 +45,8 @@ impl WheelBuilder {
 
     /// Sets the number of slots per level, by default 512 and at most 65 536.
     ///
-    /// Rounded up to a power of two, and to at least 2. A slot takes 4 bytes, on further levels
-    /// 12; the more slots, the fewer entries have to be moved down from a further level.
+    /// Rounded up to a power of two, and to at least 2. A slot takes 8 bytes, on further levels
+    /// 16; the more slots, the fewer entries have to be moved down from a further level.
     pub fn slots(mut self, slots: usize) -> Self {
         self.slots = slots;
         self

@@ -151,6 +151,10 @@ impl Worker {
     /// Sleeps until the next occupied tick, or until woken; not at all if something waits.
     fn sleep(&mut self, now: u64) {
         let next = self.wheel.next_expiry();
+        if next.is_some_and(|next| next <= now) {
+            // What is due is still being moved to where it can be taken.
+            return;
+        }
         self.shared.wake_up().about_to_sleep(next);
         if self.additions.is_empty() && self.cancelled.is_empty() && !self.shared.is_stopping() {
             match next {
@@ -179,8 +183,11 @@ impl Worker {
         for timeout in mem::take(&mut self.overdue) {
             finish(timeout);
         }
-        while let Some(timeout) = self.wheel.expire(u64::MAX) {
-            finish(timeout);
+        // A call may only have moved some: it is over when nothing is left.
+        while !self.wheel.is_empty() {
+            if let Some(timeout) = self.wheel.expire(u64::MAX) {
+                finish(timeout);
+            }
         }
         while let Some(timeout) = self.additions.take() {
             finish(timeout);
