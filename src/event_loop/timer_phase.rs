@@ -45,13 +45,13 @@ impl Turn {
         self.watch.rename(Span::Timers);
         let until = share.until(self.io.services.now);
         let fired = self.run_heap(now, until);
-        let expired = self.run_wheel(now, until);
+        let (expired, moves) = self.run_wheel(now, until);
         let ended = self.run_at_end(until);
         self.lap(Span::Flushing);
         self.timers_left = is_due(self) || !self.at_end.is_empty();
         self.shared.metrics.timers_fired.add(fired as u64);
         self.shared.metrics.wheel_fired.add(expired as u64);
-        fired + expired + ended > 0
+        fired + expired + moves + ended > 0
     }
 
     /// Whether `ran` timers are all that this turn has room for.
@@ -128,13 +128,21 @@ impl Turn {
         }
     }
 
-    fn run_wheel(&mut self, now: u64, until: Option<u64>) -> usize {
-        let mut expired = 0;
-        while !self.is_share_used(expired, until) {
-            let enough = expired + TASKS_PER_CHECK;
+    /// Runs what is due on the wheel: how many, and how often it was called only to move entries towards their time.
+    fn run_wheel(&mut self, now: u64, until: Option<u64>) -> (usize, usize) {
+        let (mut expired, mut moves) = (0, 0);
+        while !self.is_share_used(expired + moves, until) {
+            let enough = expired + moves + TASKS_PER_CHECK;
             self.guarded(|turn, current| {
-                while expired < enough {
-                    let Some(Coarse { channel, slot }) = turn.io.services.wheel.expire(now) else { break };
+                while expired + moves < enough {
+                    let wheel = &mut turn.io.services.wheel;
+                    let Some(Coarse { channel, slot }) = wheel.expire(now) else {
+                        if wheel.next_expiry().is_none_or(|at| at > now) {
+                            break;
+                        }
+                        moves += 1;
+                        continue;
+                    };
                     expired += 1;
                     *current = Some(channel);
                     let due = turn.io.services.wheel.current_time();
@@ -146,11 +154,11 @@ impl Turn {
                     }
                 }
             });
-            if expired < enough {
+            if expired + moves < enough {
                 break;
             }
         }
-        expired
+        (expired, moves)
     }
 
     /// Puts a periodic task back for its next run.

@@ -291,7 +291,9 @@ impl<M: 'static> EmbeddedChannel<M> {
                 Due::Task(task) => drop(task.run(&self.services.time)),
             }
         }
-        while let Some(coarse) = self.services.wheel.expire(now) {
+        while self.services.wheel.next_expiry().is_some_and(|at| at <= now) {
+            // A call may only have moved entries towards their time.
+            let Some(coarse) = self.services.wheel.expire(now) else { continue };
             fired += 1;
             self.core.handle_coarse(&mut self.services, coarse.slot);
         }
