@@ -53,7 +53,7 @@ fn a_turn_accepts_as_many_as_is_said_and_the_rest_in_the_next_ones() {
 
 #[test]
 fn those_that_are_not_let_in_count_as_well() {
-    let nobody = Admission::new().filter(IpFilter::new([IpRule::deny("0.0.0.0/0").unwrap()]));
+    let nobody = Admission::new().ip_filter(IpFilter::new([IpRule::deny("0.0.0.0/0").unwrap()]));
     let settings = |server: ServerBootstrap| server.accepts_per_turn(4).admission(nobody);
     assert_eq!(shares(settings, 10, |m| m.rejected_filter), [4, 4, 2]);
 }

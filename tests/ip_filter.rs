@@ -152,7 +152,7 @@ fn h_07_a_denied_address_is_closed_before_a_pipeline_is_made() {
     let bootstrap = |rule: IpRule| {
         let (rejected, count) = (rejected.clone(), made.clone());
         let told = move |rejection: &netwheel::Rejection| rejected.send(*rejection).unwrap();
-        let admission = Admission::new().filter(IpFilter::new([rule])).on_rejected(told);
+        let admission = Admission::new().ip_filter(IpFilter::new([rule])).on_rejected(told);
         ServerBootstrap::new(&group).admission(admission).pipeline(move |peer| {
             count.fetch_add(1, SeqCst);
             lines(peer)
@@ -183,7 +183,7 @@ fn h_07_a_denied_address_is_closed_before_a_pipeline_is_made() {
 fn a_socket_that_serves_both_families_filters_both() {
     let group = one_loop();
     let serve = |rule| {
-        let admission = Admission::new().filter(IpFilter::new([rule]));
+        let admission = Admission::new().ip_filter(IpFilter::new([rule]));
         ServerBootstrap::new(&group).admission(admission).pipeline(lines).bind("[::]:0")
     };
     let (Ok(no_v4), Ok(no_v6)) = (serve(deny("127.0.0.0/8")), serve(deny("::1/128"))) else {

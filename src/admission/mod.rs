@@ -16,7 +16,7 @@ use std::{fmt, net::SocketAddr, sync::Arc};
 ///
 /// | setting | default | range |
 /// |---|---|---|
-/// | `filter` | everybody | |
+/// | `ip_filter` | everybody | |
 /// | `max_connections` | no limit but that of each loop | 1 or more |
 /// | `max_connections_per_ip` | no limit | 1 or more |
 /// | `ipv6_prefix` | 64 bits | 1 to 128 |
@@ -39,7 +39,7 @@ use std::{fmt, net::SocketAddr, sync::Arc};
 /// # }
 /// # fn main() -> Result {
 /// let admission = Admission::new()
-///     .filter(IpFilter::new([IpRule::deny("192.0.2.0/24")?]))
+///     .ip_filter(IpFilter::new([IpRule::deny("192.0.2.0/24")?]))
 ///     .max_connections(100_000)
 ///     .max_connections_per_ip(20)
 ///     .on_rejected(|rejection| println!("{rejection}"));
@@ -82,7 +82,7 @@ impl Admission {
     }
 
     /// Which addresses may connect.
-    pub fn filter(mut self, filter: IpFilter) -> Self {
+    pub fn ip_filter(mut self, filter: IpFilter) -> Self {
         self.filter = filter;
         self
     }

@@ -2,8 +2,8 @@
 //!
 //! Always holds: a turn accepts a bounded number of connections per listener; a listener that fails for want of
 //! descriptors or memory pauses and tries again by a timer, since an edge-triggered poll will not tell again; what the
-//! server's gate or its loops have no room for is closed at once, and has no pipeline; the pipeline of a connection is made on its own loop, and a factory that fails costs that connection only.
-//! Runs on the loop's thread.
+//! server's gate or its loops do not let in is closed at once, and has no pipeline; the pipeline of a connection is made
+//! on its own loop, and a factory that fails costs that connection only. Runs on the loop's thread.
 
 use super::{
     accept_retry::concerns_one_connection,
