@@ -5,6 +5,7 @@
 //! with the connection. Any thread assigns, gives back and reads; only the loop's thread says when its turns begin
 //! and end.
 
+use crate::sync::Places;
 use std::sync::{
     Arc,
     atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -18,9 +19,7 @@ const DECAY: u32 = 30;
 
 #[derive(Debug)]
 pub(crate) struct Load {
-    /// Connections that there may be.
-    limit: usize,
-    connections: AtomicUsize,
+    connections: Places,
     weight: AtomicUsize,
     /// How long turns took, lately: the longest one, which fades.
     turn: AtomicU64,
@@ -38,8 +37,7 @@ pub(crate) struct Assignment {
 impl Load {
     pub(crate) fn new(limit: usize) -> Self {
         Load {
-            limit,
-            connections: AtomicUsize::new(0),
+            connections: Places::new(limit),
             weight: AtomicUsize::new(0),
             turn: AtomicU64::new(0),
             // A loop whose thread was not started yet is as good as asleep.
@@ -49,19 +47,20 @@ impl Load {
 
     /// Counts a connection that is on its way to the loop; none if there are as many as there may be.
     pub(crate) fn assign(self: &Arc<Self>, weight: u32) -> Option<Assignment> {
-        let one_more = |connections: usize| (connections < self.limit).then_some(connections + 1);
-        self.connections.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).ok()?;
+        if !self.connections.take() {
+            return None;
+        }
         self.weight.fetch_add(weight as usize, Ordering::Relaxed);
         Some(Assignment { load: self.clone(), weight })
     }
 
     /// Connections that there may be.
     pub(crate) fn limit(&self) -> usize {
-        self.limit
+        self.connections.limit()
     }
 
     pub(crate) fn connections(&self) -> usize {
-        self.connections.load(Ordering::Relaxed)
+        self.connections.taken()
     }
 
     pub(crate) fn weight(&self) -> usize {
@@ -103,7 +102,7 @@ fn faded(value: u64, passed: u64) -> u64 {
 
 impl Drop for Assignment {
     fn drop(&mut self) {
-        self.load.connections.fetch_sub(1, Ordering::Relaxed);
+        self.load.connections.give_back();
         self.load.weight.fetch_sub(self.weight as usize, Ordering::Relaxed);
     }
 }
