@@ -49,8 +49,8 @@
 //! # The house
 //!
 //! Modules stand in layers; each imports only from those below it. From the top: `bootstrap`, `prometheus`; `group`,
-//! `event_loop`; `transport`; `codec`, `stage`, `testing`; `channel`, `pipeline`; `timer`, `buffer`, `sync`;
-//! `error`, `id`, `clock`.
+//! `event_loop`; `transport`; `codec`, `stage`, `testing`; `channel`, `pipeline`; `timer`, `buffer`, `admission`,
+//! `sync`; `error`, `id`, `clock`.
 
 // Not `forbid`, for the sake of one small module that says why it needs it: `sync::task_cell`.
 #![deny(unsafe_code)]
@@ -70,6 +70,7 @@ pub mod testing;
 mod channel;
 pub mod pipeline;
 
+mod admission;
 pub mod buffer;
 mod sync;
 pub mod timer;
@@ -78,6 +79,7 @@ mod clock;
 mod error;
 mod id;
 
+pub use admission::{Admission, IpFilter, IpRule, RejectReason, Rejection};
 pub use bootstrap::{ClientBootstrap, Server, ServerBootstrap};
 pub use channel::{
     Channel, ChannelOptions, IdleEvent, IdleState, IdleTimeouts, Overflow, Scope, TaskKey, TimeLimits,

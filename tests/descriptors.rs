@@ -3,16 +3,18 @@
 
 #![cfg(target_os = "linux")]
 
+#[path = "support/descriptor_limit.rs"]
+mod descriptor_limit;
 #[path = "support/logs.rs"]
 mod logs;
 #[path = "support/loops.rs"]
 mod loops;
 
+use descriptor_limit::{Limit, descriptors};
 use loops::{PATIENCE, assert_echoes, connect, echo_server, ms, on, result, settle, single};
 use netwheel::EventLoopGroup;
-use rlimit::Resource;
 use std::{
-    fs::{self, DirEntry, File},
+    fs::{self, DirEntry},
     sync::{Mutex, MutexGuard, PoisonError},
     time::Instant,
 };
@@ -38,34 +40,6 @@ fn wait_for_ends() {
         let found = fs::read_dir("/proc/self/task").unwrap().flatten().any(is_loop);
         listings_without = if found { 0 } else { listings_without + 1 };
         std::thread::yield_now();
-    }
-}
-
-fn descriptors() -> usize {
-    // The listing's own is one of them.
-    fs::read_dir("/proc/self/fd").unwrap().count() - 1
-}
-
-/// Leaves room for `more` descriptors, until dropped.
-struct Limit {
-    soft: u64,
-    _taken: Vec<File>,
-}
-
-impl Limit {
-    fn leave(more: usize) -> Self {
-        let (soft, hard) = Resource::NOFILE.get().unwrap();
-        Resource::NOFILE.set(descriptors() as u64 + 200, hard).unwrap();
-        let mut taken: Vec<_> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
-        taken.truncate(taken.len() - more);
-        Limit { soft, _taken: taken }
-    }
-}
-
-impl Drop for Limit {
-    fn drop(&mut self) {
-        let (_, hard) = Resource::NOFILE.get().unwrap();
-        Resource::NOFILE.set(self.soft, hard).unwrap();
     }
 }
 

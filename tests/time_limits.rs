@@ -1,4 +1,5 @@
-//! Time limits that close a channel: reading and writing (I-16 to I-18), and the least progress of a message.
+//! Time limits that close a channel: reading and writing (I-16 to I-18), and the least progress of a message. Those for
+//! the first byte and the first message are in `first_byte.rs`.
 
 #[path = "support/recorder.rs"]
 mod recorder;
@@ -230,6 +231,7 @@ fn a_codec_that_takes_every_byte_has_nothing_begun() {
 #[test]
 fn all_limits_and_idle_timeouts_share_one_entry_on_the_wheel() {
     let limits = TimeLimits::new().read(SECOND).write(SECOND).progress(1, SECOND);
+    let limits = limits.first_byte(SECOND).first_message(SECOND);
     let idle = IdleTimeouts::new().reader(SECOND).writer(SECOND).all(SECOND);
     let pipeline = Pipeline::new().idle(idle).time_limits(limits).codec(Line::new());
     let mut channel = EmbeddedChannel::new(pipeline.handler(Recorder::new(&Log::new())));

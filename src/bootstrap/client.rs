@@ -3,9 +3,9 @@
 use super::resolve;
 use crate::{
     Channel, Completion, Error, EventLoop, EventLoopGroup, Result,
-    channel::{ChannelOptions, ChannelShared},
+    channel::{ChannelConfig, ChannelOptions, ChannelShared},
     clock::nanos,
-    event_loop::{ChildSetup, Connected, Connecting, LoopMail, Peer},
+    event_loop::{Assignment, ChildSetup, Connected, Connecting, LoopMail, Peer},
     pipeline::{AnyPipeline, IntoPipeline},
     sync::{Completer, completion},
     transport::{Stream, TcpOptions, tcp},
@@ -112,11 +112,21 @@ where
     /// A host name is resolved here, which may block; its first address is taken.
     ///
     /// The completion fails with [`Error::Io`] if the peer refuses, [`Error::TimedOut`] if it does not answer,
-    /// [`Error::Setting`] if a setting is out of its range, [`Error::ShutDown`] if the loop is.
+    /// [`Error::Setting`] if a setting is out of its range, [`Error::Full`] if each loop has as many connections as it may
+    /// have, [`Error::ShutDown`] if the loop is.
     pub fn connect(&self, address: impl ToSocketAddrs) -> Completion<Channel<P::Message>> {
-        let event_loop = self.group.next().clone();
+        let config = match self.channel.build() {
+            Ok(config) => Arc::new(config),
+            Err(e) => return Completion::ready(Err(e)),
+        };
+        let (event_loop, assignment) = match self.group.assign(config.weight) {
+            Ok(assigned) => assigned,
+            Err(limit) => {
+                return Completion::ready(Err(Error::Full { what: "connections of each event loop", limit }));
+            }
+        };
         let (completer, completion) = completion(Some(event_loop.shared.id));
-        if let Err((completer, e)) = self.begin(&event_loop, address, completer) {
+        if let Err((completer, e)) = self.begin(event_loop, assignment, config, address, completer) {
             completer.complete(Err(e));
         }
         completion
@@ -126,21 +136,25 @@ where
     fn begin(
         &self,
         event_loop: &EventLoop,
+        assignment: Assignment,
+        config: Arc<ChannelConfig>,
         address: impl ToSocketAddrs,
         completer: Completer<Channel<P::Message>>,
     ) -> std::result::Result<(), (Completer<Channel<P::Message>>, Error)> {
         let opened = (|| -> Result<_> {
             self.options.check()?;
-            let config = Arc::new(self.channel.build()?);
-            let assignment = event_loop.shared.load.assign(config.weight);
             let peer = resolve(address)?[0];
             let stream = tcp::connect(peer, self.local_address, &self.options)
                 .map_err(|e| Error::io("connecting", e))?;
-            Ok((config, assignment, peer, stream))
+            Ok((peer, stream))
         })();
-        let (config, assignment, peer, stream) = match opened {
+        let (peer, stream) = match opened {
             Ok(opened) => opened,
-            Err(e) => return Err((completer, e)),
+            // Who hears that it failed finds it no longer counted.
+            Err(e) => {
+                drop(assignment);
+                return Err((completer, e));
+            }
         };
         let factory = self.factory.clone();
         let setup = Arc::new(ChildSetup {

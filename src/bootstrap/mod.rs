@@ -2,9 +2,11 @@
 
 mod client;
 mod server;
+mod server_handle;
 
 pub use client::ClientBootstrap;
-pub use server::{Server, ServerBootstrap};
+pub use server::ServerBootstrap;
+pub use server_handle::Server;
 
 use crate::{Error, Result};
 use std::net::{SocketAddr, ToSocketAddrs};

@@ -1,21 +1,30 @@
 //! Starting a server.
 
-use super::resolve;
+use super::{Server, resolve};
 use crate::{
-    Completion, Error, EventLoopGroup, Result,
+    Admission, Error, EventLoop, EventLoopGroup, Result,
+    admission::Gate,
     channel::ChannelOptions,
-    event_loop::{ChildSetup, Listening, LoopMail, Peer, ServerClosed, ServerGuard, ServerShared},
+    event_loop::{
+        AcceptRetry, ChildSetup, ListenerGuard, ListenerShared, Listening, LoopMail, Peer, Seldom,
+        ServerShared,
+    },
     pipeline::{AnyPipeline, IntoPipeline},
-    sync::completion,
     transport::{Listener, ListenerOptions, TcpOptions, tcp},
 };
-use std::{
-    fmt,
-    net::{SocketAddr, ToSocketAddrs},
-    sync::{Arc, PoisonError},
-};
+use std::{net::ToSocketAddrs, sync::Arc};
 
 /// Settings of a server: where connections are accepted, who serves them, and with which pipeline.
+///
+/// | setting | default | range |
+/// |---|---|---|
+/// | `acceptor_group` | the group that serves | |
+/// | `listener_per_loop` | off: one listener, and the group's chooser | |
+/// | `accepts_per_turn` | 64 connections | 1 or more |
+/// | `admission` | everybody: see [`Admission`] | |
+/// | `accepting` | on | |
+/// | `backlog`, `reuse_address`, `reuse_port`, `listener_options` | see [`ListenerOptions`] | |
+/// | `child_options`, `channel_options` | see [`TcpOptions`], [`ChannelOptions`] | |
 ///
 /// ```no_run
 /// # use netwheel::prelude::*;
@@ -38,27 +47,40 @@ use std::{
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct ServerBootstrap<F = ()> {
-    acceptors: EventLoopGroup,
+    settings: Settings,
+    factory: F,
+}
+
+/// All but the factory.
+#[derive(Debug, Clone)]
+struct Settings {
+    /// None: the children's.
+    acceptors: Option<EventLoopGroup>,
     children: EventLoopGroup,
     listener: ListenerOptions,
+    listener_per_loop: bool,
+    accepts_per_turn: usize,
+    admission: Admission,
     child: TcpOptions,
     channel: ChannelOptions,
     accepting: bool,
-    factory: F,
 }
 
 impl ServerBootstrap {
     /// A server whose connections are served by the loops of `group`, which also accept them.
     pub fn new(group: &EventLoopGroup) -> Self {
-        ServerBootstrap {
-            acceptors: group.clone(),
+        let settings = Settings {
+            acceptors: None,
             children: group.clone(),
             listener: ListenerOptions::new(),
+            listener_per_loop: false,
+            accepts_per_turn: 64,
+            admission: Admission::new(),
             child: TcpOptions::new(),
             channel: ChannelOptions::new(),
             accepting: true,
-            factory: (),
-        }
+        };
+        ServerBootstrap { settings, factory: () }
     }
 }
 
@@ -66,50 +88,86 @@ impl<F> ServerBootstrap<F> {
     /// Has connections accepted by the loops of another group, so that a burst of them does not delay those that
     /// are there.
     pub fn acceptor_group(mut self, group: &EventLoopGroup) -> Self {
-        self.acceptors = group.clone();
+        self.settings.acceptors = Some(group.clone());
         self
     }
 
     /// Connections that may wait to be accepted.
     pub fn backlog(mut self, connections: u32) -> Self {
-        self.listener = self.listener.backlog(connections);
+        self.settings.listener = self.settings.listener.backlog(connections);
         self
     }
 
     /// Whether a restarted server may bind at once to the address of its predecessor; on by default.
     pub fn reuse_address(mut self, on: bool) -> Self {
-        self.listener = self.listener.reuse_address(on);
+        self.settings.listener = self.settings.listener.reuse_address(on);
         self
     }
 
-    /// Whether several listeners may bind to the same address.
+    /// Whether other listeners, also of other processes of the same user, may bind to the same address and take a part
+    /// of the connections. To have each loop of this server listen see
+    /// [`listener_per_loop`](ServerBootstrap::listener_per_loop), which implies it.
     pub fn reuse_port(mut self, on: bool) -> Self {
-        self.listener = self.listener.reuse_port(on);
+        self.settings.listener = self.settings.listener.reuse_port(on);
+        self
+    }
+
+    /// Has each loop listen for itself (`SO_REUSEPORT`), and serve what it accepts; off by default. Unix only.
+    ///
+    /// The kernel then spreads connections over the loops, by a hash of the addresses, and no connection goes from one
+    /// thread to another: worth it where very many short connections are accepted. If not, one listener and the group's
+    /// [`Chooser`](crate::Chooser) are better:
+    ///
+    /// - the hash knows nothing of load: few connections are spread unevenly, and a loop that is held up gets its share
+    ///   as any other. Only Linux (since 3.9) spreads at all; elsewhere one of the listeners may get everything.
+    /// - any process of the same user may bind to the same port, and silently gets a part of the connections: also a
+    ///   second copy of the server that was started by mistake, which would otherwise be told that the port is taken.
+    /// - each listener has a backlog of its own. When one ends, the kernel resets the connections that wait in it (but
+    ///   see `net.ipv4.tcp_migrate_req`), so a server that is replaced that way loses some; one that is adopted does not.
+    ///
+    /// Limits of [`admission`](ServerBootstrap::admission) are those of the whole server, backlog and accepts per turn
+    /// those of each listener. With an [`acceptor_group`](ServerBootstrap::acceptor_group) its loops listen, and
+    /// connections go to the loops of the other group as they do with one listener.
+    pub fn listener_per_loop(mut self, on: bool) -> Self {
+        self.settings.listener_per_loop = on;
+        self
+    }
+
+    /// Connections that a listener accepts in one turn of its loop, 64 by default; the others wait for the next turn, so
+    /// that a burst of them does not keep out those that are there. Connections that are not let in count as well.
+    pub fn accepts_per_turn(mut self, connections: usize) -> Self {
+        self.settings.accepts_per_turn = connections;
+        self
+    }
+
+    /// Who may connect, and how many at once; everybody unless it is set.
+    pub fn admission(mut self, admission: Admission) -> Self {
+        self.settings.admission = admission;
         self
     }
 
     /// All options of the listening socket at once.
     pub fn listener_options(mut self, options: ListenerOptions) -> Self {
-        self.listener = options;
+        self.settings.listener = options;
         self
     }
 
     /// Socket options of accepted connections.
     pub fn child_options(mut self, options: TcpOptions) -> Self {
-        self.child = options;
+        self.settings.child = options;
         self
     }
 
     /// Channel settings of accepted connections: water marks, limits, budgets.
     pub fn channel_options(mut self, options: ChannelOptions) -> Self {
-        self.channel = options;
+        self.settings.channel = options;
         self
     }
 
     /// Whether connections are accepted from the start (the default) or only once
     /// [`Server::set_accepting`] says so.
     pub fn accepting(mut self, on: bool) -> Self {
-        self.accepting = on;
+        self.settings.accepting = on;
         self
     }
 
@@ -120,8 +178,7 @@ impl<F> ServerBootstrap<F> {
         G: Fn(&Peer) -> P + Send + Sync + 'static,
         P: IntoPipeline,
     {
-        let ServerBootstrap { acceptors, children, listener, child, channel, accepting, factory: _ } = self;
-        ServerBootstrap { acceptors, children, listener, child, channel, accepting, factory }
+        ServerBootstrap { settings: self.settings, factory }
     }
 }
 
@@ -136,16 +193,22 @@ where
     /// # Errors
     /// If a setting is out of its range, the address cannot be bound, or the loops are shut down.
     pub fn bind(self, address: impl ToSocketAddrs) -> Result<Server> {
-        self.listener.check()?;
+        let Settings { listener: options, listener_per_loop, .. } = &self.settings;
+        options.check()?;
+        let mut options = options.clone();
+        let mut listeners = 1;
+        if *listener_per_loop {
+            options = options.reuse_port(tcp::check_reuse_port("listener_per_loop")?);
+            listeners = self.settings.acceptors().event_loops().len();
+        }
         let mut result = Err(Error::Closed);
         for address in resolve(address)? {
-            result = tcp::listen(address, &self.listener).map_err(|e| Error::io("listening", e));
+            result = tcp::listen_all(address, &options, listeners).map_err(|e| Error::io("listening", e));
             if result.is_ok() {
                 break;
             }
         }
-        let listener = result?;
-        self.serve(Listener::Tcp(listener))
+        self.serve(result?.into_iter().map(Listener::Tcp).collect())
     }
 
     /// Accepts from a socket that listens already: one that a predecessor, a supervisor or a service manager has
@@ -173,85 +236,100 @@ where
     /// # }
     /// ```
     ///
+    /// A service manager that opens sockets (systemd, by `LISTEN_FDS`) hands over descriptors by number. A crate like
+    /// `listenfd` knows how they are told, and makes listeners of them:
+    ///
+    /// ```no_run
+    /// # use netwheel::{codec::RawBytes, prelude::*};
+    /// # struct Echo;
+    /// # impl Handler for Echo {
+    /// #   type In = bytes::Bytes; type Out = bytes::Bytes;
+    /// #   fn read(&mut self, ctx: &mut Context<'_, Self>, m: bytes::Bytes) -> Result { ctx.write(m) }
+    /// # }
+    /// # fn main() -> Result {
+    /// # let group = EventLoopGroup::new()?;
+    /// let bootstrap =
+    ///     ServerBootstrap::new(&group).pipeline(|_peer| Pipeline::new().codec(RawBytes).handler(Echo));
+    /// // The first of the sockets that the unit file lists, or one of our own if nobody handed one over.
+    /// let server = match listenfd::ListenFd::from_env().take_tcp_listener(0)? {
+    ///     Some(handed_over) => bootstrap.adopt(handed_over)?,
+    ///     None => bootstrap.bind("127.0.0.1:7000")?,
+    /// };
+    /// # server.closed().wait()
+    /// # }
+    /// ```
+    ///
+    /// A descriptor that the program owns already (`OwnedFd`, on Unix) becomes a listener with `TcpListener::from`.
+    ///
     /// # Errors
-    /// If a setting is out of its range, the socket cannot be made non-blocking, or the loops are shut down.
+    /// If a setting is out of its range, the socket cannot be made non-blocking, or the loops are shut down; if
+    /// `listener_per_loop` is on, since there is one socket only.
     pub fn adopt(self, listener: std::net::TcpListener) -> Result<Server> {
+        if self.settings.listener_per_loop {
+            return Err(Error::setting("listener_per_loop", true, "off where a listener is adopted"));
+        }
         let listener = tcp::adopt(listener).map_err(|e| Error::io("adopting a listener", e))?;
-        self.serve(Listener::Tcp(listener))
+        self.serve(vec![Listener::Tcp(listener)])
     }
 
-    fn serve(self, listener: Listener) -> Result<Server> {
-        self.child.check()?;
-        let config = Arc::new(self.channel.build()?);
-        let address = listener.local_address().map_err(|e| Error::io("listening", e))?;
+    fn serve(self, listeners: Vec<Listener>) -> Result<Server> {
+        let Settings { child, channel, accepts_per_turn, admission, accepting, .. } = &self.settings;
+        child.check()?;
+        admission.check()?;
+        if *accepts_per_turn == 0 {
+            return Err(Error::setting("accepts_per_turn", 0, "1 connection or more"));
+        }
         let factory = self.factory;
         let setup = Arc::new(ChildSetup {
             factory: Box::new(move |peer| Ok(AnyPipeline::from(factory(peer).into_pipeline()?))),
-            config,
-            options: self.child,
+            config: Arc::new(channel.build()?),
+            options: child.clone(),
         });
-        let shared = Arc::new(ServerShared::default());
-        let acceptor = self.acceptors.next().clone();
-        let listening = Listening {
-            listener,
-            address,
-            children: self.children,
-            setup,
-            shared: ServerGuard(shared.clone()),
-            accepting: self.accepting,
-            paused: false,
-            failing: false,
-        };
-        acceptor.shared.submit(LoopMail::Listen(Box::new(listening)), 0).map_err(|refused| refused.reason)?;
-        Ok(Server { address, acceptor, shared })
-    }
-}
-
-/// A listening server; dropping the handle lets it run.
-#[derive(Clone)]
-pub struct Server {
-    address: SocketAddr,
-    acceptor: crate::EventLoop,
-    shared: Arc<ServerShared>,
-}
-
-impl Server {
-    /// Where it listens.
-    pub fn local_address(&self) -> SocketAddr {
-        self.address
-    }
-
-    /// Accepts connections, or leaves them waiting in the listener's backlog; those that are there stay.
-    ///
-    /// # Errors
-    /// If the acceptor's queue is full, or the acceptor is shut down.
-    pub fn set_accepting(&self, on: bool) -> Result {
-        let mail = LoopMail::Accepting(self.shared.clone(), on);
-        self.acceptor.shared.submit(mail, 0).map_err(|refused| refused.reason)
-    }
-
-    /// Stops listening; connections that were accepted stay.
-    pub fn close(&self) -> Completion {
-        // A full queue must not keep anybody from closing; a loop that has ended has closed its listeners.
-        let _ = self.acceptor.shared.submit_always(LoopMail::CloseListener(self.shared.clone()));
-        self.closed()
-    }
-
-    /// Completes when it no longer listens: closed, shut down with its loop, or failed.
-    pub fn closed(&self) -> Completion {
-        match &mut *self.shared.closed.lock().unwrap_or_else(PoisonError::into_inner) {
-            ServerClosed::Done => Completion::ready(Ok(())),
-            ServerClosed::Awaited(waiting) => {
-                let (completer, completion) = completion(Some(self.acceptor.shared.id));
-                waiting.push(completer);
-                completion
+        let gate = Arc::new(Gate::new(admission.clone()));
+        let address = listeners[0].local_address().map_err(|e| Error::io("listening", e))?;
+        let shared = Arc::new(ServerShared::new(listeners.len()));
+        let mut server = Server::new(address, shared.clone());
+        for (n, listener) in listeners.into_iter().enumerate() {
+            let listener_shared = Arc::new(ListenerShared::new(shared.clone()));
+            let listening = Listening {
+                listener,
+                address,
+                children: self.settings.children(),
+                setup: setup.clone(),
+                gate: gate.clone(),
+                accepts_per_turn: *accepts_per_turn,
+                shared: ListenerGuard(listener_shared.clone()),
+                accepting: *accepting,
+                paused: false,
+                retry: AcceptRetry::default(),
+                denied: Seldom::default(),
+                turned_away: Seldom::default(),
+            };
+            let acceptor = self.settings.acceptor(n).clone();
+            if let Err(refused) = acceptor.shared.submit(LoopMail::Listen(Box::new(listening)), 0) {
+                server.close_listeners();
+                return Err(refused.reason);
             }
+            server.add(acceptor, listener_shared);
         }
+        Ok(server)
     }
 }
 
-impl fmt::Debug for Server {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Server").field("address", &self.address).field("acceptor", &self.acceptor).finish()
+impl Settings {
+    fn acceptors(&self) -> &EventLoopGroup {
+        self.acceptors.as_ref().unwrap_or(&self.children)
+    }
+
+    /// The loop of listener number `n`.
+    fn acceptor(&self, n: usize) -> &EventLoop {
+        let acceptors = self.acceptors();
+        if self.listener_per_loop { &acceptors.event_loops()[n] } else { acceptors.next() }
+    }
+
+    /// Who serves the connections; none: the loop that accepts them.
+    fn children(&self) -> Option<EventLoopGroup> {
+        let own = self.listener_per_loop && self.acceptors.is_none();
+        (!own).then(|| self.children.clone())
     }
 }

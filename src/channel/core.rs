@@ -84,10 +84,16 @@ impl ChannelCore {
     }
 
     fn deliver(&mut self, services: &mut LoopServices, input: &mut Bytes, last: bool) {
+        if !self.state.has(Flags::HEARD) && !input.is_empty() {
+            self.state.note_first_byte();
+        }
         while self.state.may_deliver() {
-            let before = input.len();
+            let (before, messages) = (input.len(), services.tally.messages_read);
             let failed =
                 self.call(services, |links, state, services| links.read(state, services, input, last));
+            if !self.state.has(Flags::SERVED) && services.tally.messages_read > messages {
+                self.state.note_first_message();
+            }
             if input.len() < before {
                 self.state.unset(Flags::STUCK);
                 self.state.set(Flags::MOVED);

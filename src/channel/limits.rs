@@ -1,4 +1,5 @@
-//! Time limits that close a channel: for reading, for writing, for a message that has begun.
+//! Time limits that close a channel: for the first byte and the first message, for reading, for writing, for a message
+//! that has begun.
 //!
 //! Always holds: a limit is never reached early, and each is reached once at most. Pure: `watch` keeps the entry on the
 //! loop's wheel, the channel core tells the handler and closes. Runs on the channel's loop.
@@ -12,7 +13,7 @@ use std::time::Duration;
 /// A time of zero turns a limit off; others below a millisecond become a millisecond. When one is reached the handler's
 /// [`error`](crate::Handler::error) is told once, then the channel closes: never early, late by at most one tick of the
 /// loop's wheel (100 ms unless set otherwise) plus the loop's lag. While the program itself does not read
-/// (auto-read is off), the peer cannot be late: the limits for reading and for progress begin anew when it reads again.
+/// (auto-read is off), the peer cannot be late: all limits but the one for writing begin anew when it reads again.
 ///
 /// To be told of quiet without an end to the channel, see [`IdleTimeouts`](crate::IdleTimeouts).
 ///
@@ -21,12 +22,16 @@ use std::time::Duration;
 /// use std::time::Duration;
 ///
 /// let limits = TimeLimits::new()
+///     .first_byte(Duration::from_secs(5))
+///     .first_message(Duration::from_secs(20))
 ///     .read(Duration::from_secs(90))
 ///     .write(Duration::from_secs(30))
 ///     .progress(1024, Duration::from_secs(10));
 /// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TimeLimits {
+    first_byte: u64,
+    first_message: u64,
     read: u64,
     write: u64,
     progress: u64,
@@ -37,6 +42,24 @@ impl TimeLimits {
     /// No limits.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The channel fails with [`Error::TimedOut`] and closes if not a single byte has come `limit` after it was connected.
+    ///
+    /// Against peers that connect and say nothing. One that has sent a byte is not concerned any more.
+    pub fn first_byte(mut self, limit: Duration) -> Self {
+        self.first_byte = at_least_a_millisecond(limit);
+        self
+    }
+
+    /// The channel fails with [`Error::TimedOut`] and closes if its handler has not been given a message `limit` after it
+    /// was connected, however many bytes came.
+    ///
+    /// Against peers that are slow over a log-in or a request header, and do send a byte now and then. What a stage keeps
+    /// for itself is no message for the handler.
+    pub fn first_message(mut self, limit: Duration) -> Self {
+        self.first_message = at_least_a_millisecond(limit);
+        self
     }
 
     /// The channel fails with [`Error::TimedOut`] and closes if no byte comes for `limit`.
@@ -68,7 +91,7 @@ impl TimeLimits {
 
     /// Whether there is no limit.
     pub fn is_off(&self) -> bool {
-        self.read == 0 && self.write == 0 && self.progress == 0
+        *self == TimeLimits { progress_bytes: self.progress_bytes, ..TimeLimits::new() }
     }
 }
 
@@ -80,6 +103,9 @@ fn at_least_a_millisecond(limit: Duration) -> u64 {
 #[derive(Debug)]
 pub(crate) struct Limits {
     settings: TimeLimits,
+    /// The first byte and the first message are waited for since then; none once they came.
+    first_byte: Option<u64>,
+    first_message: Option<u64>,
     /// Reading counts from here, if no byte came since.
     since: u64,
     /// Bytes that the kernel has taken.
@@ -118,7 +144,17 @@ pub(crate) struct Reached {
 
 impl Limits {
     pub(crate) fn new(settings: TimeLimits, now: u64) -> Self {
-        Limits { settings, since: now, taken: 0, written: 0, written_at: now, waiting: None, begun: None }
+        Limits {
+            settings,
+            first_byte: Some(now),
+            first_message: Some(now),
+            since: now,
+            taken: 0,
+            written: 0,
+            written_at: now,
+            waiting: None,
+            begun: None,
+        }
     }
 
     pub(crate) fn settings(&self) -> TimeLimits {
@@ -127,10 +163,26 @@ impl Limits {
 
     /// Changes the limits; one that was off counts from now.
     pub(crate) fn set(&mut self, settings: TimeLimits, now: u64) {
+        if self.settings.first_byte == 0 {
+            restart(&mut self.first_byte, now);
+        }
+        if self.settings.first_message == 0 {
+            restart(&mut self.first_message, now);
+        }
         if self.settings.read == 0 {
             self.since = now;
         }
         self.settings = settings;
+    }
+
+    /// A byte has come.
+    pub(crate) fn note_byte(&mut self) {
+        self.first_byte = None;
+    }
+
+    /// The handler was given a message.
+    pub(crate) fn note_message(&mut self) {
+        self.first_message = None;
     }
 
     /// So many bytes wait to be sent. True if there is a new limit to watch.
@@ -185,10 +237,22 @@ impl Limits {
 
     /// The program does not read: nobody is late meanwhile.
     pub(crate) fn pause(&mut self, now: u64) {
+        restart(&mut self.first_byte, now);
+        restart(&mut self.first_message, now);
         self.since = now;
         if let Some(window) = &mut self.begun {
             (window.since, window.bytes) = (now, window.now);
         }
+    }
+
+    fn first_byte_due(&self) -> Option<u64> {
+        let since = self.first_byte.filter(|_| self.settings.first_byte > 0)?;
+        Some(since.saturating_add(self.settings.first_byte))
+    }
+
+    fn first_message_due(&self) -> Option<u64> {
+        let since = self.first_message.filter(|_| self.settings.first_message > 0)?;
+        Some(since.saturating_add(self.settings.first_message))
     }
 
     fn read_due(&self, traffic: Traffic) -> Option<u64> {
@@ -208,7 +272,9 @@ impl Limits {
 
     /// When the next limit is reached if nothing moves.
     pub(crate) fn deadline(&self, traffic: Traffic) -> Option<u64> {
-        [self.read_due(traffic), self.write_due(), self.progress_due()].into_iter().flatten().min()
+        let first = [self.first_byte_due(), self.first_message_due()];
+        let all = first.into_iter().chain([self.read_due(traffic), self.write_due(), self.progress_due()]);
+        all.flatten().min()
     }
 
     /// The limit that is reached now, if one is; it is off from then on.
@@ -218,6 +284,14 @@ impl Limits {
         if is_due(self.write_due()) {
             let after = std::mem::take(&mut self.settings.write);
             return Some(Reached { error: timed_out("writing", after), send: false });
+        }
+        if is_due(self.first_byte_due()) {
+            let after = std::mem::take(&mut self.settings.first_byte);
+            return Some(Reached { error: timed_out("the first byte", after), send: true });
+        }
+        if is_due(self.first_message_due()) {
+            let after = std::mem::take(&mut self.settings.first_message);
+            return Some(Reached { error: timed_out("the first message", after), send: true });
         }
         if is_due(self.progress_due())
             && let Some(window) = &mut self.begun
@@ -235,5 +309,78 @@ impl Limits {
             return Some(Reached { error: timed_out("reading", after), send: true });
         }
         None
+    }
+}
+
+/// What is still waited for is waited for since `now`.
+fn restart(since: &mut Option<u64>, now: u64) {
+    if let Some(since) = since {
+        *since = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+    const QUIET: Traffic = Traffic { read: 0, written: 0 };
+
+    fn first(byte: u64, message: u64) -> TimeLimits {
+        TimeLimits::new().first_byte(Duration::from_secs(byte)).first_message(Duration::from_secs(message))
+    }
+
+    #[test]
+    fn each_first_is_waited_for_until_it_comes() {
+        let mut limits = Limits::new(first(1, 3), 0);
+        assert_eq!(limits.deadline(QUIET), Some(SECOND));
+        limits.note_byte();
+        assert_eq!(limits.deadline(QUIET), Some(3 * SECOND));
+        assert!(limits.take_reached(QUIET, 3 * SECOND - 1).is_none());
+        limits.note_message();
+        assert_eq!(limits.deadline(QUIET), None);
+        assert!(limits.take_reached(QUIET, u64::MAX).is_none());
+    }
+
+    #[test]
+    fn a_first_is_missed_once() {
+        let mut limits = Limits::new(first(1, 1), 0);
+        let said = |reached: Option<Reached>| reached.map(|reached| reached.error.to_string());
+        assert_eq!(
+            said(limits.take_reached(QUIET, SECOND)).as_deref(),
+            Some("the first byte timed out after 1s")
+        );
+        let message = said(limits.take_reached(QUIET, SECOND));
+        assert_eq!(message.as_deref(), Some("the first message timed out after 1s"));
+        assert_eq!(limits.deadline(QUIET), None);
+    }
+
+    #[test]
+    fn firsts_that_are_switched_on_later_count_from_then_and_a_change_counts_from_the_beginning() {
+        let mut limits = Limits::new(TimeLimits::new(), 0);
+        limits.set(first(2, 0), 10 * SECOND);
+        assert_eq!(limits.deadline(QUIET), Some(12 * SECOND));
+        limits.set(first(3, 0), 11 * SECOND);
+        assert_eq!(limits.deadline(QUIET), Some(13 * SECOND));
+        limits.set(first(0, 1), 11 * SECOND);
+        assert_eq!(limits.deadline(QUIET), Some(12 * SECOND));
+    }
+
+    #[test]
+    fn a_program_that_does_not_read_has_nobody_late() {
+        let mut limits = Limits::new(first(1, 2), 0);
+        limits.pause(5 * SECOND);
+        assert_eq!(limits.deadline(QUIET), Some(6 * SECOND));
+        limits.note_byte();
+        assert_eq!(limits.deadline(QUIET), Some(7 * SECOND));
+        limits.pause(20 * SECOND);
+        assert_eq!(limits.deadline(QUIET), Some(22 * SECOND));
+    }
+
+    #[test]
+    fn only_firsts_are_limits_too() {
+        assert!(TimeLimits::new().is_off() && first(0, 0).is_off());
+        assert!(!first(1, 0).is_off() && !first(0, 1).is_off());
+        assert!(TimeLimits::new().progress(5, Duration::ZERO).is_off());
     }
 }

@@ -71,6 +71,10 @@ impl Flags {
     pub(crate) const ARM: Flags = Flags(1 << 18);
     /// The codec took bytes in this read.
     pub(crate) const MOVED: Flags = Flags(1 << 19);
+    /// A byte came from the peer, ever.
+    pub(crate) const HEARD: Flags = Flags(1 << 21);
+    /// The handler was given a message, ever.
+    pub(crate) const SERVED: Flags = Flags(1 << 22);
 
     /// What ends the delivery of messages at once.
     const STOP: Flags = Flags(Self::CLOSING.0 | Self::CLOSE_NOW.0 | Self::CLOSED.0 | Self::FLUSH.0);

@@ -81,10 +81,18 @@ impl ChannelState {
             return;
         }
         self.set(Flags::LIMITED);
+        let (heard, served) = (self.has(Flags::HEARD), self.has(Flags::SERVED));
         let now = services.now;
         let watch = self.watch(now);
         let limits = watch.limits.get_or_insert_with(|| Box::new(Limits::new(settings, now)));
         limits.set(settings, now);
+        // What came before there were limits has come all the same.
+        if heard {
+            limits.note_byte();
+        }
+        if served {
+            limits.note_message();
+        }
         self.arm_watch(services);
     }
 
@@ -110,6 +118,24 @@ impl ChannelState {
     fn limits(&mut self) -> Option<&mut Limits> {
         // The flag is at hand in every callback, the watch is not.
         if self.has(Flags::LIMITED) { self.watch.as_mut()?.limits.as_deref_mut() } else { None }
+    }
+
+    /// The first byte is there.
+    #[cold]
+    pub(crate) fn note_first_byte(&mut self) {
+        self.set(Flags::HEARD);
+        if let Some(limits) = self.limits() {
+            limits.note_byte();
+        }
+    }
+
+    /// The handler was given its first message.
+    #[cold]
+    pub(crate) fn note_first_message(&mut self) {
+        self.set(Flags::SERVED);
+        if let Some(limits) = self.limits() {
+            limits.note_message();
+        }
     }
 
     /// After a callback: bytes may have been written.

@@ -1,36 +1,34 @@
 //! Accepting and making connections: from a socket to an active channel.
 //!
 //! Always holds: a turn accepts a bounded number of connections per listener; a listener that fails for want of
-//! descriptors or memory pauses and tries again by a timer, since an edge-triggered poll will not tell again;
-//! the pipeline of a connection is made on its own loop, and a factory that fails costs that connection only.
-//! Runs on the loop's thread.
+//! descriptors or memory pauses and tries again by a timer, since an edge-triggered poll will not tell again; what the
+//! server's gate or its loops do not let in is closed at once, and has no pipeline; the pipeline of a connection is made
+//! on its own loop, and a factory that fails costs that connection only. Runs on the loop's thread.
 
 use super::{
+    accept_retry::concerns_one_connection,
     io::Io,
     metrics::Metrics,
-    shared::{LifeState, LoopMail},
+    shared::{LifeState, LoopMail, LoopShared},
     sources::{Accepted, ChannelSlot, ChildSetup, Connecting, Listening, Peer, Slot},
     turn::Turn,
 };
 use crate::{
     Error, Result,
+    admission::{RejectReason, Rejection},
     channel::{ChannelCore, Due, Flags},
-    error::panic_message,
+    error::{caught, panic_message},
     id::{ChannelId, Key},
     pipeline::AnyPipeline,
     transport::Stream,
 };
 use std::{
     io::{self, ErrorKind},
+    net::SocketAddr,
     panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
     time::Duration,
 };
-
-/// Connections that one listener accepts in one turn.
-const ACCEPTS_PER_TURN: usize = 64;
-
-/// After this long a listener that ran out of descriptors tries again.
-const ACCEPT_RETRY: u64 = 500_000_000;
 
 impl Turn {
     // ---- listeners -----------------------------------------------------------------------------------
@@ -79,47 +77,28 @@ impl Turn {
     }
 
     pub(super) fn accept(&mut self, key: Key) {
-        for _ in 0..ACCEPTS_PER_TURN {
+        let Some(Slot::Listener(listening)) = self.sources.get(key) else { return };
+        for _ in 0..listening.accepts_per_turn {
             let Some(Slot::Listener(listening)) = self.sources.get(key) else { return };
             if listening.paused || !listening.accepting {
                 return;
             }
             match listening.listener.accept() {
                 Ok((stream, peer)) => {
-                    self.shared.metrics.accepted.add(1);
-                    listening.failing = false;
-                    let local = Some(listening.address).filter(|address| !address.ip().is_unspecified());
-                    let local = local.or_else(|| stream.local_address());
-                    let setup = listening.setup.clone();
-                    let child = listening.children.next();
-                    let assignment = child.shared.load.assign(setup.config.weight);
-                    let accepted = Accepted { assignment, stream, peer, local, setup };
-                    if child.shared.id == self.shared.id {
-                        self.adopt(accepted);
-                    } else if let Err(refused) = child.shared.submit(LoopMail::Adopt(Box::new(accepted)), 0) {
-                        log::warn!("{}: a connection is dropped: {}", self.shared.name, refused.reason);
+                    listening.retry.succeeded();
+                    match let_in(listening, &self.shared, stream, peer) {
+                        Ok((child, accepted)) => self.hand_over(key, &child, accepted),
+                        Err((stream, rejection)) => self.turn_away(key, stream, &rejection),
                     }
                 }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
                 Err(e) => {
                     self.shared.metrics.accept_errors.add(1);
-                    if !is_exhaustion(&e) {
-                        // This connection is gone already, or a signal came: the next one is not to wait for it.
-                        log::debug!("{}: accepting: {e}", self.shared.name);
-                        continue;
+                    if !concerns_one_connection(&e) {
+                        self.pause_accepting(key, &e);
+                        return;
                     }
-                    let (name, address, retry) =
-                        (&self.shared.name, listening.address, Duration::from_nanos(ACCEPT_RETRY));
-                    if listening.failing {
-                        log::debug!("{name}: accepting on {address}: {e}");
-                    } else {
-                        log::warn!("{name}: accepting on {address}: {e}; trying again every {retry:?}");
-                    }
-                    listening.failing = true;
-                    listening.paused = true;
-                    let deadline = self.io.services.now.saturating_add(ACCEPT_RETRY);
-                    self.io.services.queue.insert(deadline, Due::Source(key));
-                    return;
+                    log::debug!("{}: accepting: {e}", self.shared.name);
                 }
             }
         }
@@ -129,6 +108,55 @@ impl Turn {
             listening.paused = true;
             let in_full = self.io.has_room();
             self.io.list(key, in_full);
+        }
+    }
+
+    /// Accepting has failed, and would fail again: it is tried later, by a timer.
+    fn pause_accepting(&mut self, key: Key, e: &io::Error) {
+        let Some(Slot::Listener(listening)) = self.sources.get(key) else { return };
+        let now = self.io.services.now;
+        let (rest, told) = listening.retry.failed(now);
+        listening.paused = true;
+        let address = listening.address;
+        self.io.services.queue.insert(now.saturating_add(rest), Due::Source(key));
+        if let Some(unsaid) = told {
+            let (name, rest) = (&self.shared.name, Duration::from_nanos(rest));
+            log::warn!("{name}: accepting on {address}: {e}; trying again in {rest:?}{unsaid}");
+        }
+    }
+
+    /// Closes a connection that was not let in; counts it first, and says so afterwards.
+    fn turn_away(&mut self, key: Key, stream: Stream, rejection: &Rejection) {
+        let Some(Slot::Listener(listening)) = self.sources.get(key) else { return };
+        let metrics = &self.shared.metrics;
+        let (counter, seldom, level) = match rejection.reason {
+            RejectReason::Denied(_) => (&metrics.rejected_filter, &mut listening.denied, log::Level::Info),
+            _ => (&metrics.rejected_limit, &mut listening.turned_away, log::Level::Warn),
+        };
+        counter.add(1);
+        drop(stream);
+        let told = seldom.note(self.io.services.now);
+        // It is the program's, and must not cost the listener.
+        let panicked = caught(|| listening.gate.settings().tell(rejection));
+        let (name, address) = (&self.shared.name, listening.address);
+        if let Some(unsaid) = told {
+            log::log!(level, "{name}: on {address}: {rejection}{unsaid}");
+            if let Some(message) = panicked {
+                log::error!("{name}: on {address}: being told of that panicked: {message}");
+            }
+        }
+    }
+
+    /// Gives a connection to the loop that is to serve it.
+    fn hand_over(&mut self, key: Key, child: &LoopShared, accepted: Accepted) {
+        self.shared.metrics.accepted.add(1);
+        if child.id == self.shared.id {
+            self.adopt(accepted);
+        } else if let Err(refused) = child.submit(LoopMail::Adopt(Box::new(accepted)), 0)
+            && let Some(Slot::Listener(listening)) = self.sources.get(key)
+            && let Some(unsaid) = listening.turned_away.note(self.io.services.now)
+        {
+            log::warn!("{}: a connection is dropped: {}{unsaid}", self.shared.name, refused.reason);
         }
     }
 
@@ -159,7 +187,7 @@ impl Turn {
     // ---- accepted connections ------------------------------------------------------------------------
 
     pub(super) fn adopt(&mut self, accepted: Accepted) {
-        let Accepted { assignment, mut stream, peer, local, setup } = accepted;
+        let Accepted { assignment, admitted, mut stream, peer, local, setup } = accepted;
         if let Some(shutdown) = &mut self.shutdown {
             shutdown.note_refused_connection();
             log::debug!("{}: shutting down: a connection from {peer:?} is closed", self.shared.name);
@@ -179,7 +207,7 @@ impl Turn {
             Ok((key, pipeline)) => {
                 let core = self.core(key, &setup, pipeline, (local, peer));
                 let (stream, assignment) = (Some(stream), Some(assignment));
-                self.sources.insert(Slot::Channel(ChannelSlot { core, stream, assignment }));
+                self.sources.insert(Slot::Channel(ChannelSlot { core, stream, assignment, admitted }));
                 self.activate(key);
             }
             Err(e) => log::warn!("{}: a connection from {peer:?} is closed: {e}", self.shared.name),
@@ -272,7 +300,8 @@ impl Turn {
         };
         let mut core = self.core(key, &setup, pipeline, (local, Some(peer)));
         let shared = core.state.share(&self.io.services);
-        let slot = Slot::Channel(ChannelSlot { core, stream: None, assignment: None });
+        let slot = ChannelSlot { core, stream: None, assignment: None, admitted: None };
+        let slot = Slot::Channel(slot);
         let Some(Slot::Connecting(connecting)) = self.sources.replace(key, slot) else { return };
         if let Some(slot) = self.sources.channel(key) {
             slot.stream = Some(connecting.stream);
@@ -306,6 +335,36 @@ impl Turn {
     }
 }
 
+/// Has the gate and a loop let a connection in; one that they do not comes back.
+fn let_in(
+    listening: &Listening,
+    own: &Arc<LoopShared>,
+    stream: Stream,
+    peer: Option<SocketAddr>,
+) -> Result<(Arc<LoopShared>, Accepted), (Stream, Rejection)> {
+    let weight = listening.setup.config.weight;
+    let place = || {
+        let admitted = listening.gate.admit(peer.map(|peer| peer.ip()))?;
+        let full = |limit| RejectReason::LoopFull { limit };
+        let (child, assignment) = match &listening.children {
+            Some(group) => {
+                let (child, assignment) = group.assign(weight).map_err(full)?;
+                (child.shared.clone(), assignment)
+            }
+            None => (own.clone(), own.load.assign(weight).ok_or_else(|| full(own.load.limit()))?),
+        };
+        Ok((admitted, child, assignment))
+    };
+    let (admitted, child, assignment) = match place() {
+        Ok(place) => place,
+        Err(reason) => return Err((stream, Rejection::new(peer, reason))),
+    };
+    let local = Some(listening.address).filter(|address| !address.ip().is_unspecified());
+    let local = local.or_else(|| stream.local_address());
+    let setup = listening.setup.clone();
+    Ok((child, Accepted { assignment, stream, admitted, peer, local, setup }))
+}
+
 fn activate(slot: &mut ChannelSlot, io: &mut Io, metrics: &Metrics) {
     slot.core.handle_active(&mut io.services);
     slot.settle(io, metrics);
@@ -317,20 +376,4 @@ fn make_pipeline(setup: &ChildSetup, peer: &Peer) -> Result<AnyPipeline> {
         Ok(result) => result,
         Err(panic) => Err(Error::Panicked(panic_message(panic))),
     }
-}
-
-/// Whether accepting failed for want of something that may be free again later.
-fn is_exhaustion(e: &io::Error) -> bool {
-    if e.kind() == ErrorKind::OutOfMemory {
-        return true;
-    }
-    // accept(2): EMFILE, ENFILE, ENOBUFS, ENOMEM; Windows: WSAEMFILE, WSAENOBUFS.
-    let codes: &[i32] = if cfg!(windows) {
-        &[10024, 10055]
-    } else if cfg!(any(target_os = "linux", target_os = "android")) {
-        &[24, 23, 105, 12]
-    } else {
-        &[24, 23, 55, 12]
-    };
-    e.raw_os_error().is_some_and(|code| codes.contains(&code))
 }

@@ -374,6 +374,7 @@ impl ChannelSlot {
         }
         drop(stream);
         self.assignment = None;
+        self.admitted = None;
         metrics.channels.set(metrics.channels.read().saturating_sub(1));
         metrics.channels_closed.add(1);
         let unsent = self.core.state.pending_bytes();

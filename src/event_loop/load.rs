@@ -1,10 +1,11 @@
 //! What a loop has to carry: its connections, and how long something that is given to it waits.
 //!
-//! Always holds: a connection counts from the moment in which it is assigned to a loop, long before that loop hears
+//! Always holds: there are never more connections than the limit, however many threads assign at once; a connection counts from the moment in which it is assigned to a loop, long before that loop hears
 //! of it, until its socket is closed, wherever it ends: the count is kept by a value ([`Assignment`]) that travels
 //! with the connection. Any thread assigns, gives back and reads; only the loop's thread says when its turns begin
 //! and end.
 
+use crate::sync::Places;
 use std::sync::{
     Arc,
     atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -18,7 +19,7 @@ const DECAY: u32 = 30;
 
 #[derive(Debug)]
 pub(crate) struct Load {
-    connections: AtomicUsize,
+    connections: Places,
     weight: AtomicUsize,
     /// How long turns took, lately: the longest one, which fades.
     turn: AtomicU64,
@@ -34,9 +35,9 @@ pub(crate) struct Assignment {
 }
 
 impl Load {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(limit: usize) -> Self {
         Load {
-            connections: AtomicUsize::new(0),
+            connections: Places::new(limit),
             weight: AtomicUsize::new(0),
             turn: AtomicU64::new(0),
             // A loop whose thread was not started yet is as good as asleep.
@@ -44,15 +45,22 @@ impl Load {
         }
     }
 
-    /// Counts a connection that is on its way to the loop.
-    pub(crate) fn assign(self: &Arc<Self>, weight: u32) -> Assignment {
-        self.connections.fetch_add(1, Ordering::Relaxed);
+    /// Counts a connection that is on its way to the loop; none if there are as many as there may be.
+    pub(crate) fn assign(self: &Arc<Self>, weight: u32) -> Option<Assignment> {
+        if !self.connections.take() {
+            return None;
+        }
         self.weight.fetch_add(weight as usize, Ordering::Relaxed);
-        Assignment { load: self.clone(), weight }
+        Some(Assignment { load: self.clone(), weight })
+    }
+
+    /// Connections that there may be.
+    pub(crate) fn limit(&self) -> usize {
+        self.connections.limit()
     }
 
     pub(crate) fn connections(&self) -> usize {
-        self.connections.load(Ordering::Relaxed)
+        self.connections.taken()
     }
 
     pub(crate) fn weight(&self) -> usize {
@@ -94,7 +102,7 @@ fn faded(value: u64, passed: u64) -> u64 {
 
 impl Drop for Assignment {
     fn drop(&mut self) {
-        self.load.connections.fetch_sub(1, Ordering::Relaxed);
+        self.load.connections.give_back();
         self.load.weight.fetch_sub(self.weight as usize, Ordering::Relaxed);
     }
 }
@@ -107,18 +115,20 @@ mod tests {
 
     #[test]
     fn an_assignment_counts_until_it_is_dropped() {
-        let load = Arc::new(Load::new());
-        let (light, heavy) = (load.assign(1), load.assign(9));
+        let load = Arc::new(Load::new(2));
+        let (light, heavy) = (load.assign(1).unwrap(), load.assign(9).unwrap());
+        assert!(load.assign(1).is_none(), "there are as many as there may be");
         assert_eq!((load.connections(), load.weight()), (2, 10));
         drop(light);
         assert_eq!((load.connections(), load.weight()), (1, 9));
         drop(heavy);
         assert_eq!((load.connections(), load.weight()), (0, 0));
+        assert!(load.assign(1).is_some());
     }
 
     #[test]
     fn a_turn_that_is_running_counts_at_once_and_sleep_does_not() {
-        let load = Load::new();
+        let load = Load::new(1);
         assert_eq!(load.turn_time(5 * SECOND), 0, "it was never started");
         load.turn_began(10 * SECOND);
         assert_eq!(load.turn_time(12 * SECOND), 2 * SECOND);
@@ -131,7 +141,7 @@ mod tests {
 
     #[test]
     fn a_long_turn_is_held_and_fades() {
-        let load = Load::new();
+        let load = Load::new(1);
         load.turn_began(0);
         load.turn_began(SECOND);
         load.turn_began(SECOND + SECOND / 10);

@@ -9,6 +9,7 @@
 //! look on. `manual` is the loop without a thread, `affinity` says where a thread runs.
 
 mod accept;
+mod accept_retry;
 mod affinity;
 mod budget;
 mod guard;
@@ -20,6 +21,7 @@ mod metrics;
 mod periodic;
 mod rebuild;
 mod schedule;
+mod seldom;
 mod selector;
 mod shared;
 mod shutdown;
@@ -34,18 +36,21 @@ mod timer_phase;
 mod turn;
 mod watchdog;
 
+pub(crate) use accept_retry::AcceptRetry;
 pub(crate) use affinity::Core;
 pub(crate) use budget::{Budget, DEFAULT_MAX_TASK_TIME, UNLIMITED};
+pub(crate) use load::Assignment;
 pub use manual::ManualEventLoop;
 pub use metrics::{Histogram, LoopMetrics};
 pub use periodic::{MissedRuns, Periodic};
 pub use rebuild::{RebuildCause, RebuildReport};
+pub(crate) use seldom::Seldom;
 pub(crate) use shared::{LifeState, LoopMail};
 pub(crate) use shutdown::ShutdownRequest;
 pub use shutdown::{ShutdownOptions, ShutdownReport};
 pub use sources::Peer;
 pub(crate) use sources::{
-    ChildSetup, Connected, Connecting, Listening, ServerClosed, ServerGuard, ServerShared,
+    ChildSetup, Connected, Connecting, ListenerGuard, ListenerShared, Listening, ServerClosed, ServerShared,
 };
 pub(crate) use spin::DEFAULT_REBUILD_THRESHOLD;
 pub use tasks::ScheduledTask;
@@ -90,6 +95,7 @@ pub(crate) struct LoopConfig {
     pub(crate) budget: Budget,
     pub(crate) max_pending_tasks: usize,
     pub(crate) max_scheduled_tasks: usize,
+    pub(crate) max_connections: usize,
     pub(crate) wheel_tick: Duration,
     pub(crate) wheel_slots: usize,
     pub(crate) rebuild_threshold: u32,
@@ -129,8 +135,9 @@ impl EventLoop {
         let (selector, waker) = Selector::new().map_err(|e| Error::io("opening a poll", e))?;
         let (mailbox, inbox) = mailbox(config.max_pending_tasks);
         let time = TimeSource::new(config.clock.clone());
-        let limit = config.max_scheduled_tasks;
-        let shared = LoopShared::new(loop_id::next(), config.name, time.clone(), mailbox, limit, waker);
+        let (tasks, connections) = (config.max_scheduled_tasks, config.max_connections);
+        let (id, name) = (loop_id::next(), config.name);
+        let shared = LoopShared::new(id, name, time.clone(), mailbox, tasks, connections, waker);
         let shared = Arc::new(shared);
         if !config.clock.is_real_time() {
             let weak = Arc::downgrade(&shared);

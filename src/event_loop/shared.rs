@@ -8,7 +8,7 @@ use super::{
     load::Load,
     metrics::Metrics,
     shutdown::{Hooks, ShutdownReport, ShutdownRequest},
-    sources::{Accepted, Connecting, Listening, ServerShared},
+    sources::{Accepted, Connecting, ListenerShared, Listening},
     task::Task,
 };
 use crate::{
@@ -56,9 +56,9 @@ pub(crate) enum LoopMail {
     /// A connection that is being made.
     Connect(Box<Connecting>),
     /// A listener to close.
-    CloseListener(Arc<ServerShared>),
+    CloseListener(Arc<ListenerShared>),
     /// Whether a listener is to accept connections.
-    Accepting(Arc<ServerShared>, bool),
+    Accepting(Arc<ListenerShared>, bool),
     /// Build the poll anew.
     Rebuild(Completer<RebuildReport>),
     /// Look at the state: shutdown was asked for.
@@ -126,6 +126,7 @@ impl LoopShared {
         time: TimeSource,
         mailbox: Mailbox<LoopMail>,
         max_scheduled_tasks: usize,
+        max_connections: usize,
         waker: Arc<Waker>,
     ) -> Self {
         LoopShared {
@@ -133,7 +134,7 @@ impl LoopShared {
             name,
             time,
             metrics: CachePadded::default(),
-            load: Arc::new(Load::new()),
+            load: Arc::new(Load::new(max_connections)),
             wake_up: CachePadded::new(WakeUp::new()),
             whereabouts: Arc::default(),
             mailbox,

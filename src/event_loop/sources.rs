@@ -3,9 +3,10 @@
 //! Always holds: a key names at most one source for ever, since its generation grows when the slot is given up;
 //! so events and mail for a source that is gone are recognised and dropped. Runs on the loop's thread.
 
-use super::load::Assignment;
+use super::{accept_retry::AcceptRetry, load::Assignment, seldom::Seldom};
 use crate::{
     Error, Result,
+    admission::{Admitted, Gate},
     buffer::RECEIVE_SIZE,
     channel::{ChannelConfig, ChannelCore},
     group::EventLoopGroup,
@@ -17,7 +18,10 @@ use crate::{
 use slab::Slab;
 use std::{
     net::SocketAddr,
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 /// Who is at the other end of a new connection; told to pipeline factories.
@@ -44,62 +48,91 @@ pub(crate) struct ChildSetup {
 pub(crate) struct Listening {
     pub(crate) listener: Listener,
     pub(crate) address: SocketAddr,
-    pub(crate) children: EventLoopGroup,
+    /// Whose loops serve the connections; none: the loop that accepts them.
+    pub(crate) children: Option<EventLoopGroup>,
     pub(crate) setup: Arc<ChildSetup>,
-    pub(crate) shared: ServerGuard,
+    pub(crate) gate: Arc<Gate>,
+    /// Connections that it accepts in one turn.
+    pub(crate) accepts_per_turn: usize,
+    pub(crate) shared: ListenerGuard,
     /// Whether the program wants connections accepted.
     pub(crate) accepting: bool,
     /// Whether it waits: for its retry timer, since accepting failed for want of descriptors or memory, or for the
     /// next turn, since it has had its share of this one.
     pub(crate) paused: bool,
-    /// Whether accepting failed since the last success: said once, not at every retry.
-    pub(crate) failing: bool,
+    pub(crate) retry: AcceptRetry,
+    /// What was said of connections that the filter, and the limits, did not let in.
+    pub(crate) denied: Seldom,
+    pub(crate) turned_away: Seldom,
 }
 
-/// What a server's handle shares with the listener's loop.
-#[derive(Default)]
+/// What a server's handle shares with its listeners.
 pub(crate) struct ServerShared {
-    pub(crate) key: OnceLock<Key>,
-    pub(crate) closed: std::sync::Mutex<ServerClosed>,
+    pub(crate) closed: Mutex<ServerClosed>,
 }
 
 pub(crate) enum ServerClosed {
-    Awaited(Vec<Completer>),
+    /// How many listeners are left, and who waits for the last one to end.
+    Awaited(usize, Vec<Completer>),
     Done,
 }
 
-/// The listener's end of [`ServerShared`]: wherever the listener ends, nobody is left waiting for it.
-pub(crate) struct ServerGuard(pub(crate) Arc<ServerShared>);
+/// What a server's handle shares with the loop of one of its listeners.
+pub(crate) struct ListenerShared {
+    pub(crate) key: OnceLock<Key>,
+    ended: AtomicBool,
+    server: Arc<ServerShared>,
+}
 
-impl std::ops::Deref for ServerGuard {
-    type Target = ServerShared;
+/// The listener's end of [`ListenerShared`]: wherever the listener ends, nobody is left waiting for it.
+pub(crate) struct ListenerGuard(pub(crate) Arc<ListenerShared>);
 
-    fn deref(&self) -> &ServerShared {
+impl std::ops::Deref for ListenerGuard {
+    type Target = ListenerShared;
+
+    fn deref(&self) -> &ListenerShared {
         &self.0
     }
 }
 
-impl Drop for ServerGuard {
+impl Drop for ListenerGuard {
     fn drop(&mut self) {
         self.set_closed(|| Err(Error::ShutDown));
     }
 }
 
-impl Default for ServerClosed {
-    fn default() -> Self {
-        ServerClosed::Awaited(Vec::new())
-    }
-}
-
 impl ServerShared {
-    pub(crate) fn set_closed(&self, result: impl Fn() -> Result) {
-        let mut closed = self.closed.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    /// Of a server with so many listeners.
+    pub(crate) fn new(listeners: usize) -> Self {
+        ServerShared { closed: Mutex::new(ServerClosed::Awaited(listeners, Vec::new())) }
+    }
+
+    /// One of the listeners has ended. With the last one the server has, as that one did.
+    fn listener_ended(&self, result: impl Fn() -> Result) {
+        let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
+        if let ServerClosed::Awaited(listeners @ 2.., _) = &mut *closed {
+            *listeners -= 1;
+            return;
+        }
         let before = std::mem::replace(&mut *closed, ServerClosed::Done);
         drop(closed);
-        if let ServerClosed::Awaited(waiting) = before {
+        if let ServerClosed::Awaited(_, waiting) = before {
             for completer in waiting {
                 completer.complete(result());
             }
+        }
+    }
+}
+
+impl ListenerShared {
+    pub(crate) fn new(server: Arc<ServerShared>) -> Self {
+        ListenerShared { key: OnceLock::new(), ended: AtomicBool::new(false), server }
+    }
+
+    /// The listener has ended; only the first time counts.
+    pub(crate) fn set_closed(&self, result: impl Fn() -> Result) {
+        if !self.ended.swap(true, Ordering::AcqRel) {
+            self.server.listener_ended(result);
         }
     }
 }
@@ -108,6 +141,8 @@ impl ServerShared {
 pub(crate) struct Accepted {
     pub(crate) assignment: Assignment,
     pub(crate) stream: Stream,
+    /// Behind the stream, so that it is dropped with the socket closed.
+    pub(crate) admitted: Option<Box<Admitted>>,
     pub(crate) peer: Option<SocketAddr>,
     pub(crate) local: Option<SocketAddr>,
     pub(crate) setup: Arc<ChildSetup>,
@@ -152,6 +187,8 @@ pub(crate) struct ChannelSlot {
     pub(crate) stream: Option<Stream>,
     /// None as soon as the stream is.
     pub(crate) assignment: Option<Assignment>,
+    /// Its place in its server, where those are counted; none as soon as the stream is.
+    pub(crate) admitted: Option<Box<Admitted>>,
 }
 
 pub(crate) enum Slot {

@@ -24,6 +24,7 @@ use std::{fmt, sync::Arc, time::Duration};
 /// | `max_task_time` | 100 ms in each turn, for tasks and once more for timers | more than 0 |
 /// | `max_pending_tasks` | 1,048,576 for each loop | 16 or more |
 /// | `max_scheduled_tasks` | 1,048,576 for each loop | 16 or more |
+/// | `max_connections` | 1,048,576 for each loop | 1 or more |
 /// | `wheel_tick` | 100 ms | more than 0; below 1 ms it becomes 1 ms |
 /// | `wheel_slots` | 512 | 1 to 65,536, rounded up to a power of two |
 /// | `rebuild_threshold` | 512 premature returns in a row | below 3: never |
@@ -41,6 +42,7 @@ pub struct EventLoopGroupBuilder {
     max_task_time: Duration,
     max_pending_tasks: usize,
     max_scheduled_tasks: usize,
+    max_connections: usize,
     wheel_tick: Duration,
     wheel_slots: usize,
     rebuild_threshold: u32,
@@ -60,6 +62,7 @@ impl EventLoopGroupBuilder {
             max_task_time: DEFAULT_MAX_TASK_TIME,
             max_pending_tasks: 1 << 20,
             max_scheduled_tasks: 1 << 20,
+            max_connections: 1 << 20,
             wheel_tick: Duration::from_millis(100),
             wheel_slots: 512,
             rebuild_threshold: DEFAULT_REBUILD_THRESHOLD,
@@ -112,6 +115,16 @@ impl EventLoopGroupBuilder {
     /// Tasks that each loop may have scheduled for later, by [`EventLoop::schedule`] and its like; more are refused.
     pub fn max_scheduled_tasks(mut self, tasks: usize) -> Self {
         self.max_scheduled_tasks = tasks;
+        self
+    }
+
+    /// Connections that each loop may have, accepted ones and those of the program's own. One that is accepted when every
+    /// loop of the group has as many is closed at once; one that the program wants to make fails with [`Error::Full`].
+    ///
+    /// If only the loop whose turn it is has as many, the next one that has room gets the connection. For limits of one
+    /// server and of one address see [`Admission`](crate::Admission).
+    pub fn max_connections(mut self, connections: usize) -> Self {
+        self.max_connections = connections;
         self
     }
 
@@ -219,6 +232,9 @@ impl EventLoopGroupBuilder {
         if self.max_scheduled_tasks < 16 {
             return Err(Error::setting("max_scheduled_tasks", self.max_scheduled_tasks, "16 tasks or more"));
         }
+        if self.max_connections == 0 {
+            return Err(Error::setting("max_connections", 0, "1 connection or more"));
+        }
         if self.max_task_time.is_zero() {
             return Err(Error::setting("max_task_time", "0", "more than zero"));
         }
@@ -227,6 +243,7 @@ impl EventLoopGroupBuilder {
             budget: Budget { io_ratio, cap: nanos(self.max_task_time) },
             max_pending_tasks: self.max_pending_tasks,
             max_scheduled_tasks: self.max_scheduled_tasks,
+            max_connections: self.max_connections,
             wheel_tick: self.wheel_tick,
             wheel_slots: self.wheel_slots,
             rebuild_threshold: self.rebuild_threshold,
@@ -254,6 +271,7 @@ impl fmt::Debug for EventLoopGroupBuilder {
             .field("max_task_time", &self.max_task_time)
             .field("max_pending_tasks", &self.max_pending_tasks)
             .field("max_scheduled_tasks", &self.max_scheduled_tasks)
+            .field("max_connections", &self.max_connections)
             .field("wheel_tick", &self.wheel_tick)
             .field("wheel_slots", &self.wheel_slots)
             .field("rebuild_threshold", &self.rebuild_threshold)

@@ -12,7 +12,7 @@ pub use chooser::{Chooser, LeastConnections, LeastLag, RoundRobin};
 use crate::{
     Completion, Error, Result,
     error::panic_message,
-    event_loop::{EventLoop, LoopMetrics, ShutdownOptions, ShutdownReport, ShutdownRequest},
+    event_loop::{Assignment, EventLoop, LoopMetrics, ShutdownOptions, ShutdownReport, ShutdownRequest},
     sync::completion_of_all,
 };
 use std::{
@@ -79,6 +79,22 @@ impl EventLoopGroup {
         let Inner { loops, chooser, in_order, .. } = &*self.inner;
         let chosen = chooser.as_deref().and_then(|chooser| self.ask(chooser));
         &loops[chosen.unwrap_or_else(|| in_order.choose(loops))]
+    }
+
+    /// The loop that gets the next connection, and the connection's share of its load: the one whose turn it is, or
+    /// another one if that has as many connections as it may have.
+    ///
+    /// # Errors
+    /// If all have: so many each.
+    pub(crate) fn assign(&self, weight: u32) -> Result<(&EventLoop, Assignment), usize> {
+        let first = self.next();
+        let assign = |event_loop: &'_ EventLoop| event_loop.shared.load.assign(weight);
+        if let Some(assignment) = assign(first) {
+            return Ok((first, assignment));
+        }
+        let mut all = self.inner.loops.iter();
+        let any = all.find_map(|event_loop| Some((event_loop, assign(event_loop)?)));
+        any.ok_or_else(|| first.shared.load.limit())
     }
 
     /// What a chooser says, if it makes sense. It may be called on a loop, which must not end because of it.

@@ -1,5 +1,5 @@
 //! Everything that crosses threads, in small files: the task queue and who waits for room in it, the wake-up,
-//! completions, which loop the calling thread is, and what a loop is doing. `primitives` is what they are made of,
+//! completions, places that are limited, which loop the calling thread is, and what a loop is doing. `primitives` is what they are made of,
 //! `loom_tests` their models.
 
 mod completion;
@@ -7,6 +7,7 @@ mod completion;
 mod loom_tests;
 pub(crate) mod loop_id;
 mod mailbox;
+mod places;
 mod primitives;
 mod room;
 mod task_cell;
@@ -16,6 +17,7 @@ mod whereabouts;
 pub use completion::Completion;
 pub(crate) use completion::{Completer, completion, completion_of_all};
 pub(crate) use mailbox::{Inbox, Mailbox, mailbox};
+pub(crate) use places::Places;
 pub(crate) use task_cell::TaskCell;
 pub(crate) use wake_up::WakeUp;
 pub use whereabouts::Phase;

@@ -1,11 +1,31 @@
 //! Opening TCP sockets, non-blocking from the start.
 
 use super::{ListenerOptions, TcpOptions};
+use crate::{Error, Result};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use std::{io, net::SocketAddr};
 
+/// So many sockets that listen on the same address; if its port is 0, on the same free one.
+pub(crate) fn listen_all(
+    address: SocketAddr,
+    options: &ListenerOptions,
+    listeners: usize,
+) -> io::Result<Vec<mio::net::TcpListener>> {
+    let first = listen(address, options)?;
+    let address = first.local_addr()?;
+    let others = (1..listeners).map(|_| listen(address, options));
+    std::iter::once(Ok(first)).chain(others).collect()
+}
+
+/// Whether several sockets can listen on one address here: true, or the refusal of the setting that wants it.
+pub(crate) fn check_reuse_port(setting: &'static str) -> Result<bool> {
+    let possible =
+        cfg!(all(unix, not(any(target_os = "solaris", target_os = "illumos", target_os = "cygwin"))));
+    possible.then_some(true).ok_or_else(|| Error::setting(setting, true, "off on this system"))
+}
+
 /// A socket that listens on `address`.
-pub(crate) fn listen(address: SocketAddr, options: &ListenerOptions) -> io::Result<mio::net::TcpListener> {
+fn listen(address: SocketAddr, options: &ListenerOptions) -> io::Result<mio::net::TcpListener> {
     let socket = open(address)?;
     #[cfg(unix)]
     {

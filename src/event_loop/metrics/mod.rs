@@ -121,8 +121,12 @@ metrics! {
         wheel_pending,
         /// Connections open now.
         channels,
-        /// Connections accepted.
+        /// Connections accepted and let in.
         accepted,
+        /// Connections closed at once because the filter of their server denies their address.
+        rejected_filter,
+        /// Connections closed at once because their server, its loops or their address had as many as they may have.
+        rejected_limit,
         /// Accepts that failed.
         accept_errors,
         /// Connections made.

@@ -13,6 +13,7 @@
 
 mod completion;
 mod mailbox;
+mod places;
 mod wake_up;
 
 use super::{Inbox, Mailbox, WakeUp, mailbox::mailbox};

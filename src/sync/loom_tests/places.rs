@@ -1,0 +1,46 @@
+//! Places that are taken at once.
+
+use super::model;
+use crate::sync::Places;
+use loom::{
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+};
+use std::sync::Arc;
+
+#[test]
+fn h_08_of_two_that_race_for_the_last_place_one_gets_it() {
+    model(|| {
+        let places = Arc::new(Places::new(1));
+        let theirs = places.clone();
+        let theirs = thread::spawn(move || theirs.take());
+        let mine = places.take();
+        assert_ne!(mine, theirs.join().unwrap(), "one of them, and not both");
+        places.give_back();
+        assert_eq!(places.taken(), 0);
+    });
+}
+
+#[test]
+fn h_08_no_more_are_inside_than_there_are_places_while_others_come_and_go() {
+    model(|| {
+        let places = Arc::new(Places::new(1));
+        let inside = Arc::new(AtomicUsize::new(0));
+        let come_and_go = |places: Arc<Places>, inside: Arc<AtomicUsize>| {
+            move || {
+                for _ in 0..2 {
+                    if places.take() {
+                        assert_eq!(inside.fetch_add(1, Ordering::AcqRel), 0, "both are inside");
+                        inside.fetch_sub(1, Ordering::AcqRel);
+                        places.give_back();
+                    }
+                }
+            }
+        };
+        let other = thread::spawn(come_and_go(places.clone(), inside.clone()));
+        come_and_go(places.clone(), inside)();
+        other.join().unwrap();
+        assert_eq!(places.taken(), 0);
+        assert!(places.take());
+    });
+}
