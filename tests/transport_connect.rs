@@ -1,4 +1,4 @@
-//! Connections come, fail and go over real sockets: T-08 to T-10, T-13, T-19; traps 12 and 20.
+//! Connections come, fail and go over real sockets: T-08 to T-11, T-13, T-19; traps 12 and 20.
 
 #[path = "support/tcp.rs"]
 mod tcp;
@@ -277,6 +277,111 @@ fn t_10_a_connection_made_in_time_is_not_timed_out_later() {
     assert!(channel.is_open());
     channel.write("still here".into()).unwrap();
     assert_eq!(events.bytes(10), b"still here");
+    end(&group);
+}
+
+// ---- T-11 ------------------------------------------------------------------------------------------------
+
+#[cfg(target_os = "linux")]
+#[test]
+fn t_11_a_connect_that_is_cancelled() {
+    let group = one_loop();
+    let hole = BlackHole::open();
+    let (bootstrap, events) = client(&group, Settings::new(), silent);
+    let connecting = bootstrap.connect(hole.address);
+    some_turns(&group);
+    assert_eq!((the_loop(&group).connections(), metrics(&group).timers_pending), (1, 1));
+
+    assert!(connecting.cancel());
+    assert!(connecting.is_done(), "at once");
+    assert!(!connecting.cancel(), "only once");
+    some_turns(&group);
+    assert_eq!(
+        (the_loop(&group).connections(), metrics(&group).timers_pending),
+        (0, 0),
+        "no socket, no timer"
+    );
+    assert!(matches!(done(connecting), Err(Error::Cancelled)));
+    drop(bootstrap);
+    assert_eq!(events.rest(), [], "no pipeline was made");
+    end(&group);
+}
+
+#[test]
+fn t_11_cancelled_before_the_loop_has_heard_of_it() {
+    let group = one_loop();
+    let (server, _at_server) = serve(&group, Settings::new(), echo);
+    let (bootstrap, events) = client(&group, Settings::new(), silent);
+    let release = block(&group);
+    let connecting = bootstrap.connect(server.local_address());
+    assert!(connecting.cancel());
+    drop(release);
+    some_turns(&group);
+    turn_until(&group, |metrics| metrics.channels == 0);
+    assert_eq!(metrics(&group).connected, 0);
+    drop((bootstrap, connecting));
+    assert_eq!(events.rest(), [], "no pipeline was made");
+    end(&group);
+}
+
+#[test]
+fn t_11_cancelled_while_the_connection_comes_about() {
+    let group = one_loop();
+    let (server, _at_server) = serve(&group, Settings::new(), echo);
+    let (entered, in_factory) = mpsc::channel();
+    let (release, released) = mpsc::channel::<()>();
+    let released = Mutex::new(released);
+    let bootstrap = ClientBootstrap::new(&group).pipeline(move |_| {
+        entered.send(()).unwrap();
+        let _ = released.lock().unwrap().recv_timeout(PATIENCE);
+        Pipeline::new().codec(RawBytes).handler(Ignore)
+    });
+    let connecting = bootstrap.connect(server.local_address());
+    receive(&in_factory);
+    assert!(connecting.cancel(), "nobody has got the channel yet");
+    drop(release);
+    turn_until(&group, |metrics| metrics.connected == 1 && metrics.channels == 0);
+    assert!(matches!(done(connecting), Err(Error::Cancelled)), "and nobody gets it");
+    end(&group);
+}
+
+#[test]
+fn t_11_what_is_done_is_not_cancelled() {
+    let group = one_loop();
+    let (server, _at_server) = serve(&group, Settings::new(), echo);
+    let (bootstrap, _events) = client(&group, Settings::new(), silent);
+    let connecting = bootstrap.connect(server.local_address());
+    let (sender, receiver) = mpsc::channel();
+    let connected = bootstrap.connect(server.local_address());
+    connecting.on_complete(move |result| sender.send(result).unwrap());
+    let channel = receive(&receiver).unwrap();
+    turn_until(&group, |metrics| metrics.connected == 2);
+    assert!(connected.is_done());
+    assert!(!connected.cancel());
+    assert!(done(connected).unwrap().is_open());
+    assert!(!channel.closed().cancel(), "of a kind that cannot be cancelled");
+    some_turns(&group);
+    assert!(channel.is_open());
+    end(&group);
+}
+
+// ---- local address ---------------------------------------------------------------------------------------
+
+#[test]
+fn a_local_address_that_is_not_ours_is_to_blame() {
+    let group = one_loop();
+    let (server, _at_server) = serve(&group, Settings::new(), echo);
+    let (bootstrap, _events) = client(&group, Settings::new(), silent);
+    // 192.0.2.0/24 is for documentation (RFC 5737); the other one is of another family.
+    for wrong in ["192.0.2.1:0", "[::1]:0"] {
+        let bootstrap = bootstrap.clone().local_address(wrong.parse().unwrap());
+        match done(bootstrap.connect(server.local_address())) {
+            Err(Error::Io { during, .. }) => assert_eq!(during, "binding the local address", "{wrong}"),
+            other => panic!("{wrong}: {other:?}"),
+        }
+    }
+    some_turns(&group);
+    assert_eq!(the_loop(&group).connections(), 0);
     end(&group);
 }
 
