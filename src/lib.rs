@@ -78,7 +78,9 @@ mod clock;
 mod error;
 mod id;
 
-pub use bootstrap::{ClientBootstrap, Server, ServerBootstrap};
+pub use bootstrap::{
+    Backoff, ClientBootstrap, Reconnect, ReconnectEvent, Reconnecting, Server, ServerBootstrap,
+};
 pub use channel::{
     Channel, ChannelOptions, IdleEvent, IdleState, IdleTimeouts, Overflow, Scope, TaskKey, TimeLimits,
 };

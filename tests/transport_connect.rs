@@ -1,5 +1,7 @@
 //! Connections come, fail and go over real sockets: T-08 to T-11, T-13, T-19; traps 12 and 20.
 
+#[path = "support/nobody.rs"]
+mod nobody;
 #[path = "support/tcp.rs"]
 mod tcp;
 
@@ -11,6 +13,9 @@ use netwheel::{
     pipeline::Codec,
     prelude::*,
 };
+#[cfg(target_os = "linux")]
+use nobody::BlackHole;
+use nobody::Nobody;
 use std::{
     io::ErrorKind,
     net::{Ipv4Addr, SocketAddr},
@@ -169,14 +174,10 @@ fn t_08_mail_for_a_channel_that_closes_first_is_dropped_once() {
 #[test]
 fn t_09_a_refused_connection_fails_and_nothing_is_told() {
     let group = one_loop();
-    // Bound and not listening: nobody answers there, and nobody else can get the port meanwhile.
-    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
-    socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
-    let nobody = socket.local_addr().unwrap().as_socket().unwrap();
-
+    let nobody = Nobody::new();
     let (bootstrap, events) = client(&group, Settings::new(), silent);
     for _ in 0..10 {
-        let error = done(bootstrap.connect(nobody)).unwrap_err();
+        let error = done(bootstrap.connect(nobody.address)).unwrap_err();
         assert_eq!(error.io_kind(), Some(ErrorKind::ConnectionRefused), "{error}");
     }
     some_turns(&group);
@@ -188,35 +189,6 @@ fn t_09_a_refused_connection_fails_and_nothing_is_told() {
 }
 
 // ---- T-10 ------------------------------------------------------------------------------------------------
-
-/// A listener that nobody can connect to: its queue is full, so that the kernel drops every SYN.
-#[cfg(target_os = "linux")]
-struct BlackHole {
-    address: SocketAddr,
-    _full: (mio::net::TcpListener, std::net::TcpStream),
-}
-
-#[cfg(target_os = "linux")]
-impl BlackHole {
-    fn open() -> Self {
-        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
-        socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
-        // listen(2) with 0 has room for one.
-        socket.listen(0).unwrap();
-        socket.set_nonblocking(true).unwrap();
-        let mut listener = mio::net::TcpListener::from_std(socket.into());
-        let address = listener.local_addr().unwrap();
-        let first = connect(address);
-        // The one counts when it has reached the queue.
-        let mut poll = mio::Poll::new().unwrap();
-        let mut events = mio::Events::with_capacity(1);
-        poll.registry().register(&mut listener, mio::Token(0), mio::Interest::READABLE).unwrap();
-        while events.is_empty() {
-            poll.poll(&mut events, Some(PATIENCE)).unwrap();
-        }
-        BlackHole { address, _full: (listener, first) }
-    }
-}
 
 #[cfg(target_os = "linux")]
 #[test]

@@ -1,9 +1,11 @@
 //! Bootstraps: how servers and clients start.
 
 mod client;
+mod reconnect;
 mod server;
 
 pub use client::ClientBootstrap;
+pub use reconnect::{Backoff, Reconnect, ReconnectEvent, Reconnecting};
 pub use server::{Server, ServerBootstrap};
 
 use crate::{Error, Result};
