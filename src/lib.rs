@@ -79,7 +79,8 @@ mod error;
 mod id;
 
 pub use bootstrap::{
-    Backoff, ClientBootstrap, Reconnect, ReconnectEvent, Reconnecting, Server, ServerBootstrap,
+    Backoff, ChannelPool, ClientBootstrap, PoolBuilder, PoolOrder, PoolTimeout, Pooled, Reconnect,
+    ReconnectEvent, Reconnecting, Server, ServerBootstrap,
 };
 pub use channel::{
     Channel, ChannelOptions, IdleEvent, IdleState, IdleTimeouts, Overflow, Scope, TaskKey, TimeLimits,

@@ -1,10 +1,12 @@
 //! Bootstraps: how servers and clients start.
 
 mod client;
+mod pool;
 mod reconnect;
 mod server;
 
 pub use client::ClientBootstrap;
+pub use pool::{ChannelPool, PoolBuilder, PoolOrder, PoolTimeout, Pooled};
 pub use reconnect::{Backoff, Reconnect, ReconnectEvent, Reconnecting};
 pub use server::{Server, ServerBootstrap};
 

@@ -82,6 +82,14 @@ pub(crate) fn completion_of_all<T>(event_loops: Box<[u32]>) -> (Completer<T>, Co
     pair(Loops::All(event_loops), None)
 }
 
+/// As [`cancellable`], for what any of several loops may have to do.
+pub(crate) fn cancellable_of_all<T>(
+    event_loops: Box<[u32]>,
+    cancel: impl Fn() + Send + Sync + 'static,
+) -> (Completer<T>, Completion<T>) {
+    pair(Loops::All(event_loops), Some(Box::new(cancel)))
+}
+
 fn pair<T>(event_loops: Loops, cancel: Option<Cancel>) -> (Completer<T>, Completion<T>) {
     let state = Mutex::new(State::Pending { waker: None, callback: None });
     let inner = Arc::new(Inner { event_loops, cancel, state, done: Condvar::new() });
@@ -276,6 +284,15 @@ impl<T> Completer<T> {
     /// Whether a result would be the first: it was not cancelled.
     pub(crate) fn is_pending(&self) -> bool {
         matches!(*self.inner.lock(), State::Pending { .. })
+    }
+
+    /// Whether anybody would get a result: it was neither cancelled nor dropped.
+    pub(crate) fn is_awaited(&self) -> bool {
+        match *self.inner.lock() {
+            State::Pending { callback: Some(_), .. } => true,
+            State::Pending { callback: None, .. } => Arc::strong_count(&self.inner) > 1,
+            _ => false,
+        }
     }
 }
 

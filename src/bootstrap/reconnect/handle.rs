@@ -3,7 +3,10 @@
 //! Always holds: it only asks and stops; dropping it changes nothing. Any thread may call everything here.
 
 use super::course::{Course, Phase};
-use crate::{Channel, Completion, Error, EventLoop, sync::completion};
+use crate::{
+    Channel, Completion, Error, EventLoop,
+    sync::{Completer, completion},
+};
 use std::{fmt, sync::Arc};
 
 /// A client that stays connected; dropping the handle lets it, as long as its loop lives.
@@ -40,6 +43,8 @@ impl<M: 'static> Reconnecting<M> {
             Phase::Ended(Some(why)) => Completion::ready(Err(why.again())),
             _ => {
                 let (completer, completion) = completion(Some(self.course.event_loop.shared.id));
+                // Those who gave up waiting do not pile up while there is no server.
+                state.awaited.retain(Completer::is_awaited);
                 state.awaited.push(completer);
                 completion
             }
