@@ -121,7 +121,7 @@ impl Trial {
 
     /// Nothing of it is left: no timer, no attempt, no channel, no memory.
     #[track_caller]
-    fn is_gone(self, group: &EventLoopGroup) {
+    fn assert_gone(self, group: &EventLoopGroup) {
         if !the_loop(group).is_terminated() {
             some_turns(group);
             assert_eq!(metrics(group).timers_pending, 0);
@@ -324,7 +324,7 @@ fn it_gives_up_with_the_last_error() {
     clock.advance(DAY);
     trial.client.stop();
     assert!(done(trial.client.ended()).is_err(), "too late to stop");
-    trial.is_gone(&group);
+    trial.assert_gone(&group);
     end(&group);
 }
 
@@ -361,7 +361,7 @@ fn stopped_while_it_waits() {
     some_turns(&group);
     assert_eq!(metrics(&group).timers_pending, 0, "the timer is gone before its time");
     clock.advance(2 * DAY);
-    trial.is_gone(&group);
+    trial.assert_gone(&group);
     end(&group);
 }
 
@@ -377,7 +377,7 @@ fn stopped_while_it_connects() {
     trial.client.stop();
     done(trial.client.ended()).unwrap();
     clock.advance(DAY);
-    trial.is_gone(&group);
+    trial.assert_gone(&group);
     end(&group);
 }
 
@@ -390,7 +390,7 @@ fn stopped_before_the_loop_has_heard_of_it() {
     trial.client.stop();
     drop(release);
     done(trial.client.ended()).unwrap();
-    trial.is_gone(&group);
+    trial.assert_gone(&group);
     end(&group);
 }
 
@@ -409,7 +409,7 @@ fn stopped_while_it_is_connected() {
     clock.advance(DAY);
     let all: Vec<_> = trial.told.try_iter().collect();
     assert_eq!(all, [Told::Connecting(1, server.local_address()), Told::Connected(1)], "a stop is no loss");
-    trial.is_gone(&group);
+    trial.assert_gone(&group);
     end(&group);
 }
 
@@ -439,7 +439,7 @@ fn the_hook_stops_it() {
         let last = trial.told.try_iter().last().unwrap();
         assert!(which(&last), "case {n}: {last:?} after it was stopped");
         turn_until(&group, |metrics| metrics.channels == 0);
-        trial.is_gone(&group);
+        trial.assert_gone(&group);
         end(&group);
     }
 }
@@ -488,7 +488,7 @@ fn its_loop_is_shut_down_while_it_waits() {
     end(&group);
     assert!(matches!(done(trial.client.ended()), Err(Error::ShutDown)));
     assert!(matches!(done(waiting), Err(Error::ShutDown)));
-    trial.is_gone(&group);
+    trial.assert_gone(&group);
 }
 
 #[cfg(target_os = "linux")]
@@ -502,7 +502,7 @@ fn its_loop_is_shut_down_while_it_connects() {
     end(&group);
     assert_eq!(trial.next(), Told::Failed(1, None, None));
     assert!(matches!(done(trial.client.ended()), Err(Error::ShutDown)));
-    trial.is_gone(&group);
+    trial.assert_gone(&group);
 }
 
 #[test]
@@ -515,7 +515,7 @@ fn its_loop_is_shut_down_while_it_is_connected() {
     end(&group);
     assert!(matches!(done(trial.client.ended()), Err(Error::ShutDown)));
     assert_eq!(trial.told.try_iter().last(), Some(Told::Lost(Duration::ZERO, None)));
-    trial.is_gone(&group);
+    trial.assert_gone(&group);
     end(&servers);
 }
 

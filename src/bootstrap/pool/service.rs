@@ -225,7 +225,7 @@ impl<M: 'static> Service<M> {
         (self.call)(Attempt::default(), Box::new(Making(Some((self.clone(), completer)))));
     }
 
-    fn is_made(self: &Arc<Self>, completer: Completer<Pooled<M>>, channel: Channel<M>) {
+    fn made(self: &Arc<Self>, completer: Completer<Pooled<M>>, channel: Channel<M>) {
         self.shelf().made(&channel);
         let (me, id) = (Arc::downgrade(self), channel.id());
         channel.closed().on_complete(move |_| {
@@ -243,7 +243,7 @@ impl<M: 'static> Service<M> {
         }
     }
 
-    fn is_not_made(self: &Arc<Self>, completer: Completer<Pooled<M>>, why: Error) {
+    fn not_made(self: &Arc<Self>, completer: Completer<Pooled<M>>, why: Error) {
         self.shelf().not_made();
         completer.complete(Err(why));
         self.serve_waiters();
@@ -291,7 +291,9 @@ impl<M: 'static> Drop for Service<M> {
 }
 
 /// A channel that is being made for somebody.
-struct Making<M: 'static>(Option<(Arc<Service<M>>, Completer<Pooled<M>>)>);
+struct Making<M: 'static>(Option<ForWhom<M>>);
+
+type ForWhom<M> = (Arc<Service<M>>, Completer<Pooled<M>>);
 
 impl<M: 'static> Connected for Making<M> {
     fn is_wanted(&self) -> bool {
@@ -301,14 +303,14 @@ impl<M: 'static> Connected for Making<M> {
 
     fn connected(mut self: Box<Self>, channel: Arc<ChannelShared>) {
         if let Some((service, completer)) = self.0.take() {
-            service.is_made(completer, Channel::new(channel));
+            service.made(completer, Channel::new(channel));
         }
     }
 
     fn failed(mut self: Box<Self>, error: Error) {
         if let Some((service, completer)) = self.0.take() {
             let closed = service.shelf().is_closed();
-            service.is_not_made(completer, if closed { Error::Closed } else { error });
+            service.not_made(completer, if closed { Error::Closed } else { error });
         }
     }
 }
@@ -317,7 +319,7 @@ impl<M: 'static> Drop for Making<M> {
     fn drop(&mut self) {
         // Loops that end drop what waits in them.
         if let Some((service, completer)) = self.0.take() {
-            service.is_not_made(completer, Error::ShutDown);
+            service.not_made(completer, Error::ShutDown);
         }
     }
 }

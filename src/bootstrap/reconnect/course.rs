@@ -128,9 +128,9 @@ impl<M: 'static> Course<M> {
     }
 
     /// An attempt has succeeded, on the loop.
-    fn is_connected(self: Arc<Self>, channel: Channel<M>) {
+    fn connected(self: Arc<Self>, channel: Channel<M>) {
         let me = self.clone();
-        channel.closed().on_complete(move |_| me.is_lost());
+        channel.closed().on_complete(move |_| me.lost());
         let (attempt, awaited) = {
             let mut state = self.lock();
             if matches!(state.phase, Phase::Stopping) {
@@ -150,7 +150,7 @@ impl<M: 'static> Course<M> {
     }
 
     /// An attempt has failed, on the loop (on whatever thread drops it, if the loop ends).
-    fn has_failed(self: Arc<Self>, error: Error) {
+    fn failed(self: Arc<Self>, error: Error) {
         let (attempt, next) = {
             let mut state = self.lock();
             if matches!(state.phase, Phase::Stopping) {
@@ -167,7 +167,7 @@ impl<M: 'static> Course<M> {
     }
 
     /// The channel has closed, on the loop.
-    fn is_lost(self: Arc<Self>) {
+    fn lost(self: Arc<Self>) {
         let (held, next) = {
             let mut state = self.lock();
             let Phase::Connected(_, since) = state.phase else {
@@ -277,11 +277,11 @@ impl<M: 'static> Connected for Pending<M> {
     }
 
     fn connected(self: Box<Self>, channel: Arc<ChannelShared>) {
-        self.take(|course| course.is_connected(Channel::new(channel)));
+        self.take(|course| course.connected(Channel::new(channel)));
     }
 
     fn failed(self: Box<Self>, error: Error) {
-        self.take(|course| course.has_failed(error));
+        self.take(|course| course.failed(error));
     }
 }
 

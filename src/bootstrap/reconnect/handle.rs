@@ -59,7 +59,7 @@ impl<M: 'static> Reconnecting<M> {
 
     /// Completes when it is over and nothing of it is left: no timer, no attempt, no channel.
     ///
-    /// Well, if it was stopped. With the last attempt's error if it has given up ([`Backoff::max_attempts`]);
+    /// Well, if it was stopped. With the last attempt's error if it has given up ([`max_attempts`](crate::Backoff::max_attempts));
     /// [`Error::Closed`] if that attempt had succeeded and its connection was lost too soon. With [`Error::ShutDown`] if
     /// its loop was shut down.
     pub fn ended(&self) -> Completion {
