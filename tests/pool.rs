@@ -350,6 +350,30 @@ fn h_20_a_channel_that_closes_leaves_by_itself() {
 }
 
 #[test]
+fn h_20_a_channel_that_closes_while_it_is_looked_at_is_not_given_out() {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let hook = {
+        let calls = calls.clone();
+        move |channel: &Channel<Bytes>| {
+            if calls.fetch_add(1, SeqCst) == 1 {
+                channel.close_now();
+                done(channel.closed()).unwrap();
+            }
+            Ok(())
+        }
+    };
+    let trial = Trial::new(|pool| pool.size(1).on_acquire(hook));
+    let first = trial.get();
+    let id = first.id();
+    drop(first);
+    let second = trial.get();
+    assert_ne!(second.id(), id);
+    assert!(second.is_open());
+    assert_eq!(trial.counts(), (1, 0, 0));
+    end(&trial.group);
+}
+
+#[test]
 fn h_20_a_channel_that_is_discarded_leaves_at_once() {
     let trial = Trial::new(|pool| pool.size(1));
     let first = trial.get();

@@ -17,7 +17,7 @@ use netwheel::{
 use nobody::BlackHole;
 use nobody::Nobody;
 use std::{
-    io::ErrorKind,
+    io::{ErrorKind, Write},
     net::{Ipv4Addr, SocketAddr},
     sync::{
         Arc, Mutex,
@@ -314,6 +314,35 @@ fn t_11_cancelled_while_the_connection_comes_about() {
     drop(release);
     turn_until(&group, |metrics| metrics.connected == 1 && metrics.channels == 0);
     assert!(matches!(done(connecting), Err(Error::Cancelled)), "and nobody gets it");
+    end(&group);
+}
+
+#[test]
+fn t_11_cancelled_in_the_turn_that_has_heard_of_its_success() {
+    let group = one_loop();
+    let connecting = Arc::new(Mutex::new(None::<Completion<Channel<Bytes>>>));
+    let (sender, cancelled) = mpsc::channel();
+    let mine = connecting.clone();
+    let (server, _at_server) = serve(&group, Settings::new(), move |_, event| {
+        if matches!(event, Event::Read(_)) {
+            let connecting = mine.lock().unwrap().take().expect("it was begun before the bytes were read");
+            sender.send(connecting.cancel()).unwrap();
+        }
+        Ok(())
+    });
+    let mut stream = connect(server.local_address());
+    turn_until(&group, |metrics| metrics.channels == 1);
+    let (bootstrap, events) = client(&group, Settings::new(), silent);
+    let release = block(&group);
+    // The bytes are there before the connection is: one poll tells of both, in this order.
+    stream.write_all(b"now").unwrap();
+    *connecting.lock().unwrap() = Some(bootstrap.connect(server.local_address()));
+    drop(release);
+    assert!(receive(&cancelled));
+    some_turns(&group);
+    assert_eq!(metrics(&group).connected, 0);
+    drop(bootstrap);
+    assert_eq!(events.rest(), [], "no pipeline was made");
     end(&group);
 }
 

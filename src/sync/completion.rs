@@ -304,3 +304,24 @@ impl<T> Drop for Completer<T> {
         }
     }
 }
+
+#[cfg(all(test, not(netwheel_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_is_awaited_until_it_is_there_or_nobody_can_ask_for_it() {
+        let (kept, completion) = super::completion::<()>(None);
+        assert!(kept.is_awaited());
+        drop(completion);
+        assert!(kept.is_pending() && !kept.is_awaited(), "dropped");
+
+        let (called_back, completion) = super::completion::<()>(None);
+        completion.on_complete(drop);
+        assert!(called_back.is_awaited());
+
+        let (cancelled, completion) = cancellable::<()>(None, || ());
+        assert!(completion.cancel());
+        assert!(!cancelled.is_pending() && !cancelled.is_awaited());
+    }
+}

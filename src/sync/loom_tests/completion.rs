@@ -146,7 +146,9 @@ fn t_11_a_result_and_a_cancel_cannot_both_be_first() {
     model(|| {
         let calls = Arc::new(AtomicU32::new(0));
         let mine = calls.clone();
-        let (completer, completion) = cancellable(None, move || drop(mine.fetch_add(1, SeqCst)));
+        let (completer, completion) = cancellable(None, move || {
+            mine.fetch_add(1, SeqCst);
+        });
         let thread = thread::spawn(move || completer.deliver(Ok(7)));
         let cancelled = completion.cancel();
         let delivered = thread.join().unwrap();
