@@ -1,4 +1,4 @@
-//! Connections come, fail and go over real sockets: T-08 to T-11, T-13, T-19; traps 12 and 20.
+//! Connections come, fail and go over real sockets: T-08 to T-11, T-13, T-14, T-19, C-69; traps 12 and 20.
 
 #[path = "support/nobody.rs"]
 mod nobody;
@@ -467,6 +467,41 @@ impl Handler for Ignore {
     fn read(&mut self, _: &mut Context<'_, Self>, _: Bytes) -> Result {
         Ok(())
     }
+}
+
+// ---- T-14 ------------------------------------------------------------------------------------------------
+
+#[test]
+fn t_14_a_callback_that_closes_at_once_takes_no_event_away() {
+    let group = one_loop();
+    let (server, _at_server) = serve(&group, Settings::new(), silent);
+    let (bootstrap, events) = client(&group, Settings::new(), silent);
+    bootstrap.connect(server.local_address()).on_complete(|channel| channel.unwrap().close());
+    events.channel();
+    assert_eq!(events.until_inactive(), [Event::Inactive]);
+    end(&group);
+}
+
+// ---- C-69 ------------------------------------------------------------------------------------------------
+
+#[test]
+fn c_69_what_a_connect_comes_to_is_told_on_its_loop() {
+    let group = one_loop();
+    let (server, _at_server) = serve(&group, Settings::new(), silent);
+    let (bootstrap, _events) = client(&group, Settings::new(), silent);
+    let nobody = Nobody::new();
+    for (to, succeeds) in [(server.local_address(), true), (nobody.address, false)] {
+        let (sender, receiver) = mpsc::channel();
+        let event_loop = the_loop(&group).clone();
+        // The loop hears of the attempt later than of the callback.
+        let release = block(&group);
+        bootstrap.connect(to).on_complete(move |result| {
+            sender.send((result.is_ok(), event_loop.in_event_loop())).unwrap();
+        });
+        drop(release);
+        assert_eq!(receive(&receiver), (succeeds, true));
+    }
+    end(&group);
 }
 
 // ---- accepting -------------------------------------------------------------------------------------------
