@@ -9,7 +9,8 @@
 //! say appears as `12:34:56 [lobby] bob: hello` (times are UTC). `/direct NAME TEXT` is for one person's eyes, to whom
 //! it appears as `12:34:56 bob, to you: hello`; that it has arrived, or has not, is shown. The end of the input, `/quit` and Ctrl-C leave
 //! cleanly: what was typed before is sent, and its answers are shown. When the server closes, it says why, and the
-//! exit status is 1.
+//! exit status is 1; with `--reconnect` the client comes back instead, as soon as there is a server again, after a delay
+//! that grows and is random, so that not all clients come at once.
 //!
 //! Two threads: the event loop, which prints what comes, and the main thread, which waits for the end; a third one
 //! sits in the blocking read of the terminal, which an event loop must never do.
@@ -18,10 +19,11 @@
 mod protocol;
 
 use clap::Parser;
-use netwheel::{codec::Line, prelude::*, stage::Json};
+use netwheel::{Backoff, ReconnectEvent, Reconnecting, codec::Line, prelude::*, stage::Json};
 use protocol::{Reason, Reply, Request};
 use std::{
     io::BufRead,
+    ops::ControlFlow,
     process::ExitCode,
     sync::{
         Arc,
@@ -48,6 +50,9 @@ struct Options {
     /// The room to join first.
     #[arg(long, default_value = "lobby")]
     room: String,
+    /// Wait for the server, and come back when the connection is lost.
+    #[arg(long)]
+    reconnect: bool,
 }
 
 /// Why the main thread goes on.
@@ -163,7 +168,7 @@ fn time_of_day(unix_ms: u64) -> String {
 }
 
 /// Reads what is typed until it ends; the error that ended it, if one did.
-fn read_input(channel: &Channel<Request>, mut room: String) -> Result {
+fn read_input(client: &Reconnecting<Request>, mut room: String) -> Result {
     for line in std::io::stdin().lock().lines() {
         let line = line?;
         let (command, rest) = line.split_once(' ').unwrap_or((&line, ""));
@@ -186,7 +191,9 @@ fn read_input(channel: &Channel<Request>, mut room: String) -> Result {
             }
             _ => Request::Say { room: room.clone(), text: line, id: None },
         };
-        channel.write(request)?;
+        if client.channel().is_none_or(|channel| channel.write(request).is_err()) {
+            print("! this was not sent");
+        }
     }
     Ok(())
 }
@@ -207,12 +214,13 @@ fn run(options: Options) -> Result<Option<String>> {
     let (events, next_event) = mpsc::channel();
     let leaving = Arc::new(AtomicBool::new(false));
     let group = EventLoopGroup::builder().threads(1).name("im-client").build()?;
-    let channel = connect(&group, &options, &events, &leaving)?;
+    let client = connect(&group, &options, &events, &leaving)?;
+    client.connected().wait()?;
 
     let interrupted = events.clone();
     ctrlc::set_handler(move || drop(interrupted.send(Event::Leave))).map_err(Error::other)?;
     // It may sit in a read when the program ends, so nobody waits for it.
-    let (input, room) = (channel.clone(), options.room);
+    let (input, room) = (client.clone(), options.room);
     std::thread::spawn(move || {
         if let Err(e) = read_input(&input, room) {
             log::debug!("the input ends: {e}");
@@ -222,8 +230,16 @@ fn run(options: Options) -> Result<Option<String>> {
 
     let why = loop {
         match next_event.recv() {
-            Ok(Event::Leave) if leaving.load(Ordering::Acquire) => channel.close(),
-            Ok(Event::Leave) => say_goodbye(&channel, &leaving),
+            Ok(Event::Leave) => match client.channel() {
+                Some(channel) if leaving.load(Ordering::Acquire) => channel.close(),
+                Some(channel) => say_goodbye(&channel, &leaving),
+                None if options.reconnect => break None,
+                // Its last word is on the way.
+                None => {}
+            },
+            Ok(Event::Closed { why: Some(why) }) if options.reconnect && !leaving.load(Ordering::Acquire) => {
+                print(&format!("* {why}"));
+            }
             Ok(Event::Closed { why }) => break why,
             Err(_) => break None,
         }
@@ -237,8 +253,9 @@ fn connect(
     options: &Options,
     events: &Sender<Event>,
     leaving: &Arc<AtomicBool>,
-) -> Result<Channel<Request>> {
+) -> Result<Reconnecting<Request>> {
     let (user, room) = (options.user.clone(), options.room.clone());
+    let (again, left) = (options.reconnect, leaving.clone());
     let (events, leaving) = (events.clone(), leaving.clone());
     let pipeline = move |_peer: &netwheel::Peer| {
         let client = Client {
@@ -257,8 +274,16 @@ fn connect(
     ClientBootstrap::new(group)
         .connect_timeout(Duration::from_secs(10))
         .pipeline(pipeline)
+        .reconnect(if again { Backoff::new() } else { Backoff::new().max_attempts(1) })
+        .on_event(move |event| match event {
+            ReconnectEvent::Failed { error, next: Some(delay), .. } => {
+                print(&format!("* {error}; once more in {delay:.1?}"));
+                ControlFlow::Continue(())
+            }
+            ReconnectEvent::Lost { .. } if !again || left.load(Ordering::Acquire) => ControlFlow::Break(()),
+            _ => ControlFlow::Continue(()),
+        })
         .connect(&*options.connect)
-        .wait()
 }
 
 fn main() -> ExitCode {

@@ -56,6 +56,11 @@ pub enum Error {
     WouldDeadlock,
     /// The operation was cancelled before it was done.
     Cancelled,
+    /// A thing was given back to something else than it was taken from.
+    Foreign {
+        /// What it was given to.
+        to: &'static str,
+    },
     /// A callback or a task panicked; the text is the panic's message.
     Panicked(String),
     /// A handler, codec, stage or task failed with an error of its own.
@@ -153,6 +158,7 @@ impl Error {
             Error::TimedOut { what, after } => Error::TimedOut { what, after: *after },
             Error::WouldDeadlock => Error::WouldDeadlock,
             Error::Cancelled => Error::Cancelled,
+            Error::Foreign { to } => Error::Foreign { to },
             Error::Panicked(message) => Error::Panicked(message.clone()),
             Error::Other(e) => Error::Other(e.to_string().into()),
         }
@@ -185,6 +191,7 @@ impl fmt::Display for Error {
             Error::TimedOut { what, after } => write!(f, "{what} timed out after {after:?}"),
             Error::WouldDeadlock => f.write_str("waiting on its own thread would never end"),
             Error::Cancelled => f.write_str("cancelled"),
+            Error::Foreign { to } => write!(f, "it does not belong to {to}"),
             Error::Panicked(message) => write!(f, "panicked: {message}"),
             Error::Other(e) => e.fmt(f),
         }

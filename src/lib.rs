@@ -80,7 +80,10 @@ mod error;
 mod id;
 
 pub use admission::{Admission, IpFilter, IpRule, RejectReason, Rejection};
-pub use bootstrap::{ClientBootstrap, Server, ServerBootstrap};
+pub use bootstrap::{
+    Backoff, ChannelPool, ClientBootstrap, PoolBuilder, PoolOrder, PoolTimeout, Pooled, Reconnect,
+    ReconnectEvent, Reconnecting, Server, ServerBootstrap,
+};
 pub use channel::{
     Channel, ChannelOptions, IdleEvent, IdleState, IdleTimeouts, Overflow, Scope, TaskKey, TimeLimits,
 };

@@ -1,5 +1,7 @@
-//! Connections come, fail and go over real sockets: T-08 to T-10, T-13, T-19; traps 12 and 20.
+//! Connections come, fail and go over real sockets: T-08 to T-11, T-13, T-14, T-19, C-69; traps 12 and 20.
 
+#[path = "support/nobody.rs"]
+mod nobody;
 #[path = "support/tcp.rs"]
 mod tcp;
 
@@ -11,8 +13,11 @@ use netwheel::{
     pipeline::Codec,
     prelude::*,
 };
+#[cfg(target_os = "linux")]
+use nobody::BlackHole;
+use nobody::Nobody;
 use std::{
-    io::ErrorKind,
+    io::{ErrorKind, Write},
     net::{Ipv4Addr, SocketAddr},
     sync::{
         Arc, Mutex,
@@ -169,14 +174,10 @@ fn t_08_mail_for_a_channel_that_closes_first_is_dropped_once() {
 #[test]
 fn t_09_a_refused_connection_fails_and_nothing_is_told() {
     let group = one_loop();
-    // Bound and not listening: nobody answers there, and nobody else can get the port meanwhile.
-    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
-    socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
-    let nobody = socket.local_addr().unwrap().as_socket().unwrap();
-
+    let nobody = Nobody::new();
     let (bootstrap, events) = client(&group, Settings::new(), silent);
     for _ in 0..10 {
-        let error = done(bootstrap.connect(nobody)).unwrap_err();
+        let error = done(bootstrap.connect(nobody.address)).unwrap_err();
         assert_eq!(error.io_kind(), Some(ErrorKind::ConnectionRefused), "{error}");
     }
     some_turns(&group);
@@ -188,35 +189,6 @@ fn t_09_a_refused_connection_fails_and_nothing_is_told() {
 }
 
 // ---- T-10 ------------------------------------------------------------------------------------------------
-
-/// A listener that nobody can connect to: its queue is full, so that the kernel drops every SYN.
-#[cfg(target_os = "linux")]
-struct BlackHole {
-    address: SocketAddr,
-    _full: (mio::net::TcpListener, std::net::TcpStream),
-}
-
-#[cfg(target_os = "linux")]
-impl BlackHole {
-    fn open() -> Self {
-        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
-        socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
-        // listen(2) with 0 has room for one.
-        socket.listen(0).unwrap();
-        socket.set_nonblocking(true).unwrap();
-        let mut listener = mio::net::TcpListener::from_std(socket.into());
-        let address = listener.local_addr().unwrap();
-        let first = connect(address);
-        // The one counts when it has reached the queue.
-        let mut poll = mio::Poll::new().unwrap();
-        let mut events = mio::Events::with_capacity(1);
-        poll.registry().register(&mut listener, mio::Token(0), mio::Interest::READABLE).unwrap();
-        while events.is_empty() {
-            poll.poll(&mut events, Some(PATIENCE)).unwrap();
-        }
-        BlackHole { address, _full: (listener, first) }
-    }
-}
 
 #[cfg(target_os = "linux")]
 #[test]
@@ -277,6 +249,140 @@ fn t_10_a_connection_made_in_time_is_not_timed_out_later() {
     assert!(channel.is_open());
     channel.write("still here".into()).unwrap();
     assert_eq!(events.bytes(10), b"still here");
+    end(&group);
+}
+
+// ---- T-11 ------------------------------------------------------------------------------------------------
+
+#[cfg(target_os = "linux")]
+#[test]
+fn t_11_a_connect_that_is_cancelled() {
+    let group = one_loop();
+    let hole = BlackHole::open();
+    let (bootstrap, events) = client(&group, Settings::new(), silent);
+    let connecting = bootstrap.connect(hole.address);
+    some_turns(&group);
+    assert_eq!((the_loop(&group).connections(), metrics(&group).timers_pending), (1, 1));
+
+    assert!(connecting.cancel());
+    assert!(connecting.is_done(), "at once");
+    assert!(!connecting.cancel(), "only once");
+    some_turns(&group);
+    assert_eq!(
+        (the_loop(&group).connections(), metrics(&group).timers_pending),
+        (0, 0),
+        "no socket, no timer"
+    );
+    assert!(matches!(done(connecting), Err(Error::Cancelled)));
+    drop(bootstrap);
+    assert_eq!(events.rest(), [], "no pipeline was made");
+    end(&group);
+}
+
+#[test]
+fn t_11_cancelled_before_the_loop_has_heard_of_it() {
+    let group = one_loop();
+    let (server, _at_server) = serve(&group, Settings::new(), echo);
+    let (bootstrap, events) = client(&group, Settings::new(), silent);
+    let release = block(&group);
+    let connecting = bootstrap.connect(server.local_address());
+    assert!(connecting.cancel());
+    drop(release);
+    some_turns(&group);
+    turn_until(&group, |metrics| metrics.channels == 0);
+    assert_eq!(metrics(&group).connected, 0);
+    drop((bootstrap, connecting));
+    assert_eq!(events.rest(), [], "no pipeline was made");
+    end(&group);
+}
+
+#[test]
+fn t_11_cancelled_while_the_connection_comes_about() {
+    let group = one_loop();
+    let (server, _at_server) = serve(&group, Settings::new(), echo);
+    let (entered, in_factory) = mpsc::channel();
+    let (release, released) = mpsc::channel::<()>();
+    let released = Mutex::new(released);
+    let bootstrap = ClientBootstrap::new(&group).pipeline(move |_| {
+        entered.send(()).unwrap();
+        let _ = released.lock().unwrap().recv_timeout(PATIENCE);
+        Pipeline::new().codec(RawBytes).handler(Ignore)
+    });
+    let connecting = bootstrap.connect(server.local_address());
+    receive(&in_factory);
+    assert!(connecting.cancel(), "nobody has got the channel yet");
+    drop(release);
+    turn_until(&group, |metrics| metrics.connected == 1 && metrics.channels == 0);
+    assert!(matches!(done(connecting), Err(Error::Cancelled)), "and nobody gets it");
+    end(&group);
+}
+
+#[test]
+fn t_11_cancelled_in_the_turn_that_has_heard_of_its_success() {
+    let group = one_loop();
+    let connecting = Arc::new(Mutex::new(None::<Completion<Channel<Bytes>>>));
+    let (sender, cancelled) = mpsc::channel();
+    let mine = connecting.clone();
+    let (server, _at_server) = serve(&group, Settings::new(), move |_, event| {
+        if matches!(event, Event::Read(_)) {
+            let connecting = mine.lock().unwrap().take().expect("it was begun before the bytes were read");
+            sender.send(connecting.cancel()).unwrap();
+        }
+        Ok(())
+    });
+    let mut stream = connect(server.local_address());
+    turn_until(&group, |metrics| metrics.channels == 1);
+    let (bootstrap, events) = client(&group, Settings::new(), silent);
+    let release = block(&group);
+    // The bytes are there before the connection is: one poll tells of both, in this order.
+    stream.write_all(b"now").unwrap();
+    *connecting.lock().unwrap() = Some(bootstrap.connect(server.local_address()));
+    drop(release);
+    assert!(receive(&cancelled));
+    some_turns(&group);
+    assert_eq!(metrics(&group).connected, 0);
+    drop(bootstrap);
+    assert_eq!(events.rest(), [], "no pipeline was made");
+    end(&group);
+}
+
+#[test]
+fn t_11_what_is_done_is_not_cancelled() {
+    let group = one_loop();
+    let (server, _at_server) = serve(&group, Settings::new(), echo);
+    let (bootstrap, _events) = client(&group, Settings::new(), silent);
+    let connecting = bootstrap.connect(server.local_address());
+    let (sender, receiver) = mpsc::channel();
+    let connected = bootstrap.connect(server.local_address());
+    connecting.on_complete(move |result| sender.send(result).unwrap());
+    let channel = receive(&receiver).unwrap();
+    turn_until(&group, |metrics| metrics.connected == 2);
+    assert!(connected.is_done());
+    assert!(!connected.cancel());
+    assert!(done(connected).unwrap().is_open());
+    assert!(!channel.closed().cancel(), "of a kind that cannot be cancelled");
+    some_turns(&group);
+    assert!(channel.is_open());
+    end(&group);
+}
+
+// ---- local address ---------------------------------------------------------------------------------------
+
+#[test]
+fn a_local_address_that_is_not_ours_is_to_blame() {
+    let group = one_loop();
+    let (server, _at_server) = serve(&group, Settings::new(), echo);
+    let (bootstrap, _events) = client(&group, Settings::new(), silent);
+    // 192.0.2.0/24 is for documentation (RFC 5737); the other one is of another family.
+    for wrong in ["192.0.2.1:0", "[::1]:0"] {
+        let bootstrap = bootstrap.clone().local_address(wrong.parse().unwrap());
+        match done(bootstrap.connect(server.local_address())) {
+            Err(Error::Io { during, .. }) => assert_eq!(during, "binding the local address", "{wrong}"),
+            other => panic!("{wrong}: {other:?}"),
+        }
+    }
+    some_turns(&group);
+    assert_eq!(the_loop(&group).connections(), 0);
     end(&group);
 }
 
@@ -361,6 +467,41 @@ impl Handler for Ignore {
     fn read(&mut self, _: &mut Context<'_, Self>, _: Bytes) -> Result {
         Ok(())
     }
+}
+
+// ---- T-14 ------------------------------------------------------------------------------------------------
+
+#[test]
+fn t_14_a_callback_that_closes_at_once_takes_no_event_away() {
+    let group = one_loop();
+    let (server, _at_server) = serve(&group, Settings::new(), silent);
+    let (bootstrap, events) = client(&group, Settings::new(), silent);
+    bootstrap.connect(server.local_address()).on_complete(|channel| channel.unwrap().close());
+    events.channel();
+    assert_eq!(events.until_inactive(), [Event::Inactive]);
+    end(&group);
+}
+
+// ---- C-69 ------------------------------------------------------------------------------------------------
+
+#[test]
+fn c_69_what_a_connect_comes_to_is_told_on_its_loop() {
+    let group = one_loop();
+    let (server, _at_server) = serve(&group, Settings::new(), silent);
+    let (bootstrap, _events) = client(&group, Settings::new(), silent);
+    let nobody = Nobody::new();
+    for (to, succeeds) in [(server.local_address(), true), (nobody.address, false)] {
+        let (sender, receiver) = mpsc::channel();
+        let event_loop = the_loop(&group).clone();
+        // The loop hears of the attempt later than of the callback.
+        let release = block(&group);
+        bootstrap.connect(to).on_complete(move |result| {
+            sender.send((result.is_ok(), event_loop.in_event_loop())).unwrap();
+        });
+        drop(release);
+        assert_eq!(receive(&receiver), (succeeds, true));
+    }
+    end(&group);
 }
 
 // ---- accepting -------------------------------------------------------------------------------------------

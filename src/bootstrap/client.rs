@@ -1,13 +1,17 @@
 //! Making connections.
+//!
+//! Always holds: an attempt is either under way on its loop or has told who asked for it, once, what came of it; one
+//! that is cancelled ends without a channel that somebody would have to close. Any thread begins and cancels.
 
 use super::resolve;
 use crate::{
     Channel, Completion, Error, EventLoop, EventLoopGroup, Result,
     channel::{ChannelConfig, ChannelOptions, ChannelShared},
     clock::nanos,
-    event_loop::{Assignment, ChildSetup, Connected, Connecting, LoopMail, Peer},
+    error::Refused,
+    event_loop::{Assignment, Attempt, ChildSetup, Connected, Connecting, LoopMail, LoopShared, Peer},
     pipeline::{AnyPipeline, IntoPipeline},
-    sync::{Completer, completion},
+    sync::{Completer, cancellable},
     transport::{Stream, TcpOptions, tcp},
 };
 use std::{
@@ -43,7 +47,7 @@ use std::{
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct ClientBootstrap<F = ()> {
-    group: EventLoopGroup,
+    pub(super) group: EventLoopGroup,
     options: TcpOptions,
     channel: ChannelOptions,
     connect_timeout: Duration,
@@ -109,51 +113,69 @@ where
 {
     /// Connects to `address` on the group's next loop; completes before the handler's `active` is called.
     ///
-    /// A host name is resolved here, which may block; its first address is taken.
+    /// A host name is resolved here, which may block; its first address is taken. [`Completion::cancel`] gives the
+    /// attempt up: nobody gets the channel then, and the socket is closed soon. If the connection was made at the very
+    /// same time its handler may hear `active`, and `inactive` right after.
     ///
-    /// The completion fails with [`Error::Io`] if the peer refuses, [`Error::TimedOut`] if it does not answer,
-    /// [`Error::Setting`] if a setting is out of its range, [`Error::Full`] if each loop has as many connections as it may
-    /// have, [`Error::ShutDown`] if the loop is.
+    /// The completion fails with [`Error::TimedOut`] if the peer does not answer in time, [`Error::Cancelled`] if it was
+    /// cancelled, [`Error::Setting`] if a setting is out of its range, [`Error::Full`] if each loop has as many connections
+    /// as it may have, [`Error::ShutDown`] if the loop is; and with [`Error::Io`] if the system refuses, which says in
+    /// `during` what it was about: "resolving an address", "binding the local address", or "connecting", if the peer
+    /// refuses.
     pub fn connect(&self, address: impl ToSocketAddrs) -> Completion<Channel<P::Message>> {
-        let config = match self.channel.build() {
-            Ok(config) => Arc::new(config),
+        let prepared = self.check().and_then(|config| {
+            let peer = resolve(address)?[0];
+            let (event_loop, assignment) = self.assign(&config)?;
+            Ok((config, peer, event_loop, assignment))
+        });
+        let (config, peer, event_loop, assignment) = match prepared {
+            Ok(prepared) => prepared,
             Err(e) => return Completion::ready(Err(e)),
         };
-        let (event_loop, assignment) = match self.group.assign(config.weight) {
-            Ok(assigned) => assigned,
-            Err(limit) => {
-                return Completion::ready(Err(Error::Full { what: "connections of each event loop", limit }));
-            }
-        };
-        let (completer, completion) = completion(Some(event_loop.shared.id));
-        if let Err((completer, e)) = self.begin(event_loop, assignment, config, address, completer) {
-            completer.complete(Err(e));
-        }
+        let attempt = Attempt::default();
+        let (shared, cancelled) = (event_loop.shared.clone(), attempt.clone());
+        let (completer, completion) = cancellable(Some(event_loop.shared.id), move || {
+            // Refused by a loop that has ended, and its attempts with it.
+            let _ = shared.submit_always(LoopMail::CancelConnect(cancelled.clone()));
+        });
+        let call = Call { peer, config, attempt, done: Box::new(Waiting(completer)) };
+        self.call(event_loop, assignment, call, LoopShared::submit_now);
         completion
     }
 
-    #[expect(clippy::type_complexity, reason = "the completer comes back with the error")]
-    fn begin(
+    /// The loop of the next connection, and the connection's place there.
+    ///
+    /// # Errors
+    /// If each loop has as many connections as it may have.
+    pub(super) fn assign(&self, config: &ChannelConfig) -> Result<(&EventLoop, Assignment)> {
+        let full = |limit| Error::Full { what: "connections of each event loop", limit };
+        self.group.assign(config.weight).map_err(full)
+    }
+
+    /// What connections are made with.
+    ///
+    /// # Errors
+    /// If a setting is out of its range.
+    pub(super) fn check(&self) -> Result<Arc<ChannelConfig>> {
+        self.options.check()?;
+        Ok(Arc::new(self.channel.build()?))
+    }
+
+    /// Begins an attempt, on any thread; whatever comes of it, `done` hears of it, here or on the loop.
+    pub(super) fn call(
         &self,
         event_loop: &EventLoop,
         assignment: Assignment,
-        config: Arc<ChannelConfig>,
-        address: impl ToSocketAddrs,
-        completer: Completer<Channel<P::Message>>,
-    ) -> std::result::Result<(), (Completer<Channel<P::Message>>, Error)> {
-        let opened = (|| -> Result<_> {
-            self.options.check()?;
-            let peer = resolve(address)?[0];
-            let stream = tcp::connect(peer, self.local_address, &self.options)
-                .map_err(|e| Error::io("connecting", e))?;
-            Ok((peer, stream))
-        })();
-        let (peer, stream) = match opened {
-            Ok(opened) => opened,
+        call: Call,
+        submit: impl FnOnce(&LoopShared, LoopMail) -> Result<(), Refused<LoopMail>>,
+    ) {
+        let Call { peer, config, attempt, done } = call;
+        let stream = match tcp::connect(peer, self.local_address, &self.options) {
+            Ok(stream) => Stream::Tcp(stream),
             // Who hears that it failed finds it no longer counted.
             Err(e) => {
                 drop(assignment);
-                return Err((completer, e));
+                return done.failed(e);
             }
         };
         let factory = self.factory.clone();
@@ -162,30 +184,38 @@ where
             config,
             options: self.options.clone(),
         });
-        let connecting = Connecting {
-            assignment,
-            stream: Stream::Tcp(stream),
-            peer,
-            setup,
-            done: Box::new(Waiting(completer)),
-            timeout: nanos(self.connect_timeout),
-            deadline: None,
-        };
-        if let Err(refused) = event_loop.shared.submit(LoopMail::Connect(Box::new(connecting)), 0)
+        let timeout = nanos(self.connect_timeout);
+        let connecting =
+            Connecting { assignment, stream, peer, setup, done, attempt, timeout, deadline: None };
+        if let Err(refused) = submit(&event_loop.shared, LoopMail::Connect(Box::new(connecting)))
             && let LoopMail::Connect(connecting) = refused.value
         {
             connecting.refuse(refused.reason);
         }
-        Ok(())
     }
+}
+
+/// One attempt to connect.
+pub(super) struct Call {
+    pub(super) peer: SocketAddr,
+    pub(super) config: Arc<ChannelConfig>,
+    pub(super) attempt: Attempt,
+    pub(super) done: Box<dyn Connected>,
 }
 
 /// Who asked for the connection.
 struct Waiting<M>(Completer<Channel<M>>);
 
 impl<M: 'static> Connected for Waiting<M> {
+    fn is_wanted(&self) -> bool {
+        self.0.is_pending()
+    }
+
     fn connected(self: Box<Self>, shared: Arc<ChannelShared>) {
-        self.0.complete(Ok(Channel::new(shared)));
+        let channel = Channel::new(shared);
+        if !self.0.deliver(Ok(channel.clone())) {
+            channel.close_now();
+        }
     }
 
     fn failed(self: Box<Self>, error: Error) {

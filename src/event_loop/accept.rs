@@ -264,6 +264,7 @@ impl Turn {
             let deadline = self.io.services.now.saturating_add(connecting.timeout);
             connecting.deadline = Some(self.io.services.queue.insert(deadline, Due::Source(key)));
         }
+        let _ = connecting.attempt.0.set(key);
         self.sources.insert(Slot::Connecting(connecting));
     }
 
@@ -280,6 +281,10 @@ impl Turn {
         };
         if let Some(e) = error {
             self.fail_connect(key, Error::io("connecting", e));
+            return;
+        }
+        if !connecting.done.is_wanted() {
+            self.fail_connect(key, Error::Cancelled);
             return;
         }
         if let Some(deadline) = connecting.deadline.take() {

@@ -45,12 +45,13 @@ pub use metrics::{Histogram, LoopMetrics};
 pub use periodic::{MissedRuns, Periodic};
 pub use rebuild::{RebuildCause, RebuildReport};
 pub(crate) use seldom::Seldom;
-pub(crate) use shared::{LifeState, LoopMail};
+pub(crate) use shared::{LifeState, LoopMail, LoopShared};
 pub(crate) use shutdown::ShutdownRequest;
 pub use shutdown::{ShutdownOptions, ShutdownReport};
 pub use sources::Peer;
 pub(crate) use sources::{
-    ChildSetup, Connected, Connecting, ListenerGuard, ListenerShared, Listening, ServerClosed, ServerShared,
+    Attempt, ChildSetup, Connected, Connecting, ListenerGuard, ListenerShared, Listening, ServerClosed,
+    ServerShared,
 };
 pub(crate) use spin::DEFAULT_REBUILD_THRESHOLD;
 pub use tasks::ScheduledTask;
@@ -69,7 +70,6 @@ use crate::{
 };
 use io::Io;
 use selector::Selector;
-use shared::LoopShared;
 use sleep::Sleep;
 use sources::Sources;
 use spin::SpinGuard;

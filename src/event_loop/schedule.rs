@@ -117,6 +117,29 @@ impl EventLoop {
         self.submit_scheduled(Body::Once(Box::new(task)), LoopMail::AtTurnEnd, 0)
     }
 
+    /// As [`schedule`](EventLoop::schedule), whatever the length of the queue and the number of scheduled tasks: for what
+    /// the loop has taken on before, and which has this one timer at most.
+    ///
+    /// # Errors
+    /// If the loop is shutting down.
+    #[track_caller]
+    pub(crate) fn schedule_always(
+        &self,
+        delay: Duration,
+        task: impl FnOnce() + Send + 'static,
+    ) -> Result<ScheduledTask> {
+        if self.shared.state() >= LifeState::ShuttingDown {
+            return Err(Error::ShutDown);
+        }
+        let deadline = self.after(delay);
+        let (completer, completion) = completion(Some(self.shared.id));
+        let entry = Entry::new(Body::Once(Box::new(task)), completer, Permit::always(&self.shared));
+        let entry = Arc::new(entry);
+        let mail = LoopMail::Schedule(deadline, entry.clone());
+        self.shared.submit_always(mail).map_err(|refused| refused.reason)?;
+        Ok(ScheduledTask::new(entry, completion))
+    }
+
     /// The loop's time after `delay`.
     fn after(&self, delay: Duration) -> u64 {
         self.shared.time.now().saturating_add(nanos(delay))

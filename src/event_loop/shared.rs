@@ -8,7 +8,7 @@ use super::{
     load::Load,
     metrics::Metrics,
     shutdown::{Hooks, ShutdownReport, ShutdownRequest},
-    sources::{Accepted, Connecting, ListenerShared, Listening},
+    sources::{Accepted, Attempt, Connecting, ListenerShared, Listening},
     task::Task,
 };
 use crate::{
@@ -55,6 +55,8 @@ pub(crate) enum LoopMail {
     Adopt(Box<Accepted>),
     /// A connection that is being made.
     Connect(Box<Connecting>),
+    /// A connection that is being made, and is not wanted any more.
+    CancelConnect(Attempt),
     /// A listener to close.
     CloseListener(Arc<ListenerShared>),
     /// Whether a listener is to accept connections.
@@ -291,6 +293,11 @@ impl LoopShared {
     /// The mail comes back if the queue is full or the loop takes no more.
     pub(crate) fn submit(&self, mail: LoopMail, when: u64) -> Result<(), Refused<LoopMail>> {
         self.enter_queue(mail, when, Mailbox::put)
+    }
+
+    /// As [`LoopShared::submit`], of what is wanted now.
+    pub(crate) fn submit_now(&self, mail: LoopMail) -> Result<(), Refused<LoopMail>> {
+        self.submit(mail, 0)
     }
 
     /// As [`LoopShared::submit`], whatever the length of the queue: for what gives something back.

@@ -148,6 +148,10 @@ pub(crate) struct Accepted {
     pub(crate) setup: Arc<ChildSetup>,
 }
 
+/// Names a connection in the making from before its loop has heard of it.
+#[derive(Clone, Default)]
+pub(crate) struct Attempt(pub(crate) Arc<OnceLock<Key>>);
+
 /// A connection in the making.
 pub(crate) struct Connecting {
     /// Before `done`: who hears that it failed finds it no longer counted, also where all of this is dropped.
@@ -157,6 +161,7 @@ pub(crate) struct Connecting {
     /// Makes the pipeline and tells who waits for the channel; called on the loop.
     pub(crate) setup: Arc<ChildSetup>,
     pub(crate) done: Box<dyn Connected>,
+    pub(crate) attempt: Attempt,
     /// Nanoseconds; 0 for no limit.
     pub(crate) timeout: u64,
     pub(crate) deadline: Option<crate::timer::QueueKey>,
@@ -173,6 +178,9 @@ impl Connecting {
 
 /// Who waits for a connection.
 pub(crate) trait Connected: Send {
+    /// Whether anybody still wants it: asked before the pipeline is made.
+    fn is_wanted(&self) -> bool;
+
     /// It is there: called before `active`.
     fn connected(self: Box<Self>, shared: Arc<crate::channel::ChannelShared>);
 

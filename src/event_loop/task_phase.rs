@@ -11,7 +11,10 @@ use super::{
     stopwatch::Span,
     turn::Turn,
 };
-use crate::error::{drop_guarded, panic_message};
+use crate::{
+    Error,
+    error::{drop_guarded, panic_message},
+};
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 
 impl Turn {
@@ -93,6 +96,12 @@ impl Turn {
             LoopMail::CloseListener(server) => {
                 if let Some(key) = server.key.get() {
                     self.close_listener(*key);
+                }
+            }
+            // So did the connection; if it is there by now, it is no longer in the making.
+            LoopMail::CancelConnect(attempt) => {
+                if let Some(key) = attempt.0.get() {
+                    self.fail_connect(*key, Error::Cancelled);
                 }
             }
             LoopMail::Accepting(server, accepting) => {

@@ -184,6 +184,12 @@ impl Permit {
         }
         Ok(Permit(shared.clone()))
     }
+
+    /// Counts, and is never refused.
+    pub(super) fn always(shared: &Arc<LoopShared>) -> Self {
+        shared.scheduled_tasks.fetch_add(1, Ordering::Relaxed);
+        Permit(shared.clone())
+    }
 }
 
 impl Drop for Permit {

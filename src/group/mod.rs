@@ -167,7 +167,7 @@ impl EventLoopGroup {
         all
     }
 
-    fn loop_ids(&self) -> Box<[u32]> {
+    pub(crate) fn loop_ids(&self) -> Box<[u32]> {
         self.inner.loops.iter().map(|event_loop| event_loop.shared.id).collect()
     }
 

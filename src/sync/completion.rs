@@ -1,7 +1,8 @@
 //! What completes later: one value, made on one side, awaited on the other.
 //!
 //! Always holds: exactly one result is delivered, to exactly one of the three ways of asking (wait, callback,
-//! `Future`); a producer that is dropped without a word completes with [`Error::Cancelled`]. A callback runs on
+//! `Future`); a producer that is dropped without a word completes with [`Error::Cancelled`], and so does a cancel, of
+//! what can be cancelled: then the producer hears of it, and its own result is dropped. A callback runs on
 //! the thread that completes, where a panic in it is logged and goes no further, or at once on the calling thread
 //! if the result is there already; no lock is held meanwhile. Waiting on the loop that has to complete it, or on
 //! one of them if they are several, is an error; so is waiting on the thread that drives such a loop by hand.
@@ -43,6 +44,8 @@ pub(crate) struct Completer<T = ()> {
 struct Inner<T> {
     /// The loops without which it is not completed; usually one.
     event_loops: Loops,
+    /// Tells the producer that the result is not wanted; none if it cannot be stopped.
+    cancel: Option<Cancel>,
     state: Mutex<State<T>>,
     done: Condvar,
 }
@@ -59,20 +62,37 @@ enum Loops {
 }
 
 type Callback<T> = Box<dyn FnOnce(Result<T>) + Send>;
+type Cancel = Box<dyn Fn() + Send + Sync>;
 
 /// A pair of both sides; `event_loop` is the loop on which it will be completed.
 pub(crate) fn completion<T>(event_loop: Option<u32>) -> (Completer<T>, Completion<T>) {
-    pair(Loops::One(event_loop))
+    pair(Loops::One(event_loop), None)
+}
+
+/// As [`completion`], of what can be cancelled: then `cancel` is called, once at most, on the thread that cancels.
+pub(crate) fn cancellable<T>(
+    event_loop: Option<u32>,
+    cancel: impl Fn() + Send + Sync + 'static,
+) -> (Completer<T>, Completion<T>) {
+    pair(Loops::One(event_loop), Some(Box::new(cancel)))
 }
 
 /// As [`completion`], for what is done only when each of several loops has done its part.
 pub(crate) fn completion_of_all<T>(event_loops: Box<[u32]>) -> (Completer<T>, Completion<T>) {
-    pair(Loops::All(event_loops))
+    pair(Loops::All(event_loops), None)
 }
 
-fn pair<T>(event_loops: Loops) -> (Completer<T>, Completion<T>) {
+/// As [`cancellable`], for what any of several loops may have to do.
+pub(crate) fn cancellable_of_all<T>(
+    event_loops: Box<[u32]>,
+    cancel: impl Fn() + Send + Sync + 'static,
+) -> (Completer<T>, Completion<T>) {
+    pair(Loops::All(event_loops), Some(Box::new(cancel)))
+}
+
+fn pair<T>(event_loops: Loops, cancel: Option<Cancel>) -> (Completer<T>, Completion<T>) {
     let state = Mutex::new(State::Pending { waker: None, callback: None });
-    let inner = Arc::new(Inner { event_loops, state, done: Condvar::new() });
+    let inner = Arc::new(Inner { event_loops, cancel, state, done: Condvar::new() });
     (Completer { inner: inner.clone() }, Completion { inner })
 }
 
@@ -92,7 +112,8 @@ impl<T> Inner<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn complete(&self, result: Result<T>) {
+    /// Whether it was the first result: the others are dropped.
+    fn complete(&self, result: Result<T>) -> bool {
         let mut state = self.lock();
         match std::mem::replace(&mut *state, State::Taken) {
             State::Pending { callback: Some(callback), .. } => {
@@ -112,8 +133,12 @@ impl<T> Inner<T> {
                     log::error!("the waker of a completion's task panicked: {}", panic_message(panic));
                 }
             }
-            first => *state = first,
+            first => {
+                *state = first;
+                return false;
+            }
         }
+        true
     }
 }
 
@@ -187,6 +212,38 @@ impl<T> Completion<T> {
         }
     }
 
+    /// Cancels what is under way: a connection that is being made, an acquire of a pool that waits.
+    ///
+    /// True if that ended it: it completes with [`Error::Cancelled`] at once, and what was begun is undone soon, on its
+    /// event loop. False if it is done already, or of a kind that cannot be cancelled. Any thread may call this;
+    /// merely dropping a completion cancels nothing.
+    ///
+    /// ```
+    /// # use netwheel::{codec::RawBytes, prelude::*};
+    /// # struct Quiet;
+    /// # impl Handler for Quiet {
+    /// #   type In = bytes::Bytes; type Out = bytes::Bytes;
+    /// #   fn read(&mut self, _: &mut Context<'_, Self>, _: bytes::Bytes) -> Result { Ok(()) }
+    /// # }
+    /// # fn main() -> Result {
+    /// let group = EventLoopGroup::builder().threads(1).build()?;
+    /// let client = ClientBootstrap::new(&group).pipeline(|_peer| Pipeline::new().codec(RawBytes).handler(Quiet));
+    /// let connecting = client.connect("127.0.0.1:9");
+    /// if connecting.cancel() {
+    ///     assert!(matches!(connecting.wait(), Err(Error::Cancelled)));
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn cancel(&self) -> bool {
+        let Some(cancel) = &self.inner.cancel else { return false };
+        let first = self.inner.complete(Err(Error::Cancelled));
+        if first {
+            cancel();
+        }
+        first
+    }
+
     /// Does not want to know the result.
     pub fn detach(self) {}
 }
@@ -218,13 +275,53 @@ impl<T> Completer<T> {
     pub(crate) fn complete(self, result: Result<T>) {
         self.inner.complete(result);
     }
+
+    /// As [`complete`](Completer::complete); false if it was cancelled, and the result is dropped.
+    pub(crate) fn deliver(self, result: Result<T>) -> bool {
+        self.inner.complete(result)
+    }
+
+    /// Whether a result would be the first: it was not cancelled.
+    pub(crate) fn is_pending(&self) -> bool {
+        matches!(*self.inner.lock(), State::Pending { .. })
+    }
+
+    /// Whether anybody would get a result: it was neither cancelled nor dropped.
+    pub(crate) fn is_awaited(&self) -> bool {
+        match *self.inner.lock() {
+            State::Pending { callback: Some(_), .. } => true,
+            State::Pending { callback: None, .. } => Arc::strong_count(&self.inner) > 1,
+            _ => false,
+        }
+    }
 }
 
 impl<T> Drop for Completer<T> {
     fn drop(&mut self) {
         // After `complete` this finds the result there and leaves it.
-        if matches!(*self.inner.lock(), State::Pending { .. }) {
+        if self.is_pending() {
             self.inner.complete(Err(Error::Cancelled));
         }
+    }
+}
+
+#[cfg(all(test, not(netwheel_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_is_awaited_until_it_is_there_or_nobody_can_ask_for_it() {
+        let (kept, completion) = super::completion::<()>(None);
+        assert!(kept.is_awaited());
+        drop(completion);
+        assert!(kept.is_pending() && !kept.is_awaited(), "dropped");
+
+        let (called_back, completion) = super::completion::<()>(None);
+        completion.on_complete(drop);
+        assert!(called_back.is_awaited());
+
+        let (cancelled, completion) = cancellable::<()>(None, || ());
+        assert!(completion.cancel());
+        assert!(!cancelled.is_pending() && !cancelled.is_awaited());
     }
 }

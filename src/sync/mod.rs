@@ -15,7 +15,7 @@ mod wake_up;
 mod whereabouts;
 
 pub use completion::Completion;
-pub(crate) use completion::{Completer, completion, completion_of_all};
+pub(crate) use completion::{Completer, cancellable, cancellable_of_all, completion, completion_of_all};
 pub(crate) use mailbox::{Inbox, Mailbox, mailbox};
 pub(crate) use places::Places;
 pub(crate) use task_cell::TaskCell;

@@ -50,22 +50,26 @@ pub(crate) fn adopt(listener: std::net::TcpListener) -> io::Result<mio::net::Tcp
 }
 
 /// A socket that is connecting to `address`; writable (or failed) when it is through.
+///
+/// # Errors
+/// What the system refuses, with what was tried: that the local address is to blame is told apart.
 pub(crate) fn connect(
     address: SocketAddr,
     local: Option<SocketAddr>,
     options: &TcpOptions,
-) -> io::Result<mio::net::TcpStream> {
-    let socket = open(address)?;
-    options.apply_buffers(&SockRef::from(&socket))?;
+) -> Result<mio::net::TcpStream> {
+    let failed = |during| move |e| Error::io(during, e);
+    let socket = open(address).map_err(failed("opening a socket"))?;
+    options.apply_buffers(&SockRef::from(&socket)).map_err(failed("setting a socket's options"))?;
     if let Some(local) = local {
         #[cfg(unix)]
-        socket.set_reuse_address(true)?;
-        socket.bind(&local.into())?;
+        socket.set_reuse_address(true).map_err(failed("setting a socket's options"))?;
+        socket.bind(&local.into()).map_err(failed("binding the local address"))?;
     }
     match socket.connect(&address.into()) {
         Ok(()) => {}
         Err(e) if in_progress(&e) => {}
-        Err(e) => return Err(e),
+        Err(e) => return Err(failed("connecting")(e)),
     }
     Ok(mio::net::TcpStream::from_std(socket.into()))
 }

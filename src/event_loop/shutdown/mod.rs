@@ -260,7 +260,8 @@ impl Turn {
                 while self.run_at_end(None) > 0 {}
             }
             LoopMail::Listen(_) | LoopMail::Connect(_) | LoopMail::Adopt(_) => self.handle_mail(mail),
-            LoopMail::CloseListener(_)
+            LoopMail::CancelConnect(_)
+            | LoopMail::CloseListener(_)
             | LoopMail::Accepting(..)
             | LoopMail::Unschedule(_)
             | LoopMail::Rebuild(_)

@@ -137,3 +137,31 @@ fn e_31_only_its_own_loop_may_not_wait() {
         thread.join().unwrap();
     });
 }
+
+/// Either the result or the cancel is first: the other one hears that it was not.
+#[test]
+fn t_11_a_result_and_a_cancel_cannot_both_be_first() {
+    use crate::sync::cancellable;
+    use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+    model(|| {
+        let calls = Arc::new(AtomicU32::new(0));
+        let mine = calls.clone();
+        let (completer, completion) = cancellable(None, move || {
+            mine.fetch_add(1, SeqCst);
+        });
+        let thread = thread::spawn(move || completer.deliver(Ok(7)));
+        let cancelled = completion.cancel();
+        let delivered = thread.join().unwrap();
+        assert_ne!(cancelled, delivered);
+        assert_eq!(
+            calls.load(SeqCst),
+            u32::from(cancelled),
+            "the producer is told if and only if it was first"
+        );
+        match completion.wait() {
+            Ok(7) => assert!(delivered),
+            Err(Error::Cancelled) => assert!(cancelled),
+            other => panic!("{other:?}"),
+        }
+    });
+}

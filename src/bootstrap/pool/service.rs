@@ -1,0 +1,349 @@
+//! How a pool serves those who acquire.
+//!
+//! Always holds: whatever a hook does, fails, panics or takes its time over, the place of its channel is given back or
+//! given out; the lock is held for the shelf only, never while the program's own code runs, a channel is closed or a
+//! completion completed. One thread at a time gives channels to those who wait, in their order, and takes over what
+//! others bring meanwhile: so a row of failures is a loop and not a recursion. On any thread.
+
+use super::{
+    PoolOrder, PoolTimeout, Pooled,
+    shelf::{Back, Handed, Shelf, Slot, Waiter},
+};
+use crate::{
+    Channel, Completion, Error, EventLoop, EventLoopGroup, Result,
+    channel::ChannelShared,
+    error::caught,
+    event_loop::{Attempt, Connected},
+    sync::{Completer, cancellable_of_all},
+};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::Duration,
+};
+
+pub(super) struct Settings {
+    pub(super) size: usize,
+    pub(super) max_waiters: usize,
+    pub(super) timeout: Duration,
+    pub(super) on_timeout: PoolTimeout,
+    pub(super) order: PoolOrder,
+}
+
+/// What the program has a say in.
+pub(super) struct Hooks<M> {
+    pub(super) health_check: Option<Box<HealthCheck<M>>>,
+    pub(super) on_acquire: Option<Box<OnAcquire<M>>>,
+}
+
+type HealthCheck<M> = dyn Fn(&Channel<M>) -> bool + Send + Sync;
+type OnAcquire<M> = dyn Fn(&Channel<M>) -> Result + Send + Sync;
+type MakeCall = dyn Fn(Attempt, Box<dyn Connected>) + Send + Sync;
+
+impl<M> Default for Hooks<M> {
+    fn default() -> Self {
+        Hooks { health_check: None, on_acquire: None }
+    }
+}
+
+pub(super) struct Service<M: 'static> {
+    group: EventLoopGroup,
+    /// Has the timers of those who wait.
+    timers: EventLoop,
+    settings: Settings,
+    call: Box<MakeCall>,
+    hooks: Hooks<M>,
+    shelf: Mutex<Shelf<M>>,
+}
+
+impl<M: 'static> Service<M> {
+    pub(super) fn new(
+        group: EventLoopGroup,
+        settings: Settings,
+        call: Box<MakeCall>,
+        hooks: Hooks<M>,
+    ) -> Arc<Self> {
+        let shelf = Mutex::new(Shelf::new(settings.size, settings.order));
+        let timers = group.next().clone();
+        Arc::new(Service { group, timers, settings, call, hooks, shelf })
+    }
+
+    pub(super) fn shelf(&self) -> MutexGuard<'_, Shelf<M>> {
+        // It is whole at every moment, so a panic elsewhere does not spoil it.
+        self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    // ---- acquiring -----------------------------------------------------------------------------------
+
+    pub(super) fn acquire(self: &Arc<Self>) -> Completion<Pooled<M>> {
+        let mut shelf = self.shelf();
+        let number = shelf.next_number();
+        let me = Arc::downgrade(self);
+        // Whichever loop: it may be the one whose handler would give a channel back.
+        let (completer, completion) = cancellable_of_all(self.group.loop_ids(), move || {
+            let waiter = me.upgrade().and_then(|me| me.shelf().wait_no_more(number));
+            if let Some(timer) = waiter.and_then(|waiter| waiter.timer) {
+                timer.cancel();
+            }
+        });
+        if shelf.is_closed() {
+            drop(shelf);
+            completer.complete(Err(Error::Closed));
+            return completion;
+        }
+        // Who waits is served first, even if something is free for the moment.
+        let mut slot = if shelf.waiters() == 0 { shelf.take() } else { None };
+        if slot.is_none() && self.settings.timeout.is_zero() && self.settings.on_timeout == PoolTimeout::Open
+        {
+            slot = Some(shelf.begin());
+        }
+        if let Some(slot) = slot {
+            drop(shelf);
+            self.serve(completer, slot);
+            return completion;
+        }
+        if self.settings.timeout.is_zero() {
+            drop(shelf);
+            completer.complete(Err(self.timed_out()));
+            return completion;
+        }
+        let limit = self.settings.max_waiters;
+        let waiting = shelf.wait(Waiter { number, completer, timer: None }, limit);
+        drop(shelf);
+        match waiting {
+            Ok(()) => self.set_alarm(number),
+            Err(waiter) => waiter.completer.complete(Err(Error::Full { what: "waiters of the pool", limit })),
+        }
+        completion
+    }
+
+    fn timed_out(&self) -> Error {
+        Error::TimedOut { what: "acquiring a channel", after: self.settings.timeout }
+    }
+
+    fn set_alarm(self: &Arc<Self>, number: u64) {
+        let alarm = Alarm { service: Arc::downgrade(self), number };
+        // As many as wait, which are limited.
+        let timer = self.timers.schedule_always(self.settings.timeout, move || alarm.ring());
+        // If it is refused the alarm has been dropped, and has said so.
+        let Ok(timer) = timer else { return };
+        let mut shelf = self.shelf();
+        match shelf.waiter(number) {
+            Some(waiter) => waiter.timer = Some(timer),
+            None => {
+                drop(shelf);
+                timer.cancel();
+            }
+        }
+    }
+
+    /// One has waited for long enough.
+    fn expire(self: &Arc<Self>, number: u64, why: Error) {
+        let opens = self.settings.on_timeout == PoolTimeout::Open && matches!(why, Error::TimedOut { .. });
+        let (waiter, slot) = {
+            let mut shelf = self.shelf();
+            let Some(waiter) = shelf.wait_no_more(number) else { return };
+            (waiter, opens.then(|| shelf.begin()))
+        };
+        match slot {
+            Some(slot) => self.serve(waiter.completer, slot),
+            None => waiter.completer.complete(Err(why)),
+        }
+    }
+
+    /// Serves those who wait, as long as there is something for them.
+    fn serve_waiters(self: &Arc<Self>) {
+        if !self.shelf().begin_to_serve() {
+            return;
+        }
+        while let Some((waiter, slot)) = self.next_pair() {
+            if let Some(timer) = waiter.timer {
+                timer.cancel();
+            }
+            self.serve(waiter.completer, slot);
+        }
+    }
+
+    fn next_pair(&self) -> Option<(Waiter<M>, Slot<M>)> {
+        self.shelf().next_pair()
+    }
+
+    fn serve(self: &Arc<Self>, completer: Completer<Pooled<M>>, slot: Slot<M>) {
+        let Slot::Used(mut channel) = slot else { return self.make(completer) };
+        loop {
+            if channel.is_open() && self.is_healthy(&channel) {
+                match self.admit(&channel) {
+                    Ok(Handed::Out) => return self.give(completer, channel),
+                    Ok(Handed::TooLate) => return self.refuse(completer, &channel, Error::Closed),
+                    Ok(Handed::Gone) => {}
+                    Err(e) => return self.refuse(completer, &channel, e),
+                }
+            }
+            let slot = self.shelf().exchange(channel.id());
+            channel.close();
+            match slot {
+                Slot::Used(another) => channel = another,
+                Slot::New => return self.make(completer),
+            }
+        }
+    }
+
+    fn is_healthy(&self, channel: &Channel<M>) -> bool {
+        let Some(check) = &self.hooks.health_check else { return true };
+        let mut healthy = false;
+        if let Some(message) = caught(|| healthy = check(channel)) {
+            log::error!("the health check of a channel pool panicked: {message}");
+        }
+        healthy
+    }
+
+    fn admit(&self, channel: &Channel<M>) -> Result<Handed> {
+        if let Some(hook) = &self.hooks.on_acquire {
+            let mut result = Ok(());
+            if let Some(message) = caught(|| result = hook(channel)) {
+                result = Err(Error::Panicked(message));
+            }
+            result?;
+        }
+        Ok(self.shelf().hand_out(channel.id()))
+    }
+
+    fn give(self: &Arc<Self>, completer: Completer<Pooled<M>>, channel: Channel<M>) {
+        // If nobody takes it any more it is dropped, and comes back.
+        completer.complete(Ok(Pooled::new(channel, self.clone())));
+    }
+
+    fn refuse(self: &Arc<Self>, completer: Completer<Pooled<M>>, channel: &Channel<M>, why: Error) {
+        self.shelf().take_off(channel.id());
+        channel.close();
+        completer.complete(Err(why));
+        self.serve_waiters();
+    }
+
+    // ---- making --------------------------------------------------------------------------------------
+
+    fn make(self: &Arc<Self>, completer: Completer<Pooled<M>>) {
+        (self.call)(Attempt::default(), Box::new(Making(Some((self.clone(), completer)))));
+    }
+
+    fn made(self: &Arc<Self>, completer: Completer<Pooled<M>>, channel: Channel<M>) {
+        self.shelf().made(&channel);
+        let (me, id) = (Arc::downgrade(self), channel.id());
+        channel.closed().on_complete(move |_| {
+            let Some(me) = me.upgrade() else { return };
+            let freed = me.shelf().has_closed(id);
+            if freed {
+                me.serve_waiters();
+            }
+        });
+        match self.admit(&channel) {
+            Ok(Handed::Out) => self.give(completer, channel),
+            // To make another one might go on for ever.
+            Ok(Handed::Gone | Handed::TooLate) => self.refuse(completer, &channel, Error::Closed),
+            Err(e) => self.refuse(completer, &channel, e),
+        }
+    }
+
+    fn not_made(self: &Arc<Self>, completer: Completer<Pooled<M>>, why: Error) {
+        self.shelf().not_made();
+        completer.complete(Err(why));
+        self.serve_waiters();
+    }
+
+    // ---- coming back ---------------------------------------------------------------------------------
+
+    pub(super) fn come_back(self: &Arc<Self>, channel: &Channel<M>) -> Result {
+        let back = self.shelf().come_back(channel);
+        match back {
+            Back::Kept => {
+                self.serve_waiters();
+                Ok(())
+            }
+            Back::Close(result) => {
+                channel.close();
+                result
+            }
+        }
+    }
+
+    /// It is closed and does not come back.
+    pub(super) fn discard(self: &Arc<Self>, channel: &Channel<M>) {
+        self.shelf().take_off(channel.id());
+        channel.close();
+        self.serve_waiters();
+    }
+
+    pub(super) fn close(&self) {
+        let (waiters, free) = self.shelf().close();
+        for waiter in waiters {
+            if let Some(timer) = waiter.timer {
+                timer.cancel();
+            }
+            waiter.completer.complete(Err(Error::Closed));
+        }
+        free.iter().for_each(Channel::close);
+    }
+}
+
+impl<M: 'static> Drop for Service<M> {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// A channel that is being made for somebody.
+struct Making<M: 'static>(Option<ForWhom<M>>);
+
+type ForWhom<M> = (Arc<Service<M>>, Completer<Pooled<M>>);
+
+impl<M: 'static> Connected for Making<M> {
+    fn is_wanted(&self) -> bool {
+        // Also if nobody waits for it any more: it will be free.
+        self.0.as_ref().is_some_and(|(service, _)| !service.shelf().is_closed())
+    }
+
+    fn connected(mut self: Box<Self>, channel: Arc<ChannelShared>) {
+        if let Some((service, completer)) = self.0.take() {
+            service.made(completer, Channel::new(channel));
+        }
+    }
+
+    fn failed(mut self: Box<Self>, error: Error) {
+        if let Some((service, completer)) = self.0.take() {
+            let closed = service.shelf().is_closed();
+            service.not_made(completer, if closed { Error::Closed } else { error });
+        }
+    }
+}
+
+impl<M: 'static> Drop for Making<M> {
+    fn drop(&mut self) {
+        // Loops that end drop what waits in them.
+        if let Some((service, completer)) = self.0.take() {
+            service.not_made(completer, Error::ShutDown);
+        }
+    }
+}
+
+/// What ends the wait of an acquire: it rings, or is dropped by a loop that is shut down.
+struct Alarm<M: 'static> {
+    service: Weak<Service<M>>,
+    number: u64,
+}
+
+impl<M: 'static> Alarm<M> {
+    fn ring(self) {
+        if let Some(service) = self.service.upgrade() {
+            let why = service.timed_out();
+            service.expire(self.number, why);
+        }
+    }
+}
+
+impl<M: 'static> Drop for Alarm<M> {
+    fn drop(&mut self) {
+        // Nobody has this number any more if it has rung or was cancelled.
+        if let Some(service) = self.service.upgrade() {
+            service.expire(self.number, Error::ShutDown);
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! The delays of a back-off: what they are, that they are spread, and that they stay within their bounds.
+
+use super::*;
+use fastrand::Rng;
+use proptest::prelude::*;
+
+const fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+/// The delays after so many failed attempts in a row.
+fn delays(backoff: Backoff, n: usize, seed: u64) -> Vec<Option<Duration>> {
+    let (mut retries, mut dice) = (Retries::new(backoff), Rng::with_seed(seed));
+    let mut next = || {
+        retries.begin();
+        retries.failed(&mut dice)
+    };
+    (0..n).map(|_| next()).collect()
+}
+
+#[test]
+fn without_jitter_delays_grow_to_the_cap() {
+    let backoff = Backoff::new().initial(ms(100)).factor(3.0).cap(ms(1000)).jitter(false);
+    let expected = [100, 300, 900, 1000, 1000].map(|n| Some(ms(n)));
+    assert_eq!(delays(backoff.clone(), 5, 1), expected);
+    assert_eq!(delays(backoff.factor(1.0), 3, 1), [Some(ms(100)); 3], "a factor of one: always the same");
+}
+
+#[test]
+fn full_jitter_is_spread_evenly_and_is_the_default() {
+    const CLIENTS: u64 = 2000;
+    // The fourth delay of many clients: up to 4 s by default.
+    let fourth: Vec<u64> =
+        (0..CLIENTS).map(|seed| delays(Backoff::new(), 4, seed)[3].unwrap().as_millis() as u64).collect();
+    assert!(fourth.iter().all(|delay| *delay <= 4000));
+    for quarter in 0..4 {
+        let range = quarter * 1000..(quarter + 1) * 1000;
+        let n = fourth.iter().filter(|delay| range.contains(*delay)).count();
+        assert!((400..600).contains(&n), "{n} of {CLIENTS} in {range:?}: a herd");
+    }
+    assert_eq!(delays(Backoff::new(), 9, 7), delays(Backoff::new(), 9, 7), "the dice decide, nothing else");
+    assert_ne!(delays(Backoff::new(), 9, 7), delays(Backoff::new(), 9, 8));
+}
+
+#[test]
+fn it_gives_up_after_so_many_attempts() {
+    let backoff = Backoff::new().max_attempts(3);
+    let given_up: Vec<_> = delays(backoff.clone(), 4, 1).iter().map(Option::is_none).collect();
+    assert_eq!(given_up, [false, false, true, true]);
+    assert_eq!(delays(backoff.max_attempts(1), 1, 1), [None]);
+    assert!(delays(Backoff::new(), 100_000, 1).iter().all(Option::is_some), "never by default");
+}
+
+#[test]
+fn a_connection_that_held_begins_anew() {
+    let backoff = Backoff::new().initial(ms(100)).jitter(false).max_attempts(4).reset_after(ms(5000));
+    let (mut retries, mut dice) = (Retries::new(backoff), Rng::with_seed(1));
+    for (attempt, delay) in [(1, 100), (2, 200)] {
+        assert_eq!(retries.begin(), attempt);
+        assert_eq!(retries.failed(&mut dice), Some(ms(delay)));
+    }
+    assert_eq!(retries.begin(), 3);
+    assert_eq!(retries.lost(ms(4999), &mut dice), Some(ms(400)), "too short: as if it had failed");
+    assert_eq!(retries.begin(), 4);
+    assert_eq!(retries.lost(ms(5000), &mut dice), Some(ms(100)), "it held");
+    for (attempt, delay) in [(1, Some(200)), (2, Some(400)), (3, Some(800)), (4, None)] {
+        assert_eq!(retries.begin(), attempt, "as many attempts as at the beginning");
+        assert_eq!(retries.failed(&mut dice), delay.map(ms));
+    }
+}
+
+#[test]
+fn settings_out_of_range_are_refused_by_name() {
+    let good = Backoff::new();
+    for (backoff, name) in [
+        (good.clone().initial(Duration::ZERO), "initial"),
+        (good.clone().factor(0.99), "factor"),
+        (good.clone().factor(1001.0), "factor"),
+        (good.clone().factor(f64::NAN), "factor"),
+        (good.clone().cap(ms(499)), "cap"),
+        (good.clone().max_attempts(0), "max_attempts"),
+    ] {
+        match backoff.check() {
+            Err(Error::Setting(refused)) => assert_eq!(refused.setting, name),
+            other => panic!("{backoff:?}: {other:?}"),
+        }
+    }
+    for backoff in [good.clone(), good.clone().cap(ms(500)), good.factor(1.0).reset_after(Duration::ZERO)] {
+        backoff.check().unwrap();
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
+
+    /// Whatever happens in whatever order: no delay is longer than its bound, and the bound is what the settings say.
+    #[test]
+    fn delays_are_within_their_bounds(
+        initial in 1u64..10_000_000_000,
+        factor in 1.0f64..=1000.0,
+        more in 0u64..10_000_000_000_000,
+        jitter: bool,
+        reset_after in 0u64..1000,
+        seed: u64,
+        steps in proptest::collection::vec(prop_oneof![Just(None), (0u64..2000).prop_map(Some)], 1..200),
+    ) {
+        let (initial, cap) = (Duration::from_nanos(initial), Duration::from_nanos(initial.saturating_add(more)));
+        let backoff = Backoff::new().initial(initial).factor(factor).cap(cap).jitter(jitter).reset_after(ms(reset_after));
+        prop_assert!(backoff.check().is_ok());
+        let (mut retries, mut dice) = (Retries::new(backoff), Rng::with_seed(seed));
+        // Grown step by step, and not by a power.
+        let mut bound = initial.as_secs_f64();
+        for held in steps {
+            retries.begin();
+            let delay = match held {
+                None => retries.failed(&mut dice),
+                Some(held) => {
+                    if held >= reset_after {
+                        bound = initial.as_secs_f64();
+                    }
+                    retries.lost(ms(held), &mut dice)
+                }
+            };
+            let delay = delay.expect("for ever");
+            prop_assert!(delay <= cap);
+            let expected = bound.min(cap.as_secs_f64());
+            prop_assert!(delay.as_secs_f64() <= expected * (1.0 + 1e-9) + 1e-9, "{delay:?} beyond {expected} s");
+            if !jitter {
+                prop_assert!(delay.as_secs_f64() >= expected * (1.0 - 1e-9) - 1e-9, "{delay:?} before {expected} s");
+            }
+            bound = (bound * factor).min(1e12);
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! What a client that stays connected does.
+//!
+//! Always holds: it is in exactly one phase, which has one thing under way (a timer, an attempt or a channel), so nothing
+//! is left behind when it ends; whichever way that thing ends, also dropped by a loop that shuts down, the client hears
+//! of it and goes on or ends; it ends once. No lock is held while the program's own code runs. Everything runs on the
+//! client's loop, but `stop`, which any thread may call.
+
+use super::{
+    Hook, ReconnectEvent,
+    backoff::{Backoff, Retries},
+};
+use crate::{
+    Channel, Error, EventLoop, ScheduledTask,
+    channel::ChannelShared,
+    error::caught,
+    event_loop::{Attempt, Connected, LoopMail},
+    sync::Completer,
+};
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+/// Begins an attempt.
+pub(super) type MakeCall = dyn Fn(SocketAddr, Attempt, Box<dyn Connected>) + Send + Sync;
+
+/// A client that stays connected, in whatever phase it is.
+pub(super) struct Course<M> {
+    pub(super) event_loop: EventLoop,
+    pub(super) addresses: Vec<SocketAddr>,
+    call: Box<MakeCall>,
+    hook: Option<Hook<M>>,
+    state: Mutex<State<M>>,
+}
+
+pub(super) struct State<M> {
+    pub(super) phase: Phase<M>,
+    retries: Retries,
+    dice: fastrand::Rng,
+    next_address: usize,
+    /// The number of the attempt that is under way or was the last.
+    attempt: u32,
+    /// Those who wait for a connection.
+    pub(super) awaited: Vec<Completer<Channel<M>>>,
+    /// Those who wait for the end.
+    pub(super) ends: Vec<Completer>,
+}
+
+pub(super) enum Phase<M> {
+    /// On the way from one phase to another, on the loop.
+    Between,
+    /// For the time of the next attempt.
+    Waiting(ScheduledTask),
+    Connecting(Attempt),
+    /// Since when, by the loop's time.
+    Connected(Channel<M>, u64),
+    /// Stopped; what was under way has still to end.
+    Stopping,
+    /// It is over: stopped, or for this reason.
+    Ended(Option<Error>),
+}
+
+impl<M> Course<M> {
+    pub(super) fn new(
+        event_loop: EventLoop,
+        addresses: Vec<SocketAddr>,
+        call: Box<MakeCall>,
+        hook: Option<Hook<M>>,
+        backoff: Backoff,
+    ) -> Self {
+        let state = State {
+            phase: Phase::Between,
+            retries: Retries::new(backoff),
+            dice: fastrand::Rng::new(),
+            next_address: 0,
+            attempt: 0,
+            awaited: Vec::new(),
+            ends: Vec::new(),
+        };
+        Course { event_loop, addresses, call, hook, state: Mutex::new(state) }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State<M>> {
+        // The state is whole at every moment, so a panic elsewhere does not spoil it.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the client goes on, as far as the hook is concerned.
+    fn tell(&self, event: ReconnectEvent<'_, M>) -> bool {
+        let Some(hook) = &self.hook else { return true };
+        let mut goes_on = true;
+        if let Some(message) = caught(|| goes_on = hook(event).is_continue()) {
+            log::error!("the hook of a client that stays connected panicked: {message}");
+        }
+        goes_on
+    }
+}
+
+impl<M: 'static> Course<M> {
+    /// The next attempt, on the loop.
+    pub(super) fn try_to_connect(self: Arc<Self>) {
+        let (number, address) = {
+            let mut state = self.lock();
+            if matches!(state.phase, Phase::Stopping) {
+                drop(state);
+                return self.end(None);
+            }
+            state.phase = Phase::Between;
+            let address = self.addresses[state.next_address % self.addresses.len()];
+            state.next_address = state.next_address.wrapping_add(1);
+            state.attempt = state.retries.begin();
+            (state.attempt, address)
+        };
+        if !self.tell(ReconnectEvent::Connecting { attempt: number, address }) {
+            self.stop();
+        }
+        let attempt = Attempt::default();
+        {
+            let mut state = self.lock();
+            if matches!(state.phase, Phase::Stopping) {
+                drop(state);
+                return self.end(None);
+            }
+            state.phase = Phase::Connecting(attempt.clone());
+        }
+        (self.call)(address, attempt, Box::new(Pending::new(self.clone())));
+    }
+
+    /// An attempt has succeeded, on the loop.
+    fn connected(self: Arc<Self>, channel: Channel<M>) {
+        let me = self.clone();
+        channel.closed().on_complete(move |_| me.lost());
+        let (attempt, awaited) = {
+            let mut state = self.lock();
+            if matches!(state.phase, Phase::Stopping) {
+                drop(state);
+                return channel.close_now();
+            }
+            state.phase = Phase::Connected(channel.clone(), self.event_loop.shared.time.now());
+            (state.attempt, std::mem::take(&mut state.awaited))
+        };
+        let goes_on = self.tell(ReconnectEvent::Connected { attempt, channel: &channel });
+        for completer in awaited {
+            completer.complete(Ok(channel.clone()));
+        }
+        if !goes_on {
+            self.stop();
+        }
+    }
+
+    /// An attempt has failed, on the loop (on whatever thread drops it, if the loop ends).
+    fn failed(self: Arc<Self>, error: Error) {
+        let (attempt, next) = {
+            let mut state = self.lock();
+            if matches!(state.phase, Phase::Stopping) {
+                drop(state);
+                return self.end(None);
+            }
+            state.phase = Phase::Between;
+            let State { retries, dice, attempt, .. } = &mut *state;
+            let next = if self.event_loop.is_shutting_down() { None } else { retries.failed(dice) };
+            (*attempt, next)
+        };
+        let goes_on = self.tell(ReconnectEvent::Failed { attempt, error: &error, next });
+        self.go_on(goes_on, next, error);
+    }
+
+    /// The channel has closed, on the loop.
+    fn lost(self: Arc<Self>) {
+        let (held, next) = {
+            let mut state = self.lock();
+            let Phase::Connected(_, since) = state.phase else {
+                drop(state);
+                return self.end(None);
+            };
+            state.phase = Phase::Between;
+            let held = Duration::from_nanos(self.event_loop.shared.time.now().saturating_sub(since));
+            let State { retries, dice, .. } = &mut *state;
+            let next = if self.event_loop.is_shutting_down() { None } else { retries.lost(held, dice) };
+            (held, next)
+        };
+        let goes_on = self.tell(ReconnectEvent::Lost { held, next });
+        self.go_on(goes_on, next, Error::Closed);
+    }
+
+    /// After a setback: waits for the next attempt, or ends with `why`.
+    fn go_on(self: Arc<Self>, goes_on: bool, next: Option<Duration>, why: Error) {
+        if !goes_on {
+            self.stop();
+        }
+        let Some(delay) = next else {
+            let why = if self.event_loop.is_shutting_down() { Error::ShutDown } else { why };
+            return self.end(Some(why));
+        };
+        // Without the lock: what is refused is dropped here, and says so.
+        let pending = Pending::new(self.clone());
+        match self.event_loop.schedule_always(delay, move || pending.take(Course::try_to_connect)) {
+            Ok(task) => {
+                let mut state = self.lock();
+                if matches!(state.phase, Phase::Between) {
+                    state.phase = Phase::Waiting(task);
+                } else {
+                    // Stopped meanwhile: what is cancelled is dropped, and says so.
+                    drop(state);
+                    task.cancel();
+                }
+            }
+            Err(e) => self.end(Some(e)),
+        }
+    }
+
+    pub(super) fn stop(&self) {
+        let before = {
+            let mut state = self.lock();
+            if matches!(state.phase, Phase::Stopping | Phase::Ended(_)) {
+                return;
+            }
+            std::mem::replace(&mut state.phase, Phase::Stopping)
+        };
+        match before {
+            // The timer's closure is dropped, and says so.
+            Phase::Waiting(task) => drop(task.cancel()),
+            Phase::Connecting(attempt) => {
+                // Refused by a loop that has ended, and the attempt with it.
+                let _ = self.event_loop.shared.submit_always(LoopMail::CancelConnect(attempt));
+            }
+            Phase::Connected(channel, _) => channel.close(),
+            Phase::Between | Phase::Stopping | Phase::Ended(_) => {}
+        }
+    }
+
+    /// It is over: stopped, or for a reason. The first word counts.
+    fn end(&self, why: Option<Error>) {
+        let (awaited, ends) = {
+            let mut state = self.lock();
+            let why = match &state.phase {
+                Phase::Ended(_) => return,
+                Phase::Stopping => None,
+                _ => why,
+            };
+            state.phase = Phase::Ended(why);
+            (std::mem::take(&mut state.awaited), std::mem::take(&mut state.ends))
+        };
+        let why = || match &self.lock().phase {
+            Phase::Ended(why) => why.as_ref().map(Error::again),
+            _ => None,
+        };
+        for completer in awaited {
+            completer.complete(Err(why().unwrap_or(Error::Cancelled)));
+        }
+        for completer in ends {
+            completer.complete(why().map_or(Ok(()), Err));
+        }
+    }
+}
+
+/// One thing that is under way: the first attempt, a timer, or an attempt. Dropped without a word, as loops that end do
+/// with what waits in them, it ends the client.
+pub(super) struct Pending<M: 'static>(Option<Arc<Course<M>>>);
+
+impl<M: 'static> Pending<M> {
+    pub(super) fn new(course: Arc<Course<M>>) -> Self {
+        Pending(Some(course))
+    }
+
+    pub(super) fn take(mut self, f: impl FnOnce(Arc<Course<M>>)) {
+        if let Some(course) = self.0.take() {
+            f(course);
+        }
+    }
+}
+
+impl<M: 'static> Connected for Pending<M> {
+    fn is_wanted(&self) -> bool {
+        self.0.as_ref().is_some_and(|course| matches!(course.lock().phase, Phase::Connecting(_)))
+    }
+
+    fn connected(self: Box<Self>, channel: Arc<ChannelShared>) {
+        self.take(|course| course.connected(Channel::new(channel)));
+    }
+
+    fn failed(self: Box<Self>, error: Error) {
+        self.take(|course| course.failed(error));
+    }
+}
+
+impl<M: 'static> Drop for Pending<M> {
+    fn drop(&mut self) {
+        if let Some(course) = self.0.take() {
+            course.end(Some(Error::ShutDown));
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! The handle of a client that stays connected.
+//!
+//! Always holds: it only asks and stops; dropping it changes nothing. Any thread may call everything here.
+
+use super::course::{Course, Phase};
+use crate::{
+    Channel, Completion, Error, EventLoop,
+    sync::{Completer, completion},
+};
+use std::{fmt, sync::Arc};
+
+/// A client that stays connected; dropping the handle lets it, as long as its loop lives.
+///
+/// ```no_run
+/// # use netwheel::{Channel, Reconnecting, Result};
+/// # fn f(client: &Reconnecting<bytes::Bytes>) -> Result {
+/// let channel = client.connected().wait()?; // now, or when it is connected the next time
+/// channel.write("hello".into())?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct Reconnecting<M> {
+    pub(super) course: Arc<Course<M>>,
+}
+
+impl<M: 'static> Reconnecting<M> {
+    /// The channel, if it is connected now.
+    pub fn channel(&self) -> Option<Channel<M>> {
+        match &self.course.lock().phase {
+            Phase::Connected(channel, _) => Some(channel.clone()),
+            _ => None,
+        }
+    }
+
+    /// Completes with the channel: at once if it is connected, else when it is the next time.
+    ///
+    /// It fails with what the client ended with, if it ends first: [`Error::Cancelled`] if it was stopped.
+    pub fn connected(&self) -> Completion<Channel<M>> {
+        let mut state = self.course.lock();
+        match &state.phase {
+            Phase::Connected(channel, _) => Completion::ready(Ok(channel.clone())),
+            Phase::Stopping | Phase::Ended(None) => Completion::ready(Err(Error::Cancelled)),
+            Phase::Ended(Some(why)) => Completion::ready(Err(why.again())),
+            _ => {
+                let (completer, completion) = completion(Some(self.course.event_loop.shared.id));
+                // Those who gave up waiting do not pile up while there is no server.
+                state.awaited.retain(Completer::is_awaited);
+                state.awaited.push(completer);
+                completion
+            }
+        }
+    }
+
+    /// Stops it: no further attempt is made; one that is under way is cancelled; a connection is closed after what was
+    /// written is sent. Any thread may call this, also in a handler or the hook.
+    pub fn stop(&self) {
+        self.course.stop();
+    }
+
+    /// Completes when it is over and nothing of it is left: no timer, no attempt, no channel.
+    ///
+    /// Well, if it was stopped. With the last attempt's error if it has given up ([`max_attempts`](crate::Backoff::max_attempts));
+    /// [`Error::Closed`] if that attempt had succeeded and its connection was lost too soon. With [`Error::ShutDown`] if
+    /// its loop was shut down.
+    pub fn ended(&self) -> Completion {
+        let mut state = self.course.lock();
+        match &state.phase {
+            Phase::Ended(None) => Completion::ready(Ok(())),
+            Phase::Ended(Some(why)) => Completion::ready(Err(why.again())),
+            _ => {
+                let (completer, completion) = completion(Some(self.course.event_loop.shared.id));
+                state.ends.push(completer);
+                completion
+            }
+        }
+    }
+
+    /// The loop that serves all its connections.
+    pub fn event_loop(&self) -> &EventLoop {
+        &self.course.event_loop
+    }
+}
+
+impl<M> Clone for Reconnecting<M> {
+    fn clone(&self) -> Self {
+        Reconnecting { course: self.course.clone() }
+    }
+}
+
+impl<M> fmt::Debug for Reconnecting<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let phase = match self.course.lock().phase {
+            Phase::Between => "between",
+            Phase::Waiting(_) => "waiting",
+            Phase::Connecting(_) => "connecting",
+            Phase::Connected(..) => "connected",
+            Phase::Stopping => "stopping",
+            Phase::Ended(_) => "ended",
+        };
+        let mut debug = f.debug_struct("Reconnecting");
+        debug.field("addresses", &self.course.addresses).field("phase", &phase).finish()
+    }
+}

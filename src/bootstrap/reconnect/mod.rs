@@ -1,0 +1,190 @@
+//! A client that stays connected: what it is told to do, and the handle; what it does is in `course`.
+//!
+//! Always holds: settings are refused before anything is begun. Any thread begins and asks; the hook is called on the
+//! client's loop.
+
+mod backoff;
+mod course;
+mod handle;
+
+pub use backoff::Backoff;
+pub use handle::Reconnecting;
+
+use super::{
+    client::{Call, ClientBootstrap},
+    resolve,
+};
+use crate::{
+    Channel, Error, Result,
+    event_loop::{LoopShared, Peer},
+    pipeline::IntoPipeline,
+};
+use course::{Course, Pending};
+use std::{
+    fmt,
+    net::{SocketAddr, ToSocketAddrs},
+    ops::ControlFlow,
+    sync::Arc,
+    time::Duration,
+};
+
+/// What a client that stays connected goes through; told to the hook of [`Reconnect::on_event`].
+#[non_exhaustive]
+pub enum ReconnectEvent<'a, M> {
+    /// An attempt begins.
+    Connecting {
+        /// Its number, from 1, since the last connection that held.
+        attempt: u32,
+        /// Where to.
+        address: SocketAddr,
+    },
+    /// An attempt has succeeded; the handler's `active` comes next.
+    Connected {
+        /// The attempt's number.
+        attempt: u32,
+        /// The channel.
+        channel: &'a Channel<M>,
+    },
+    /// An attempt has failed.
+    Failed {
+        /// Its number.
+        attempt: u32,
+        /// Why.
+        error: &'a Error,
+        /// How long until the next attempt; none if there is no other.
+        next: Option<Duration>,
+    },
+    /// The connection is lost, whoever closed it.
+    Lost {
+        /// How long it has held.
+        held: Duration,
+        /// How long until the next attempt; none if there is no other.
+        next: Option<Duration>,
+    },
+}
+
+// Messages need not be `Debug`, as they would have to if this were derived.
+impl<M> fmt::Debug for ReconnectEvent<'_, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ReconnectEvent::Connecting { attempt, address } => {
+                f.debug_struct("Connecting").field("attempt", attempt).field("address", address).finish()
+            }
+            ReconnectEvent::Connected { attempt, channel } => {
+                f.debug_struct("Connected").field("attempt", attempt).field("channel", channel).finish()
+            }
+            ReconnectEvent::Failed { attempt, error, next } => {
+                let mut debug = f.debug_struct("Failed");
+                debug.field("attempt", attempt).field("error", error).field("next", next).finish()
+            }
+            ReconnectEvent::Lost { held, next } => {
+                f.debug_struct("Lost").field("held", held).field("next", next).finish()
+            }
+        }
+    }
+}
+
+type Hook<M> = Box<dyn Fn(ReconnectEvent<'_, M>) -> ControlFlow<()> + Send + Sync>;
+
+/// A client that is about to stay connected; made by [`ClientBootstrap::reconnect`].
+#[must_use]
+pub struct Reconnect<F, M> {
+    bootstrap: ClientBootstrap<Arc<F>>,
+    backoff: Backoff,
+    hook: Option<Hook<M>>,
+}
+
+impl<F, P> ClientBootstrap<Arc<F>>
+where
+    F: Fn(&Peer) -> P + Send + Sync + 'static,
+    P: IntoPipeline,
+{
+    /// A client that connects again whenever its connection is lost or cannot be made, after a delay that `backoff` says.
+    ///
+    /// ```
+    /// # use netwheel::{Backoff, ReconnectEvent, codec::RawBytes, prelude::*};
+    /// # use std::ops::ControlFlow;
+    /// # struct Quiet;
+    /// # impl Handler for Quiet {
+    /// #   type In = bytes::Bytes; type Out = bytes::Bytes;
+    /// #   fn read(&mut self, _: &mut Context<'_, Self>, _: bytes::Bytes) -> Result { Ok(()) }
+    /// # }
+    /// # fn main() -> Result {
+    /// let group = EventLoopGroup::builder().threads(1).build()?;
+    /// let client = ClientBootstrap::new(&group)
+    ///     .pipeline(|_peer| Pipeline::new().codec(RawBytes).handler(Quiet))
+    ///     .reconnect(Backoff::new())
+    ///     .on_event(|event| {
+    ///         if let ReconnectEvent::Failed { attempt, error, next: Some(delay) } = event {
+    ///             println!("attempt {attempt}: {error}; again in {delay:?}");
+    ///         }
+    ///         ControlFlow::Continue(())
+    ///     })
+    ///     .connect("127.0.0.1:9")?;
+    /// if let Some(channel) = client.channel() {
+    ///     channel.write("hello".into())?;
+    /// }
+    /// client.stop();
+    /// client.ended().wait()
+    /// # }
+    /// ```
+    pub fn reconnect(&self, backoff: Backoff) -> Reconnect<F, P::Message> {
+        Reconnect { bootstrap: self.clone(), backoff, hook: None }
+    }
+}
+
+impl<F, P> Reconnect<F, P::Message>
+where
+    F: Fn(&Peer) -> P + Send + Sync + 'static,
+    P: IntoPipeline,
+{
+    /// Has `hook` called on the client's loop with each attempt, each success, each failure and each loss; it stops the
+    /// client by answering [`ControlFlow::Break`]. It must not block. A panic in it is logged, and the client goes on.
+    pub fn on_event(
+        mut self,
+        hook: impl Fn(ReconnectEvent<'_, P::Message>) -> ControlFlow<()> + Send + Sync + 'static,
+    ) -> Self {
+        self.hook = Some(Box::new(hook));
+        self
+    }
+
+    /// Begins: the first attempt is made without a delay, by the group's next loop, which serves all that follow.
+    ///
+    /// A host name is resolved here, once, which may block; if it has several addresses, attempts go round them.
+    ///
+    /// # Errors
+    /// If a setting is out of its range, the name has no address, the loop's queue is full, or the loop is shut down.
+    /// That nobody answers is no error here: that is what it is for.
+    pub fn connect(self, address: impl ToSocketAddrs) -> Result<Reconnecting<P::Message>> {
+        let Reconnect { bootstrap, backoff, hook } = self;
+        backoff.check()?;
+        let config = bootstrap.check()?;
+        let addresses = resolve(address)?;
+        let event_loop = bootstrap.group.next().clone();
+        let caller = event_loop.clone();
+        let call = move |peer, attempt, done| {
+            let call = Call { peer, config: config.clone(), attempt, done };
+            let load = &caller.shared.load;
+            let Some(assignment) = load.assign(config.weight) else {
+                let limit = load.limit();
+                return call.done.failed(Error::Full { what: "connections of an event loop", limit });
+            };
+            // The first one was admitted by the loop; that its queue is full now must not keep the client away.
+            bootstrap.call(&caller, assignment, call, LoopShared::submit_always);
+        };
+        let course = Course::new(event_loop, addresses, Box::new(call), hook, backoff);
+        let course = Arc::new(course);
+        let pending = Pending::new(course.clone());
+        course.event_loop.execute(move || pending.take(Course::try_to_connect))?;
+        Ok(Reconnecting { course })
+    }
+}
+
+impl<F: fmt::Debug, M> fmt::Debug for Reconnect<F, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reconnect")
+            .field("bootstrap", &self.bootstrap)
+            .field("backoff", &self.backoff)
+            .finish()
+    }
+}
