@@ -512,6 +512,21 @@ fn h_21_nobody_answers_and_everybody_who_waits_hears_of_it() {
 }
 
 #[test]
+fn h_21_a_loop_with_as_many_connections_as_it_may_have_leaks_no_place() {
+    let group = EventLoopGroup::builder().threads(1).max_connections(1).build().unwrap();
+    let servers = one_loop();
+    let (server, _at_server) = serve(&servers, Settings::new(), silent);
+    let pool = pool(&group, server.local_address(), |pool| pool.size(2));
+    let only = done(pool.acquire()).unwrap();
+    assert!(matches!(done(pool.acquire()), Err(Error::Full { .. })));
+    assert_eq!((pool.acquired(), pool.free()), (1, 0));
+    drop(only);
+    drop(done(pool.acquire()).unwrap());
+    end(&group);
+    end(&servers);
+}
+
+#[test]
 fn h_21_the_loops_are_shut_down() {
     let trial = Trial::new(|pool| pool.size(1));
     let held = trial.get();

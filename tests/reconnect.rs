@@ -301,6 +301,23 @@ fn a_full_queue_does_not_keep_it_away() {
     end(&group);
 }
 
+#[test]
+fn a_loop_with_as_many_connections_as_it_may_have_is_tried_again() {
+    let clock = ManualClock::new();
+    let group = EventLoopGroup::builder().threads(1).max_connections(1).clock(clock.clone()).build().unwrap();
+    let servers = one_loop();
+    let (server, _at_server) = serve(&servers, Settings::new(), silent);
+    let (channel, _events) = dial(&group, server.local_address(), Settings::new(), silent);
+    let trial = Trial::new(&group, server.local_address(), Backoff::new().jitter(false));
+    let delay = trial.delay(&group);
+    channel.close();
+    done(channel.closed()).unwrap();
+    clock.advance(delay);
+    assert!(done(trial.client.connected()).unwrap().is_open());
+    end(&group);
+    end(&servers);
+}
+
 // ---- giving up -------------------------------------------------------------------------------------------
 
 #[test]
