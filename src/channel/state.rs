@@ -72,9 +72,9 @@ impl Flags {
     /// The codec took bytes in this read.
     pub(crate) const MOVED: Flags = Flags(1 << 19);
     /// A byte came from the peer, ever.
-    pub(crate) const HEARD: Flags = Flags(1 << 21);
+    pub(crate) const HEARD: Flags = Flags(1 << 25);
     /// The handler was given a message, ever.
-    pub(crate) const SERVED: Flags = Flags(1 << 22);
+    pub(crate) const SERVED: Flags = Flags(1 << 26);
 
     /// What ends the delivery of messages at once.
     const STOP: Flags = Flags(Self::CLOSING.0 | Self::CLOSE_NOW.0 | Self::CLOSED.0 | Self::FLUSH.0);
