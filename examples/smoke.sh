@@ -108,7 +108,7 @@ check_echo() {
 
 check_im_server() {
     local out=$work/session
-    start im_server --listen 127.0.0.1:0 --threads 2 --heartbeat 300ms --idle-timeout 1s --max-line 1000 \
+    start im_server --listen 127.0.0.1:0 --threads 2 --heartbeat 300ms --idle-timeout 2s --max-line 1000 \
         --ack-timeout 100ms --drain 200ms
     talk 5 >"$out" <<'LINES'
 {"type":"join","room":"lobby"}
@@ -122,7 +122,7 @@ nonsense
 {"type":"direct","to":"ann","text":"hello","id":"b"}
 LINES
     expect "im_server: not_logged_in" "$out" '"code":"not_logged_in"'
-    expect "im_server: welcome" "$out" '"type":"welcome","user":"ann","heartbeat_ms":300,"idle_ms":1000'
+    expect "im_server: welcome" "$out" '"type":"welcome","user":"ann","heartbeat_ms":300,"idle_ms":2000'
     expect "im_server: joined" "$out" '"type":"joined","room":"lobby","user":"ann"'
     expect "im_server: message" "$out" '"type":"message","room":"lobby","from":"ann","text":"hello","ts":[0-9]{13},"id":7'
     expect "im_server: not_in_room" "$out" '"code":"not_in_room"'

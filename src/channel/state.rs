@@ -19,63 +19,76 @@ use std::{net::SocketAddr, sync::Arc};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Flags(u32);
 
-impl Flags {
+/// Gives each flag a bit of its own.
+macro_rules! flags {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        #[allow(non_camel_case_types, clippy::upper_case_acronyms, reason = "counts the names")]
+        enum Bit { $($name,)* }
+
+        impl Flags {
+            $($(#[$doc])* pub(crate) const $name: Flags = Flags(1 << Bit::$name as u32);)*
+        }
+    };
+}
+
+flags! {
     /// `active` was called.
-    pub(crate) const ACTIVE: Flags = Flags(1);
+    ACTIVE,
     /// Bytes are read as they come.
-    pub(crate) const AUTO_READ: Flags = Flags(1 << 1);
+    AUTO_READ,
     /// One read was asked for and has not happened yet.
-    pub(crate) const READ_WANTED: Flags = Flags(1 << 2);
+    READ_WANTED,
     /// The read that was asked for is going on.
-    pub(crate) const READ_GRANTED: Flags = Flags(1 << 3);
+    READ_GRANTED,
     /// Close after what was written is sent.
-    pub(crate) const CLOSING: Flags = Flags(1 << 4);
+    CLOSING,
     /// Close without sending more.
-    pub(crate) const CLOSE_NOW: Flags = Flags(1 << 5);
+    CLOSE_NOW,
     /// The socket is closed.
-    pub(crate) const CLOSED: Flags = Flags(1 << 6);
+    CLOSED,
     /// Flush before anything else.
-    pub(crate) const FLUSH: Flags = Flags(1 << 7);
+    FLUSH,
     /// Between the marks: see `WaterMark`.
-    pub(crate) const WRITABLE: Flags = Flags(1 << 8);
+    WRITABLE,
     /// In the loop's attention list.
-    pub(crate) const LISTED: Flags = Flags(1 << 9);
+    LISTED,
     /// The socket may hold bytes that no further event will announce.
-    pub(crate) const MAYBE_READABLE: Flags = Flags(1 << 10);
+    MAYBE_READABLE,
     /// The kernel took less than was offered; wait for the event that says it takes more.
-    pub(crate) const WRITE_BLOCKED: Flags = Flags(1 << 11);
+    WRITE_BLOCKED,
     /// The peer has ended its stream, or an event said that it has.
-    pub(crate) const HANG_UP: Flags = Flags(1 << 12);
+    HANG_UP,
     /// The last decoding failed without taking a byte.
-    pub(crate) const STUCK: Flags = Flags(1 << 13);
+    STUCK,
     /// The close timeout is armed.
-    pub(crate) const CLOSE_ARMED: Flags = Flags(1 << 14);
+    CLOSE_ARMED,
     /// `partial` may hold whole messages: decoding was stopped, not starved.
-    pub(crate) const UNDECODED: Flags = Flags(1 << 15);
-
+    UNDECODED,
     /// In the loop's list of channels to be read without an event.
-    pub(crate) const LISTED_TO_READ: Flags = Flags(1 << 16);
+    LISTED_TO_READ,
     /// A scheduled task was dropped because there are too many; the handler is to be told.
-    pub(crate) const TASK_REFUSED: Flags = Flags(1 << 17);
+    TASK_REFUSED,
     /// It has, or had, time limits.
-    pub(crate) const LIMITED: Flags = Flags(1 << 20);
+    LIMITED,
     /// The output is to end after what was written; writes fail from then on.
-    pub(crate) const END_OUTPUT: Flags = Flags(1 << 22);
+    END_OUTPUT,
     /// The peer has been told that no more comes.
-    pub(crate) const OUTPUT_ENDED: Flags = Flags(1 << 23);
+    OUTPUT_ENDED,
     /// The peer has ended its stream, and the handler knows.
-    pub(crate) const INPUT_ENDED: Flags = Flags(1 << 24);
+    INPUT_ENDED,
     /// The message just written was dropped.
-    pub(crate) const DROPPED: Flags = Flags(1 << 21);
+    DROPPED,
     /// The entry on the wheel may be too late.
-    pub(crate) const ARM: Flags = Flags(1 << 18);
+    ARM,
     /// The codec took bytes in this read.
-    pub(crate) const MOVED: Flags = Flags(1 << 19);
+    MOVED,
     /// A byte came from the peer, ever.
-    pub(crate) const HEARD: Flags = Flags(1 << 25);
+    HEARD,
     /// The handler was given a message, ever.
-    pub(crate) const SERVED: Flags = Flags(1 << 26);
+    SERVED,
+}
 
+impl Flags {
     /// What ends the delivery of messages at once.
     const STOP: Flags = Flags(Self::CLOSING.0 | Self::CLOSE_NOW.0 | Self::CLOSED.0 | Self::FLUSH.0);
 
