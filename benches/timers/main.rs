@@ -7,14 +7,15 @@
 //! cargo bench --bench timers_memory                  # bytes per timer, in a program of its own
 //! ```
 //!
-//! Beside the wheel and the scheduled queue run a bare wheel, which is the limit, what the standard library has, and
-//! what others use. Time is simulated. The rounds of all lines are interleaved, so that what disturbs the machine for a
+//! Beside the wheel and the scheduled queue run a bare wheel, which is the limit, the same with what a wheel for programs
+//! cannot do without, what the standard library has, and what others use. Time is simulated. The rounds of all lines are interleaved, so that what disturbs the machine for a
 //! while disturbs them all. Medians, with the lowest and the highest in brackets; ratios are those of the same round.
 //! Writes `timers.csv` and `timers.svg`.
 
 #![forbid(unsafe_code)]
 #![allow(missing_docs, reason = "a program, not a library")]
 
+mod keyed;
 mod peers;
 mod picture;
 mod script;
@@ -67,6 +68,7 @@ fn lines() -> Vec<Line> {
     vec![
         line("netwheel Wheel, 16 ms x 4096", Script::measure::<stores::Fitted>, true),
         line(LIMIT, Script::measure::<stores::Bare>, true),
+        line("the same, with keys and order", Script::measure::<keyed::Keyed>, true),
         line("netwheel Wheel, 100 ms x 512", Script::measure::<stores::Default>, true),
         line("netwheel ScheduledQueue", Script::measure::<stores::Queue>, false),
         line("std BinaryHeap, lazy", Script::measure::<stores::LazyHeap>, false),
