@@ -9,7 +9,7 @@ use std::path::Path;
 const DRAWN: [usize; 4] = [0, 1, 2, 4];
 
 /// In the order of lines.
-const COLOURS: [RGBColor; 8] = [
+const COLOURS: [RGBColor; 9] = [
     RGBColor(0xc4, 0x2e, 0x2e),
     RGBColor(0x22, 0x22, 0x22),
     RGBColor(0xe0, 0x8a, 0x7a),
@@ -18,6 +18,7 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(0x2a, 0x7d, 0x4f),
     RGBColor(0xd1, 0x7b, 0x0f),
     RGBColor(0x7a, 0x4f, 0x9a),
+    RGBColor(0x8a, 0x8a, 0x8a),
 ];
 
 pub(crate) fn draw(path: &Path, all: &[Series]) -> Result {
