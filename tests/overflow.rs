@@ -190,6 +190,19 @@ fn answers_say_what_was_dropped() {
 }
 
 #[test]
+fn a_message_that_was_dropped_is_not_the_next_ones_answer() {
+    let (mut channel, _log) = blocked(Overflow::DropNewest);
+    for n in 0..20 {
+        write(&mut channel, n).unwrap();
+    }
+    assert_eq!(sent(&mut channel).len(), 16);
+    let completion = channel.channel().write_notify(message(20)).unwrap();
+    channel.run_pending();
+    assert!(completion.wait().is_ok());
+    assert_eq!(sent(&mut channel), [20]);
+}
+
+#[test]
 fn a_handler_writes_under_the_same_policy() {
     for (policy, accepted) in [
         (Overflow::Refuse, 16),

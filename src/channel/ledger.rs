@@ -200,6 +200,8 @@ impl ChannelState {
     /// Before a message is encoded: what waits and was not entered yet was written by a stage.
     #[inline]
     pub(crate) fn before_write(&mut self) {
+        // That of an earlier message, for which nobody wanted an answer.
+        self.unset(Flags::DROPPED);
         if self.config.overflow == Overflow::DropOldest {
             self.enter_message();
         }
