@@ -85,7 +85,7 @@ pub use bootstrap::{
     ReconnectEvent, Reconnecting, Server, ServerBootstrap,
 };
 pub use channel::{
-    Channel, ChannelOptions, IdleEvent, IdleState, IdleTimeouts, Overflow, Scope, TaskKey, TimeLimits,
+    Channel, ChannelOptions, Held, IdleEvent, IdleState, IdleTimeouts, Overflow, Scope, TaskKey, TimeLimits,
 };
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub use clock::BootClock;

@@ -204,8 +204,7 @@ impl ChannelCore {
     /// The channel's entry on the wheel is due: stages are called, the handler is told of quiet, then of a time limit.
     fn handle_watch(&mut self, services: &mut LoopServices) {
         let (traffic, now) = (self.state.traffic, services.now);
-        let paused =
-            !self.state.has(Flags::AUTO_READ.with(Flags::READ_WANTED)) || self.state.has(Flags::INPUT_ENDED);
+        let paused = !self.state.may_read() || self.state.has(Flags::INPUT_ENDED);
         let Some(watch) = self.state.watch_is_due() else { return };
         let events = watch.idle.take_due(traffic, now);
         let stages = watch.take_stages(now);
@@ -299,6 +298,7 @@ impl ChannelCore {
                 self.state.schedule(services, deadline, task);
                 self.after(services);
             }
+            Mail::Released => self.state.release(services),
             Mail::EndOutput => {
                 self.state.request_end_of_output();
                 self.state.want_attention(services);

@@ -220,8 +220,7 @@ impl ChannelState {
             self.id(),
             services.outlet.clone(),
             (self.local_address, self.peer_address),
-            self.config.water_mark.high(),
-            self.config.refused_at(),
+            &self.config,
         ));
         if self.has(Flags::CLOSED) {
             shared.set_closed();
