@@ -101,7 +101,7 @@ fn two_paused_peers_time_out_where_neither_can_go_on() {
     advance(&pair.event_loop, &pair.clock, Duration::from_secs(59));
     assert!(pair.client.is_open() && pair.events.try_recv().is_err(), "the minute is not over");
     advance(&pair.event_loop, &pair.clock, Duration::from_secs(2));
-    let said = pair.events.recv_timeout(PATIENCE).expect("it ends").err().expect("not by going on");
+    let said = pair.events.recv_timeout(PATIENCE).expect("it ends").expect_err("not by going on");
     assert!(matches!(said, Error::TimedOut { what: "writing", .. }), "{said}");
     result(pair.client.closed()).unwrap();
 }
