@@ -25,6 +25,7 @@ use crate::{
 };
 use bytes::{Bytes, BytesMut};
 use std::{
+    any::Any,
     net::SocketAddr,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
@@ -269,19 +270,13 @@ impl ChannelCore {
             }
             Mail::Message(message) => {
                 self.call(services, |links, state, services| {
-                    state.before_write();
-                    let written = links.write(state, message);
-                    state.after_write(services, written)
+                    write(links, state, services, message)
                 });
             }
             Mail::Notify(message, confirmation) => {
                 let mut confirmation = Some(confirmation);
                 self.call(services, |links, state, services| {
-                    let written = state.may_confirm().and_then(|()| {
-                        state.before_write();
-                        let written = links.write(state, message);
-                        state.after_write(services, written)
-                    });
+                    let written = state.may_confirm().and_then(|()| write(links, state, services, message));
                     let Some(confirmation) = confirmation.take() else { return Ok(()) };
                     match written {
                         Ok(()) => state.confirm(confirmation),
@@ -489,6 +484,23 @@ impl ChannelCore {
         }
         self.state.return_outbound(services);
         self.state.want_attention(services);
+    }
+}
+
+/// Writes a message that a handle brought.
+fn write(
+    links: &mut dyn Links,
+    state: &mut ChannelState,
+    services: &mut LoopServices,
+    message: Box<dyn Any + Send>,
+) -> Result {
+    state.before_write();
+    match links.write(state, message) {
+        Ok(()) => {
+            state.after_write(services);
+            Ok(())
+        }
+        Err(error) => state.write_failed(services, error),
     }
 }
 

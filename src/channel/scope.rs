@@ -53,8 +53,13 @@ impl<M> Scope<'_, M> {
     #[inline]
     pub fn write(&mut self, message: M) -> Result {
         self.state.before_write();
-        let written = self.links.push(self.state, message);
-        self.state.after_write(self.services, written)
+        match self.links.push(self.state, message) {
+            Ok(()) => {
+                self.state.after_write(self.services);
+                Ok(())
+            }
+            Err(error) => self.state.write_failed(self.services, error),
+        }
     }
 
     /// As [`write`](Scope::write), and tells when the kernel has taken the last byte of the message.
