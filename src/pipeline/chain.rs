@@ -53,7 +53,7 @@ pub struct CodecLink<C>(pub(super) C);
 impl<C: Codec> Pull for CodecLink<C> {
     type Item = C::In;
 
-    #[inline]
+    #[inline(always)]
     fn pull(&mut self, _: &mut ChannelState, input: &mut Bytes, last: bool) -> Result<Option<C::In>> {
         let before = input.len();
         let message = if last { self.0.decode_last(input)? } else { self.0.decode(input)? };
