@@ -269,9 +269,7 @@ impl ChannelCore {
                 drop_guarded(mail)
             }
             Mail::Message(message) => {
-                self.call(services, |links, state, services| {
-                    write(links, state, services, message)
-                });
+                self.call(services, |links, state, services| write(links, state, services, message));
             }
             Mail::Notify(message, confirmation) => {
                 let mut confirmation = Some(confirmation);

@@ -99,6 +99,21 @@ impl<M> Scope<'_, M> {
         self.state.request_close();
     }
 
+    /// Writes a last message, for which there is room whatever waits, and closes as [`close`](Scope::close) does.
+    ///
+    /// For a peer that does not keep up: it still learns why it was closed, if it takes what waits before that within the
+    /// `close_timeout`.
+    ///
+    /// # Errors
+    /// What the stages or the codec object to, or [`Closed`](crate::Error::Closed) if the channel is closing already; it
+    /// closes all the same.
+    pub fn close_with(&mut self, message: M) -> Result {
+        self.state.lift_outbound_limit();
+        let written = self.write(message);
+        self.close();
+        written
+    }
+
     /// Closes the channel without sending what still waits.
     pub fn close_now(&mut self) {
         self.state.request_close_now();

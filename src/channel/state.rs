@@ -351,6 +351,13 @@ impl ChannelState {
         dropped
     }
 
+    /// For the rest of this callback there is room whatever waits.
+    pub(crate) fn lift_outbound_limit(&mut self) {
+        if let Some(loan) = &mut self.outbound {
+            loan.lift_limit();
+        }
+    }
+
     /// How many bytes may wait.
     pub(crate) fn outbound_limit(&self) -> usize {
         self.outbound.as_ref().map_or(self.config.max_outbound, |loan| loan.limit())
