@@ -24,6 +24,11 @@ use std::{
 /// one more slice in `writev` and the reference count.
 pub const KEEP_FROM: usize = 4 * 1024;
 
+/// From this size on bytes that many channels send are kept by reference. A reference weighs as much as 96 bytes, and costs a
+/// counter that all of them write to and a slice of its own; a copy of a KiB takes no longer. With members that lag, it is the
+/// memory that counts: theirs is a tenth of a copy, or less.
+pub(crate) const SHARE_FROM: usize = 1024;
+
 /// A tail that has grown beyond this is given back to the allocator when it is empty.
 const KEEP_CAPACITY: usize = 64 * 1024;
 
@@ -108,6 +113,16 @@ impl Outbound {
             self.put_slice(&bytes);
         } else {
             self.keep(bytes);
+        }
+    }
+
+    /// As [`put`](Outbound::put), of bytes that other buffers get too: kept from a smaller size on ([`SHARE_FROM`]).
+    #[inline]
+    pub(crate) fn put_shared(&mut self, bytes: &Bytes) {
+        if bytes.len() < SHARE_FROM {
+            self.put_slice(bytes);
+        } else {
+            self.keep(bytes.clone());
         }
     }
 
@@ -293,6 +308,25 @@ impl Outbound {
         if self.chunks.capacity() > 1024 {
             self.chunks = VecDeque::new();
         }
+    }
+
+    /// All that was put, in one piece; nothing may have been consumed.
+    pub(crate) fn into_bytes(mut self) -> Bytes {
+        debug_assert_eq!(self.head, 0);
+        match (self.chunks.len(), self.tail.is_empty()) {
+            (0, _) => self.tail.into(),
+            (1, true) => match self.chunks.pop_front() {
+                Some(Chunk::Kept(bytes)) => bytes,
+                Some(Chunk::Copied(bytes)) => bytes.into(),
+                None => Bytes::new(),
+            },
+            _ => self.to_bytes(),
+        }
+    }
+
+    /// Memory that it keeps, used or not, in bytes.
+    pub(crate) fn memory(&self) -> usize {
+        size_of::<Self>() + self.tail.capacity() + self.chunks.capacity() * size_of::<Chunk>()
     }
 
     /// A copy of all that waits, without taking it: for tests of codecs.

@@ -10,7 +10,9 @@
 //! A driver calls `handle_*`, then does what [`ChannelCore::wish`] says.
 
 use super::{
+    channel_group::Outcome,
     config::ChannelConfig,
+    ledger::OUTBOUND,
     limits::Reached,
     mail::Mail,
     services::{Coarse, LoopServices},
@@ -21,7 +23,7 @@ use crate::{
     Error, PeerError, Result,
     error::{drop_guarded, panic_message},
     id::ChannelId,
-    pipeline::{AnyPipeline, Event, Links},
+    pipeline::{AnyPipeline, EncodingMemo, Event, Links, SharedMessage},
 };
 use bytes::{Bytes, BytesMut};
 use std::{
@@ -312,6 +314,35 @@ impl ChannelCore {
                 self.state.want_attention(services);
             }
         }
+    }
+
+    /// A message that many channels get. That it cannot be encoded is not told to the handler: whoever wrote it hears of it.
+    pub(crate) fn handle_broadcast(
+        &mut self,
+        services: &mut LoopServices,
+        message: &dyn SharedMessage,
+        memo: &mut EncodingMemo,
+    ) -> Outcome {
+        if !self.state.is_open() || self.state.has(Flags::END_OUTPUT) {
+            return Outcome::Gone;
+        }
+        let mut outcome = Outcome::Failed(None);
+        self.call(services, |links, state, services| {
+            state.before_write();
+            let written = links.write_shared(state, message, memo);
+            outcome = match state.after_write(services, written) {
+                Ok(()) if state.has(Flags::DROPPED) => Outcome::Dropped,
+                Ok(()) => Outcome::Written,
+                Err(full @ Error::Full { what: OUTBOUND, .. }) => {
+                    outcome = if state.is_open() { Outcome::Refused } else { Outcome::Closed };
+                    return Err(full);
+                }
+                Err(Error::Closed) => Outcome::Gone,
+                Err(error) => Outcome::Failed(Some(error)),
+            };
+            Ok(())
+        });
+        outcome
     }
 
     /// The loop is shutting down.

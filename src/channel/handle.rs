@@ -22,7 +22,7 @@ use std::{
     marker::PhantomData,
     net::SocketAddr,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
@@ -53,7 +53,25 @@ pub(crate) struct ChannelShared {
     pending: AtomicUsize,
     /// Weight of the messages that wait in the loop's queue.
     queued: AtomicUsize,
-    closed: Mutex<Option<Vec<Completer>>>,
+    /// None once it is closed.
+    at_close: Mutex<Option<Vec<AtClose>>>,
+}
+
+/// What is to be done when a channel is closed.
+enum AtClose {
+    Tell(Completer),
+    Leave(Weak<dyn LeaveAtClose>),
+}
+
+impl AtClose {
+    fn is_of(&self, group: *const ()) -> bool {
+        matches!(self, AtClose::Leave(weak) if weak.as_ptr().cast::<()>() == group)
+    }
+}
+
+/// A group that a channel leaves by itself.
+pub(super) trait LeaveAtClose: Send + Sync {
+    fn leave(&self, id: ChannelId);
 }
 
 impl ChannelShared {
@@ -76,7 +94,7 @@ impl ChannelShared {
             writable: AtomicBool::new(true),
             pending: AtomicUsize::new(0),
             queued: AtomicUsize::new(0),
-            closed: Mutex::new(Some(Vec::new())),
+            at_close: Mutex::new(Some(Vec::new())),
         }
     }
 
@@ -100,12 +118,35 @@ impl ChannelShared {
         self.open.store(false, Ordering::Release);
     }
 
-    /// The socket is closed: tells everybody who asked.
+    fn at_close(&self) -> MutexGuard<'_, Option<Vec<AtClose>>> {
+        self.at_close.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The socket is closed: leaves its groups, then tells everybody who asked.
     pub(crate) fn set_closed(&self) {
         self.set_closing();
-        let waiting = self.closed.lock().unwrap_or_else(PoisonError::into_inner).take();
-        for completer in waiting.into_iter().flatten() {
-            completer.complete(Ok(()));
+        // It is closed for others only when it has left its groups; it may be joining one more right now.
+        let waiting = loop {
+            let mut at_close = self.at_close();
+            let Some(listed) = &mut *at_close else { return };
+            let is_group = |at_close: &mut AtClose| matches!(at_close, AtClose::Leave(_));
+            let groups: Vec<AtClose> = listed.extract_if(.., is_group).collect();
+            if groups.is_empty() {
+                break at_close.take();
+            }
+            drop(at_close);
+            for group in groups {
+                if let AtClose::Leave(group) = group
+                    && let Some(group) = group.upgrade()
+                {
+                    group.leave(self.id);
+                }
+            }
+        };
+        for at_close in waiting.into_iter().flatten() {
+            if let AtClose::Tell(completer) = at_close {
+                completer.complete(Ok(()));
+            }
         }
     }
 }
@@ -185,15 +226,34 @@ impl<M> Channel<M> {
 
     /// Completes when the channel's socket is closed; at once if it is.
     pub fn closed(&self) -> Completion {
-        let mut closed = self.shared.closed.lock().unwrap_or_else(PoisonError::into_inner);
-        match &mut *closed {
+        match &mut *self.shared.at_close() {
             None => Completion::ready(Ok(())),
-            Some(waiting) => {
+            Some(at_close) => {
                 let (completer, completion) = completion(Some(self.shared.id.event_loop));
-                waiting.push(completer);
+                at_close.push(AtClose::Tell(completer));
                 completion
             }
         }
+    }
+
+    /// Has it leave `group` when it is closed; false if it is.
+    pub(super) fn leaves_at_close(&self, group: Weak<dyn LeaveAtClose>) -> bool {
+        let mut at_close = self.shared.at_close();
+        let Some(at_close) = &mut *at_close else { return false };
+        at_close.push(AtClose::Leave(group));
+        true
+    }
+
+    /// It has left the group of this address.
+    pub(super) fn leaves_no_more(&self, group: *const ()) {
+        if let Some(at_close) = &mut *self.shared.at_close() {
+            at_close.retain(|at_close| !at_close.is_of(group));
+        }
+    }
+
+    /// The way to its loop.
+    pub(super) fn outlet(&self) -> &Arc<dyn Outlet> {
+        &self.shared.outlet
     }
 }
 

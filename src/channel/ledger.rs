@@ -193,8 +193,10 @@ impl ChannelState {
 
     #[cold]
     fn could_drop(&self, bytes: usize) -> bool {
-        self.config.overflow == Overflow::DropOldest
-            && self.ledger.as_ref().is_some_and(|ledger| ledger.waiting - ledger.begun() >= bytes)
+        // What is encoded apart waits for nobody yet.
+        self.has(Flags::APART)
+            || self.config.overflow == Overflow::DropOldest
+                && self.ledger.as_ref().is_some_and(|ledger| ledger.waiting - ledger.begun() >= bytes)
     }
 
     /// Before a message is encoded: what waits and was not entered yet was written by a stage.

@@ -12,7 +12,7 @@ use crate::{
     buffer::{Mark, Outbound},
     id::{ChannelId, Key},
 };
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use std::{net::SocketAddr, sync::Arc};
 
 /// Facts and wishes, one bit each.
@@ -78,6 +78,8 @@ flags! {
     INPUT_ENDED,
     /// The message just written was dropped.
     DROPPED,
+    /// A message is encoded that is not this channel's alone.
+    APART,
     /// The entry on the wheel may be too late.
     ARM,
     /// The codec took bytes in this read.
@@ -260,6 +262,33 @@ impl ChannelState {
             return Err(Error::Closed);
         }
         Ok(self.outbound.get_or_insert_default())
+    }
+
+    /// Appends a message that is encoded already.
+    ///
+    /// # Errors
+    /// If the channel is closed or closing, or has no room.
+    #[inline]
+    pub(crate) fn write_encoded(&mut self, bytes: &Bytes) -> Result {
+        let output = self.outbound_for_write()?;
+        let len = output.len() + bytes.len();
+        if !self.has_outbound_room(len) {
+            return Err(self.outbound_is_full());
+        }
+        self.outbound_for_write()?.put_shared(bytes);
+        Ok(())
+    }
+
+    /// From here on the links write to a buffer that is not the channel's, without a limit; returns the channel's.
+    pub(crate) fn begin_apart(&mut self) -> Option<Box<Outbound>> {
+        self.set(Flags::APART);
+        self.outbound.replace(Box::default())
+    }
+
+    /// The channel has its buffer back; returns the other one.
+    pub(crate) fn end_apart(&mut self, own: Option<Box<Outbound>>) -> Outbound {
+        self.unset(Flags::APART);
+        std::mem::replace(&mut self.outbound, own).map_or_else(Outbound::new, |apart| *apart)
     }
 
     #[inline]

@@ -14,6 +14,10 @@ pub(crate) struct Tally {
     pub(crate) messages_dropped: u64,
     /// Channels that were closed because too much waits.
     pub(crate) closes_overflowed: u64,
+    /// Channels that the messages of broadcasts were written to, or were to be.
+    pub(crate) deliveries: u64,
+    /// Encodings of messages of broadcasts.
+    pub(crate) broadcast_encodings: u64,
     /// Errors and panics of channels.
     pub(crate) channel_errors: u64,
     /// Entries taken out of the heap before they came due.

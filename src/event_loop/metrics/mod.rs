@@ -164,6 +164,14 @@ metrics! {
         messages_dropped,
         /// Channels that were closed because they had too much to send.
         closes_overflowed,
+        /// Broadcasts to channels of this loop ([`ChannelGroup`](crate::ChannelGroup)).
+        broadcasts,
+        /// Channels that broadcasts have come to, whether these took the message or not.
+        deliveries,
+        /// Encodings of messages for broadcasts: one for many channels where they encode alike.
+        broadcast_encodings,
+        /// Turns that ended in the middle of a broadcast.
+        broadcasts_deferred,
     }
     times {
         /// Time in the poll, nearly all of it asleep.
@@ -196,6 +204,8 @@ impl Metrics {
             messages_written,
             messages_dropped,
             closes_overflowed,
+            deliveries,
+            broadcast_encodings,
             channel_errors,
             timers_cancelled,
             wheel_cancelled,
@@ -207,6 +217,10 @@ impl Metrics {
         }
         if closes_overflowed > 0 {
             self.closes_overflowed.add(closes_overflowed);
+        }
+        if deliveries > 0 {
+            self.deliveries.add(deliveries);
+            self.broadcast_encodings.add(broadcast_encodings);
         }
         self.channel_errors.add(channel_errors);
         self.wheel_cancelled.add(wheel_cancelled);
