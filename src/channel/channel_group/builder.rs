@@ -4,6 +4,7 @@
 
 use super::ChannelGroup;
 use crate::{Error, Result};
+use std::{fmt, marker::PhantomData};
 
 /// Broadcasts that may wait unless `max_waiting` says otherwise: far more than loops that keep up have, and a few MiB.
 pub(super) const DEFAULT_MAX_WAITING: usize = 16_384;
@@ -18,18 +19,18 @@ pub(super) const DEFAULT_MAX_WAITING: usize = 16_384;
 /// ```
 /// use netwheel::ChannelGroup;
 ///
-/// let lobby: ChannelGroup<String> = ChannelGroup::<String>::builder().max_waiting(100).stay_closed(true).build()?;
+/// let lobby: ChannelGroup<String> = ChannelGroup::builder().max_waiting(100).stay_closed(true).build()?;
 /// # Ok::<(), netwheel::Error>(())
 /// ```
-#[derive(Debug, Clone)]
-pub struct ChannelGroupBuilder {
+pub struct ChannelGroupBuilder<M> {
     max_waiting: usize,
     stay_closed: bool,
+    message: PhantomData<fn(M)>,
 }
 
-impl ChannelGroupBuilder {
+impl<M: 'static> ChannelGroupBuilder<M> {
     pub(super) fn new() -> Self {
-        ChannelGroupBuilder { max_waiting: DEFAULT_MAX_WAITING, stay_closed: false }
+        ChannelGroupBuilder { max_waiting: DEFAULT_MAX_WAITING, stay_closed: false, message: PhantomData }
     }
 
     /// Broadcasts of the group that may wait: that were taken, and have not come to all members yet.
@@ -48,10 +49,25 @@ impl ChannelGroupBuilder {
     ///
     /// # Errors
     /// If a setting is out of its range.
-    pub fn build<M: 'static>(self) -> Result<ChannelGroup<M>> {
+    pub fn build(self) -> Result<ChannelGroup<M>> {
         if self.max_waiting == 0 {
             return Err(Error::setting("max_waiting", 0, "1 broadcast or more"));
         }
         Ok(ChannelGroup::with(self.max_waiting, self.stay_closed))
+    }
+}
+
+impl<M> Clone for ChannelGroupBuilder<M> {
+    fn clone(&self) -> Self {
+        ChannelGroupBuilder { message: PhantomData, ..*self }
+    }
+}
+
+impl<M> fmt::Debug for ChannelGroupBuilder<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ChannelGroupBuilder")
+            .field("max_waiting", &self.max_waiting)
+            .field("stay_closed", &self.stay_closed)
+            .finish()
     }
 }

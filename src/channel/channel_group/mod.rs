@@ -137,7 +137,7 @@ impl<M: 'static> ChannelGroup<M> {
     }
 
     /// A group with settings.
-    pub fn builder() -> ChannelGroupBuilder {
+    pub fn builder() -> ChannelGroupBuilder<M> {
         ChannelGroupBuilder::new()
     }
 
