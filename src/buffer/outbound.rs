@@ -363,6 +363,7 @@ mod tests {
     enum Step {
         Slice(Vec<u8>),
         Bytes(Vec<u8>),
+        Shared(Vec<u8>),
         Number(u64),
         /// Consumes this share of what waits, in 256ths.
         Consume(u8),
@@ -378,6 +379,7 @@ mod tests {
         prop_oneof![
             8 => 0..40_usize,
             2 => KEEP_FROM - 2..KEEP_FROM + 3,
+            2 => SHARE_FROM - 2..SHARE_FROM + 3,
             1 => KEEP_CAPACITY / 2..KEEP_CAPACITY + 3,
         ]
     }
@@ -392,6 +394,7 @@ mod tests {
         prop_oneof![
             3 => content().prop_map(Step::Slice),
             3 => content().prop_map(Step::Bytes),
+            2 => content().prop_map(Step::Shared),
             1 => any::<u64>().prop_map(Step::Number),
         ]
     }
@@ -414,6 +417,13 @@ mod tests {
             }
             Step::Bytes(bytes) => {
                 out.put(Bytes::copy_from_slice(bytes));
+                model.extend_from_slice(bytes);
+            }
+            Step::Shared(bytes) => {
+                let shared = Bytes::copy_from_slice(bytes);
+                out.put_shared(&shared);
+                let copied = bytes.len() < SHARE_FROM;
+                assert!(bytes.is_empty() || shared.is_unique() == copied, "copied, or referred to");
                 model.extend_from_slice(bytes);
             }
             Step::Number(n) => {
@@ -487,6 +497,13 @@ mod tests {
                 apply(&mut out, &mut model, step);
                 check(&out, &model);
             }
+        }
+
+        #[test]
+        fn it_becomes_one_piece(steps in prop::collection::vec(put(), 0..6)) {
+            let (mut out, mut model) = (Outbound::new(), Vec::new());
+            steps.iter().for_each(|step| apply(&mut out, &mut model, step));
+            assert!(out.into_bytes() == model);
         }
     }
 

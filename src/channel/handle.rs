@@ -251,6 +251,12 @@ impl<M> Channel<M> {
         }
     }
 
+    /// How many are told, or left, when it is closed.
+    #[cfg(test)]
+    pub(super) fn waiting_for_close(&self) -> usize {
+        self.shared.at_close().as_ref().map_or(0, Vec::len)
+    }
+
     /// The way to its loop.
     pub(super) fn outlet(&self) -> &Arc<dyn Outlet> {
         &self.shared.outlet

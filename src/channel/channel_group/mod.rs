@@ -331,3 +331,67 @@ impl<M> fmt::Debug for ChannelGroup<M> {
             .finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Context, Handler, Pipeline, codec::RawBytes, testing::EmbeddedChannel};
+    use bytes::Bytes;
+
+    struct Quiet;
+
+    impl Handler for Quiet {
+        type In = Bytes;
+        type Out = Bytes;
+
+        fn read(&mut self, _: &mut Context<'_, Self>, _: Bytes) -> crate::Result {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_channel_keeps_nothing_of_groups_that_it_has_left_or_that_are_gone() {
+        let mut member = EmbeddedChannel::new(Pipeline::new().codec(RawBytes).handler(Quiet));
+        let channel = member.channel();
+        let rooms: Vec<ChannelGroup<Bytes>> = (0..10).map(|_| ChannelGroup::new()).collect();
+        for _ in 0..100 {
+            for room in &rooms {
+                assert!(room.join(channel.clone()) && room.leave(channel.id()));
+                room.join(channel.clone());
+            }
+            rooms.iter().for_each(|room| room.retain(|_| false));
+        }
+        assert_eq!(channel.waiting_for_close(), 0, "left");
+        assert!(rooms[..3].iter().all(|room| room.join(channel.clone())));
+        channel.closed().detach();
+        assert_eq!(channel.waiting_for_close(), 4);
+        drop(rooms);
+        assert_eq!(channel.waiting_for_close(), 1, "the groups are gone");
+        assert!(ChannelGroup::new().join(channel.clone()));
+        member.close();
+        assert_eq!(channel.waiting_for_close(), 0, "closed");
+    }
+
+    #[test]
+    fn nothing_of_a_broadcast_stays_when_it_is_over() {
+        let mut member = EmbeddedChannel::new(Pipeline::new().codec(RawBytes).handler(Quiet));
+        let room = ChannelGroup::new();
+        assert!(room.join(member.channel()));
+        let message = Bytes::from(vec![0; 10]);
+        let broadcasts = [
+            room.broadcast(message.clone()).unwrap(),
+            room.broadcast_where(|_| true, message.clone()).unwrap(),
+            room.broadcast_where(|_| false, message.clone()).unwrap(),
+        ];
+        assert_eq!(room.inner.waiting.load(Ordering::Relaxed), 2);
+        member.run_pending();
+        assert_eq!(room.inner.waiting.load(Ordering::Relaxed), 0);
+        assert!(message.is_unique(), "although the handles of the broadcasts are there");
+        drop(broadcasts);
+        let ended = room.broadcast(message.clone()).unwrap();
+        drop(member);
+        assert_eq!(room.inner.waiting.load(Ordering::Relaxed), 0, "the channel's loop is gone");
+        assert_eq!(ended.report().wait().unwrap().unreached, 1);
+        assert!(room.is_empty());
+    }
+}
