@@ -85,7 +85,7 @@ pub use bootstrap::{
     ReconnectEvent, Reconnecting, Server, ServerBootstrap,
 };
 pub use channel::{
-    Broadcast, BroadcastReport, Channel, ChannelGroup, ChannelGroupBuilder, ChannelOptions, IdleEvent,
+    Broadcast, BroadcastReport, Channel, ChannelGroup, ChannelGroupBuilder, ChannelOptions, Held, IdleEvent,
     IdleState, IdleTimeouts, Overflow, Scope, TaskKey, TimeLimits,
 };
 #[cfg(any(target_os = "linux", target_os = "android"))]

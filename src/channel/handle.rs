@@ -4,16 +4,21 @@
 //! of the channel's loop. What it can be asked ([`is_open`](Channel::is_open), [`is_writable`](Channel::is_writable))
 //! is a copy that the loop keeps up to date.
 
-use super::ledger::Confirmation;
-use super::mail::{Mail, Outlet};
-use super::scope::{Scope, ScopeTask};
+use super::{
+    at_close::AtClose,
+    config::ChannelConfig,
+    held::Holding,
+    ledger::Confirmation,
+    mail::{Mail, Outlet},
+    scope::{Scope, ScopeTask},
+};
 use crate::{
     Error, Result,
-    buffer::ENTRY_OVERHEAD,
+    buffer::{ENTRY_OVERHEAD, WaterMark},
     clock::nanos,
     error::Refused,
     id::ChannelId,
-    sync::{Completer, Completion, completion},
+    sync::Completion,
 };
 use std::{
     any::Any,
@@ -22,7 +27,7 @@ use std::{
     marker::PhantomData,
     net::SocketAddr,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
@@ -40,8 +45,8 @@ pub struct Channel<M> {
 
 /// What the handles of a channel share with its loop.
 pub(crate) struct ChannelShared {
-    id: ChannelId,
-    outlet: Arc<dyn Outlet>,
+    pub(super) id: ChannelId,
+    pub(super) outlet: Arc<dyn Outlet>,
     local_address: Option<SocketAddr>,
     peer_address: Option<SocketAddr>,
     high: usize,
@@ -53,25 +58,9 @@ pub(crate) struct ChannelShared {
     pending: AtomicUsize,
     /// Weight of the messages that wait in the loop's queue.
     queued: AtomicUsize,
-    /// None once it is closed.
-    at_close: Mutex<Option<Vec<AtClose>>>,
-}
-
-/// What is to be done when a channel is closed.
-enum AtClose {
-    Tell(Completer),
-    Leave(Weak<dyn LeaveAtClose>),
-}
-
-impl AtClose {
-    fn is_of(&self, group: *const ()) -> bool {
-        matches!(self, AtClose::Leave(weak) if weak.as_ptr().cast::<()>() == group)
-    }
-}
-
-/// A group that a channel leaves by itself.
-pub(super) trait LeaveAtClose: Send + Sync {
-    fn leave(&self, id: ChannelId);
+    pub(super) inbound_mark: WaterMark,
+    pub(super) holding: Holding,
+    pub(super) at_close: AtClose,
 }
 
 impl ChannelShared {
@@ -79,22 +68,23 @@ impl ChannelShared {
         id: ChannelId,
         outlet: Arc<dyn Outlet>,
         addresses: (Option<SocketAddr>, Option<SocketAddr>),
-        high: usize,
-        max_outbound: usize,
+        config: &ChannelConfig,
     ) -> Self {
         ChannelShared {
             id,
             outlet,
             local_address: addresses.0,
             peer_address: addresses.1,
-            high,
-            max_outbound,
+            high: config.water_mark.high(),
+            max_outbound: config.refused_at(),
             open: AtomicBool::new(true),
             output_ended: AtomicBool::new(false),
             writable: AtomicBool::new(true),
             pending: AtomicUsize::new(0),
             queued: AtomicUsize::new(0),
-            at_close: Mutex::new(Some(Vec::new())),
+            inbound_mark: config.inbound_mark,
+            holding: Holding::default(),
+            at_close: AtClose::new(),
         }
     }
 
@@ -118,36 +108,10 @@ impl ChannelShared {
         self.open.store(false, Ordering::Release);
     }
 
-    fn at_close(&self) -> MutexGuard<'_, Option<Vec<AtClose>>> {
-        self.at_close.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The socket is closed: leaves its groups, then tells everybody who asked.
+    /// The socket is closed: the channel leaves its groups, and everybody who asked is told.
     pub(crate) fn set_closed(&self) {
         self.set_closing();
-        // It is closed for others only when it has left its groups; it may be joining one more right now.
-        let waiting = loop {
-            let mut at_close = self.at_close();
-            let Some(listed) = &mut *at_close else { return };
-            let is_group = |at_close: &mut AtClose| matches!(at_close, AtClose::Leave(_));
-            let groups: Vec<AtClose> = listed.extract_if(.., is_group).collect();
-            if groups.is_empty() {
-                break at_close.take();
-            }
-            drop(at_close);
-            for group in groups {
-                if let AtClose::Leave(group) = group
-                    && let Some(group) = group.upgrade()
-                {
-                    group.leave(self.id);
-                }
-            }
-        };
-        for at_close in waiting.into_iter().flatten() {
-            if let AtClose::Tell(completer) = at_close {
-                completer.complete(Ok(()));
-            }
-        }
+        self.at_close.run(self.id);
     }
 }
 
@@ -226,40 +190,12 @@ impl<M> Channel<M> {
 
     /// Completes when the channel's socket is closed; at once if it is.
     pub fn closed(&self) -> Completion {
-        match &mut *self.shared.at_close() {
-            None => Completion::ready(Ok(())),
-            Some(at_close) => {
-                let (completer, completion) = completion(Some(self.shared.id.event_loop));
-                at_close.push(AtClose::Tell(completer));
-                completion
-            }
-        }
+        self.shared.at_close.tell(self.shared.id.event_loop)
     }
 
-    /// Has it leave `group` when it is closed; false if it is.
-    pub(super) fn leaves_at_close(&self, group: Weak<dyn LeaveAtClose>) -> bool {
-        let mut at_close = self.shared.at_close();
-        let Some(at_close) = &mut *at_close else { return false };
-        at_close.push(AtClose::Leave(group));
-        true
-    }
-
-    /// It has left the group of this address.
-    pub(super) fn leaves_no_more(&self, group: *const ()) {
-        if let Some(at_close) = &mut *self.shared.at_close() {
-            at_close.retain(|at_close| !at_close.is_of(group));
-        }
-    }
-
-    /// How many are told, or left, when it is closed.
-    #[cfg(test)]
-    pub(super) fn waiting_for_close(&self) -> usize {
-        self.shared.at_close().as_ref().map_or(0, Vec::len)
-    }
-
-    /// The way to its loop.
-    pub(super) fn outlet(&self) -> &Arc<dyn Outlet> {
-        &self.shared.outlet
+    /// What it shares with its loop.
+    pub(super) fn shared(&self) -> &ChannelShared {
+        &self.shared
     }
 }
 

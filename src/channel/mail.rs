@@ -17,12 +17,22 @@ pub(crate) enum Mail {
     Run(Box<dyn Any + Send>),
     /// A `ScopeTask` to run at a time of the loop.
     Schedule(u64, Box<dyn Any + Send>),
+    /// The program holds less of the input than its low mark.
+    Released,
     /// End the output after what was written is sent.
     EndOutput,
     /// Close after what was written is sent.
     Close,
     /// Close and drop what was not sent.
     CloseNow,
+}
+
+impl Mail {
+    /// Whether a full queue takes it all the same: nobody must be kept from getting rid of a channel, nor a channel that
+    /// waits to read from going on. There are few of these for each channel.
+    pub(crate) fn is_always_taken(&self) -> bool {
+        matches!(self, Mail::Close | Mail::CloseNow | Mail::EndOutput | Mail::Released)
+    }
 }
 
 /// The way to a loop, from any thread.

@@ -406,10 +406,9 @@ impl LoopShared {
 
 impl Outlet for LoopShared {
     fn deliver(&self, to: Key, mail: Mail) -> Result<(), (Mail, Error)> {
-        let closes = matches!(mail, Mail::Close | Mail::CloseNow | Mail::EndOutput);
+        let always = mail.is_always_taken();
         let mail = LoopMail::Channel(to, mail);
-        // A full queue must not keep anybody from getting rid of a channel.
-        let sent = if closes { self.submit_always(mail) } else { self.submit(mail, 0) };
+        let sent = if always { self.submit_always(mail) } else { self.submit(mail, 0) };
         sent.map_err(|refused| match refused.value {
             LoopMail::Channel(_, mail) => (mail, refused.reason),
             _ => unreachable!("the same mail comes back"),

@@ -6,7 +6,7 @@
 use super::ManualClock;
 use crate::{
     Channel, ChannelOptions, Clock, Error, Result,
-    channel::{ChannelCore, Coarse, Delivery, Due, Flags, LoopServices, Mail, Outlet, Wish},
+    channel::{ChannelCore, Coarse, Delivery, Due, Flags, LoopServices, Mail, OutboundBudget, Outlet, Wish},
     clock::TimeSource,
     id::{ChannelId, Key},
     pipeline::ChannelPipeline,
@@ -77,9 +77,9 @@ enum Post {
 
 impl Outlet for TestOutlet {
     fn deliver(&self, _: Key, mail: Mail) -> Result<(), (Mail, Error)> {
-        let closes = matches!(mail, Mail::Close | Mail::CloseNow | Mail::EndOutput);
+        let always = mail.is_always_taken();
         let mail = Post::Mail(mail);
-        let sent = if closes { self.mailbox.put_always(mail) } else { self.mailbox.put(mail) };
+        let sent = if always { self.mailbox.put_always(mail) } else { self.mailbox.put(mail) };
         sent.map_err(|refused| match refused.value {
             Post::Mail(mail) => (mail, refused.reason),
             Post::Broadcast(_) => unreachable!("the same mail comes back"),
@@ -126,7 +126,8 @@ impl<M: 'static> EmbeddedChannel<M> {
         let time = TimeSource::new(Arc::new(clock.clone()));
         let (mailbox, inbox) = mailbox(MAX_MAIL);
         let mail = Arc::new(TestOutlet { event_loop, mailbox, time: time.clone() });
-        let mut services = LoopServices::new(time, wheel, mail.clone(), Arc::default());
+        let mut services =
+            LoopServices::new(time, wheel, mail.clone(), Arc::default(), OutboundBudget::unlimited());
         let id = ChannelId { event_loop, key: Key { index: 0, generation: 0 } };
         let core = ChannelCore::new(id, config, pipeline.into(), (None, None), &mut services);
         let mut channel = EmbeddedChannel {
@@ -168,10 +169,7 @@ impl<M: 'static> EmbeddedChannel<M> {
         let nothing = self.unread.is_empty();
         self.within(|me| {
             me.read();
-            if nothing
-                && me.core.state.is_open()
-                && me.core.state.has(Flags::AUTO_READ.with(Flags::READ_WANTED))
-            {
+            if nothing && me.core.state.is_open() && me.core.state.may_read() {
                 me.core.handle_read_complete(&mut me.services);
             }
         });
@@ -372,7 +370,7 @@ impl<M: 'static> EmbeddedChannel<M> {
         self.core.state.unset(Flags::MAYBE_READABLE);
         loop {
             let state = &mut self.core.state;
-            let wanted = state.has(Flags::AUTO_READ.with(Flags::READ_WANTED));
+            let wanted = state.may_read();
             if !state.is_open() || !wanted || state.has(Flags::INPUT_ENDED) {
                 if !self.unread.is_empty() || self.ended {
                     state.set(Flags::MAYBE_READABLE);

@@ -114,7 +114,7 @@ impl<M> OnLoop<M> {
         let channels = &self.channels;
         let keys = self.keys.get_or_insert_with(|| channels.iter().map(|channel| channel.id().key).collect());
         // A loop without members is not kept.
-        let outlet = self.channels[0].outlet().clone();
+        let outlet = self.channels[0].shared().outlet.clone();
         Part { event_loop: self.event_loop, outlet, keys: keys.clone() }
     }
 }
@@ -131,7 +131,7 @@ pub(super) fn selected<M>(
             of_loop.iter().filter(|channel| filter(channel)).map(|channel| channel.id().key).collect();
         (!keys.is_empty()).then(|| Part {
             event_loop: first.id().event_loop,
-            outlet: first.outlet().clone(),
+            outlet: first.shared().outlet.clone(),
             keys,
         })
     });

@@ -15,7 +15,7 @@ pub use builder::ChannelGroupBuilder;
 pub(crate) use parcel::{Delivery, Outcome};
 pub use report::{Broadcast, BroadcastReport};
 
-use super::handle::{Channel, LeaveAtClose};
+use super::{at_close::LeaveAtClose, handle::Channel};
 use crate::{
     Error, Refused,
     id::ChannelId,
@@ -126,7 +126,7 @@ impl<M> Drop for Inner<M> {
     fn drop(&mut self) {
         let group = self.address();
         let members = self.members.get_mut().unwrap_or_else(PoisonError::into_inner);
-        members.each(|channel| channel.leaves_no_more(group));
+        members.each(|channel| channel.shared().at_close.forget(group));
     }
 }
 
@@ -164,7 +164,7 @@ impl<M: 'static> ChannelGroup<M> {
         }
         let weak: Weak<Inner<M>> = Arc::downgrade(&self.inner);
         // Should it close right now, it waits for the lock before it leaves.
-        if !channel.leaves_at_close(weak) {
+        if !channel.shared().at_close.leave(weak) {
             return false;
         }
         members.insert(channel);
@@ -175,7 +175,7 @@ impl<M: 'static> ChannelGroup<M> {
     pub fn leave(&self, id: ChannelId) -> bool {
         let mut members = self.inner.lock();
         let Some(channel) = members.remove(id) else { return false };
-        channel.leaves_no_more(self.inner.address());
+        channel.shared().at_close.forget(self.inner.address());
         true
     }
 
@@ -361,15 +361,15 @@ mod tests {
             }
             rooms.iter().for_each(|room| room.retain(|_| false));
         }
-        assert_eq!(channel.waiting_for_close(), 0, "left");
+        assert_eq!(channel.shared().at_close.len(), 0, "left");
         assert!(rooms[..3].iter().all(|room| room.join(channel.clone())));
         channel.closed().detach();
-        assert_eq!(channel.waiting_for_close(), 4);
+        assert_eq!(channel.shared().at_close.len(), 4);
         drop(rooms);
-        assert_eq!(channel.waiting_for_close(), 1, "the groups are gone");
+        assert_eq!(channel.shared().at_close.len(), 1, "the groups are gone");
         assert!(ChannelGroup::new().join(channel.clone()));
         member.close();
-        assert_eq!(channel.waiting_for_close(), 0, "closed");
+        assert_eq!(channel.shared().at_close.len(), 0, "closed");
     }
 
     #[test]
