@@ -582,6 +582,13 @@ fn a_turn_comes_to_a_bounded_number_of_members() {
     }
     // 20,000 deliveries are five turns: four of them end in the middle.
     assert_eq!(metrics(&group).broadcasts_deferred, 4);
+
+    // With nothing else to do, the loop does not go to sleep over it.
+    let release = block(&group);
+    let last = (0..ROUNDS / 2).map(|_| room.broadcast("more".into()).unwrap()).last().unwrap();
+    drop(release);
+    assert_eq!(done(last.report()).unwrap(), all_written(MEMBERS));
+    assert_eq!(metrics(&group).broadcasts_deferred, 6);
     end(&group);
 }
 
