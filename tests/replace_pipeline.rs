@@ -6,7 +6,7 @@ mod recorder;
 
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions, ChannelPipeline, Error, Remote, TimeLimits,
+    ChannelGroup, ChannelOptions, ChannelPipeline, Error, Remote, TimeLimits,
     buffer::{Outbound, WaterMark},
     codec::{LengthField, Line, RawBytes},
     pipeline::{Codec, Stage, StageContext},
@@ -1088,6 +1088,40 @@ fn handles_of_the_same_types_go_on() {
     done(answer).unwrap();
     assert_eq!(channel.read_outbound(), &b"\0\x03one\0\x03two"[..]);
     assert_eq!(log.take(), ["new has it"]);
+}
+
+/// A member of a group whose messages become others leaves it; one whose messages stay does not, and encodes them anew.
+#[test]
+fn groups_are_left_if_the_message_type_changes() {
+    let log = Log::new();
+    let room = ChannelGroup::new();
+    let inner = log.clone();
+    let mut stays = EmbeddedChannel::new(lines(silent("stays", &log)));
+    let mut leaves = EmbeddedChannel::new(lines(silent("leaves", &log)));
+    let handle = leaves.channel();
+    let closed = handle.closed();
+    assert!(room.join(stays.channel()) && room.join(handle.clone()));
+    stays.channel().execute(move |scope| scope.replace_pipeline(frames(silent("stayed", &inner)))).unwrap();
+    handle
+        .execute(|scope| {
+            let new = Texts { handle: None, heard: 0 };
+            scope.replace_pipeline(Pipeline::new().codec(Text(Line::new())).handler(new))
+        })
+        .unwrap();
+    // On its way when the pipelines change.
+    let broadcast = room.broadcast(Bytes::from("news")).unwrap();
+    for channel in [&mut stays, &mut leaves] {
+        channel.run_pending();
+    }
+    let report = done(broadcast.report()).unwrap();
+    assert_eq!((report.members, report.written, report.gone), (2, 1, 1));
+    assert_eq!(stays.read_outbound(), &b"\0\x04news"[..]);
+    assert_eq!(leaves.read_outbound(), "");
+    assert!(leaves.is_open());
+    assert!(room.contains(stays.channel().id()) && !room.contains(handle.id()));
+    assert!(!room.join(handle), "its messages are others");
+    leaves.close();
+    done(closed).unwrap();
 }
 
 // ---- failures --------------------------------------------------------------------------------------------

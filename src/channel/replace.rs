@@ -43,7 +43,8 @@ impl<M> Scope<'_, M> {
     /// [`write_notify`](Scope::write_notify) hold. So do auto-read and the water marks. Handles to the channel
     /// ([`Channel`](crate::Channel), [`Remote`](crate::Remote)) go on working if the new pipeline has the same message type
     /// (the same handler type for a `Remote`); the others answer [`Error::Replaced`] from then on, and what they had in the
-    /// loop's queue is dropped.
+    /// loop's queue is dropped. A channel that has another message type by this leaves its
+    /// [groups](crate::ChannelGroup).
     ///
     /// If the running callback fails, nothing is replaced. Asked for twice in one callback, the second one counts, and
     /// the first is dropped. A channel that is closed in the same callback keeps its pipeline.
@@ -146,11 +147,14 @@ impl ChannelCore {
         self.state.cancel_tasks(services);
         self.state.end_watch(services);
         self.state.unset(OF_THE_OLD);
-        let types = pipeline.links.types();
+        let (types, before) = (pipeline.links.types(), self.links.types());
         if let Some(shared) = &self.state.shared
-            && types != self.links.types()
+            && types != before
         {
             shared.set_types(types);
+            if types.message != before.message {
+                shared.leave_groups();
+            }
         }
         let AnyPipeline { links, idle, limits } = pipeline;
         let links = std::mem::replace(&mut self.links, links);
