@@ -37,7 +37,8 @@ impl<M> Scope<'_, M> {
     /// 3. The new handler's [`active`](crate::Handler::active) is called.
     /// 4. Bytes that the old codec has not taken go to the new one, those of the read that is going on at once. If the
     ///    peer had ended its stream already, the new handler is told
-    ///    ([`input_shutdown`](crate::Handler::input_shutdown)).
+    ///    ([`input_shutdown`](crate::Handler::input_shutdown)). With auto-read off all that waits for its
+    ///    [`read`](Scope::read).
     ///
     /// What was written before is sent before what the new pipeline writes, and completions of
     /// [`write_notify`](Scope::write_notify) hold. So do auto-read and the water marks. Handles to the channel
