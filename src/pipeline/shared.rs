@@ -5,7 +5,7 @@
 //! that made it before that channel's own limits were asked. Runs on the loops of those channels.
 
 use super::chain::Push;
-use crate::{Error, Result, channel::ChannelState};
+use crate::{Result, channel::ChannelState};
 use bytes::Bytes;
 use std::{
     any::{Any, TypeId},
