@@ -99,7 +99,9 @@ pub use group::{Chooser, EventLoopGroup, EventLoopGroupBuilder, LeastConnections
 pub use id::ChannelId;
 pub use pipeline::{ChannelPipeline, Context, Handler, Pipeline, Remote};
 pub use sync::{Completion, Phase};
-pub use transport::{ListenerOptions, TcpOptions};
+#[cfg(unix)]
+pub use transport::UnixAddress;
+pub use transport::{Address, Adoptable, Endpoint, ListenerOptions, TcpOptions};
 
 /// The README's code, compiled with the tests.
 #[cfg(doctest)]

@@ -3,11 +3,23 @@
 //! With `event_loop` this is the only place that names mio and socket2. Everything here is non-blocking and runs
 //! on the loop that owns the socket, except opening one, which may happen on any thread.
 
+mod address;
 mod listener;
 mod options;
+#[cfg(unix)]
+mod socket_file;
 mod stream;
 pub(crate) mod tcp;
+#[cfg(unix)]
+pub(crate) mod unix;
+#[cfg(unix)]
+mod unix_address;
 
+pub use address::{Address, Adoptable, Endpoint};
 pub(crate) use listener::Listener;
 pub use options::{ListenerOptions, TcpOptions};
+#[cfg(unix)]
+pub(crate) use socket_file::SocketFile;
 pub(crate) use stream::Stream;
+#[cfg(unix)]
+pub use unix_address::UnixAddress;
