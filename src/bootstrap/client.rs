@@ -13,11 +13,7 @@ use crate::{
     sync::{Completer, cancellable},
     transport::{Address, Endpoint, Stream, TcpOptions},
 };
-use std::{
-    net::SocketAddr,
-    sync::Arc,
-    time::Duration,
-};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 /// Settings of connections that a program makes; one bootstrap makes any number of them.
 ///

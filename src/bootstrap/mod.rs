@@ -1,12 +1,14 @@
 //! Bootstraps: how servers and clients start.
 
 mod client;
+mod datagram;
 mod pool;
 mod reconnect;
 mod server;
 mod server_handle;
 
 pub use client::ClientBootstrap;
+pub use datagram::DatagramBootstrap;
 pub use pool::{ChannelPool, PoolBuilder, PoolOrder, PoolTimeout, Pooled};
 pub use reconnect::{Backoff, Reconnect, ReconnectEvent, Reconnecting};
 pub use server::ServerBootstrap;

@@ -180,7 +180,8 @@ impl Turn {
                     slot.settle(&mut self.io, &self.shared.metrics);
                 }
             }
-            None => {}
+            // It has no timers of its own.
+            Some(Slot::Datagram(_)) | None => {}
         }
     }
 

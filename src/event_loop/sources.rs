@@ -9,6 +9,7 @@ use crate::{
     admission::{Admitted, Gate},
     buffer::RECEIVE_SIZE,
     channel::{ChannelConfig, ChannelCore},
+    datagram::DatagramSlot,
     group::EventLoopGroup,
     id::Key,
     pipeline::AnyPipeline,
@@ -203,6 +204,8 @@ pub(crate) enum Slot {
     Channel(ChannelSlot),
     Listener(Listening),
     Connecting(Connecting),
+    /// Boxed: a loop has few of them.
+    Datagram(Box<DatagramSlot>),
 }
 
 pub(crate) struct Sources {

@@ -1,8 +1,8 @@
 //! A listening socket, whatever its kind.
 
-use super::{Address, ListenerOptions, Stream, tcp};
 #[cfg(unix)]
 use super::unix::{self, UnixListener};
+use super::{Address, ListenerOptions, Stream, tcp};
 use mio::{event::Source, net::TcpListener};
 use std::{io, net::SocketAddr};
 

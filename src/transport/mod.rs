@@ -10,16 +10,20 @@ mod options;
 mod socket_file;
 mod stream;
 pub(crate) mod tcp;
+mod udp;
 #[cfg(unix)]
 pub(crate) mod unix;
 #[cfg(unix)]
 mod unix_address;
 
+pub(crate) use address::Resolve;
 pub use address::{Address, Adoptable, Endpoint};
 pub(crate) use listener::Listener;
 pub use options::{ListenerOptions, TcpOptions};
 #[cfg(unix)]
 pub(crate) use socket_file::SocketFile;
 pub(crate) use stream::Stream;
+pub(crate) use udp::UdpSocket;
+pub use udp::{MulticastGroup, UdpOptions};
 #[cfg(unix)]
 pub use unix_address::UnixAddress;

@@ -197,7 +197,7 @@ impl ListenerOptions {
 }
 
 /// Socket buffers are given to the kernel as an `int`.
-fn check_buffer(setting: &'static str, bytes: Option<usize>) -> Result {
+pub(super) fn check_buffer(setting: &'static str, bytes: Option<usize>) -> Result {
     match bytes {
         Some(bytes) if bytes == 0 || i32::try_from(bytes).is_err() => {
             Err(Error::setting(setting, bytes, "1 to 2147483647 bytes"))

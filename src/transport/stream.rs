@@ -1,8 +1,8 @@
 //! A connected stream of bytes, whatever its kind.
 
-use super::{Address, TcpOptions, tcp};
 #[cfg(unix)]
 use super::unix;
+use super::{Address, TcpOptions, tcp};
 #[cfg(unix)]
 use crate::Error;
 use crate::Result;
@@ -14,7 +14,6 @@ use std::{
     io::{self, IoSlice, Read, Write},
     net::{Shutdown, SocketAddr},
 };
-
 
 /// A non-blocking stream socket.
 #[derive(Debug)]

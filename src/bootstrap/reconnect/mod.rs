@@ -18,12 +18,7 @@ use crate::{
     transport::{Address, Endpoint},
 };
 use course::{Course, Pending};
-use std::{
-    fmt,
-    ops::ControlFlow,
-    sync::Arc,
-    time::Duration,
-};
+use std::{fmt, ops::ControlFlow, sync::Arc, time::Duration};
 
 /// What a client that stays connected goes through; told to the hook of [`Reconnect::on_event`].
 #[non_exhaustive]
