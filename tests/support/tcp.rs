@@ -5,7 +5,8 @@
 
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions, ChannelPipeline, LoopMetrics, Peer, codec::RawBytes, pipeline::Codec, prelude::*,
+    ChannelOptions, ChannelPipeline, Endpoint, LoopMetrics, Peer, codec::RawBytes, pipeline::Codec,
+    prelude::*,
 };
 use std::{
     io::{Read, Write},
@@ -341,7 +342,7 @@ where
 /// A client that is connected.
 pub(crate) fn dial<F>(
     group: &EventLoopGroup,
-    to: SocketAddr,
+    to: impl Endpoint,
     settings: Settings,
     hook: F,
 ) -> (Channel<Bytes>, Events)
