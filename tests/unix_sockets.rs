@@ -8,8 +8,8 @@ mod tcp;
 
 use bytes::Bytes;
 use netwheel::{
-    Address, Admission, Backoff, IpFilter, IpRule, ListenerOptions, Peer, ReconnectEvent, UnixAddress,
-    codec::RawBytes, prelude::*,
+    Address, Admission, Backoff, IpFilter, IpRule, Peer, ReconnectEvent, UnixAddress, codec::RawBytes,
+    prelude::*,
 };
 use std::{
     fs,
@@ -122,7 +122,7 @@ fn a_file_that_is_there_is_in_use_unless_a_stale_one_may_be_removed() {
     let refused = bootstrap(&group).bind(name(&path)).unwrap_err();
     assert_eq!(refused.io_kind(), Some(ErrorKind::AddrInUse), "{refused}");
     assert!(is_socket(&path), "refused, and nothing else");
-    let removing = || bootstrap(&group).listener_options(ListenerOptions::new().remove_stale_socket(true));
+    let removing = || bootstrap(&group).remove_stale_socket(true);
     let _server = removing().bind(name(&path)).unwrap();
     ping(&mut connect(&path));
     end(&group);
@@ -131,7 +131,7 @@ fn a_file_that_is_there_is_in_use_unless_a_stale_one_may_be_removed() {
 #[test]
 fn nothing_is_removed_that_is_alive_or_no_socket() {
     let (directory, group) = (Directory::new(), one_loop());
-    let removing = || bootstrap(&group).listener_options(ListenerOptions::new().remove_stale_socket(true));
+    let removing = || bootstrap(&group).remove_stale_socket(true);
     let refused = |path: &Path| {
         let refused = removing().bind(name(path)).unwrap_err();
         assert_eq!(refused.io_kind(), Some(ErrorKind::AddrInUse), "{refused}");

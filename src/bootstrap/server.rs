@@ -23,7 +23,7 @@ use std::{fmt, sync::Arc};
 /// | `accepts_per_turn` | 64 connections | 1 or more |
 /// | `admission` | everybody: see [`Admission`] | |
 /// | `accepting` | on | |
-/// | `backlog`, `reuse_address`, `reuse_port`, `listener_options` | see [`ListenerOptions`] | |
+/// | `backlog`, `reuse_address`, `reuse_port`, `remove_stale_socket`, `listener_options` | see [`ListenerOptions`] | |
 /// | `child_options`, `channel_options` | see [`TcpOptions`], [`ChannelOptions`] | |
 ///
 /// ```no_run
@@ -112,6 +112,13 @@ impl<F> ServerBootstrap<F> {
         self
     }
 
+    /// Whether a socket file that a killed predecessor has left, and on which nobody listens, is removed; off by default.
+    /// See [`ListenerOptions::remove_stale_socket`].
+    pub fn remove_stale_socket(mut self, on: bool) -> Self {
+        self.settings.listener = self.settings.listener.remove_stale_socket(on);
+        self
+    }
+
     /// Has each loop listen for itself (`SO_REUSEPORT`), and serve what it accepts; off by default. Unix only.
     ///
     /// The kernel then spreads connections over the loops, by a hash of the addresses, and no connection goes from one
@@ -192,7 +199,7 @@ where
     ///
     /// A [`UnixAddress`](crate::UnixAddress) listens on a Unix socket: its file is made here, and removed when the server
     /// ends, unless another one has taken its place. A server that is killed leaves it; see
-    /// [`remove_stale_socket`](crate::ListenerOptions::remove_stale_socket).
+    /// [`remove_stale_socket`](ServerBootstrap::remove_stale_socket).
     ///
     /// # Errors
     /// If a setting is out of its range, the address cannot be bound, or the loops are shut down; if `listener_per_loop`
