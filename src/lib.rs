@@ -39,6 +39,8 @@
 //! }
 //! ```
 //!
+//! [`ServerBootstrap`] and [`ClientBootstrap`] speak TCP and Unix sockets (`UnixAddress`); [`DatagramBootstrap`] speaks UDP.
+//!
 //! # Features
 //!
 //! - `json`: the [`stage::Json`](crate::stage) stage.

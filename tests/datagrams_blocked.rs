@@ -1,7 +1,8 @@
-//! A datagram channel whose kernel takes no more for a while: what is sent waits, in order and within a bound.
+//! A datagram channel whose kernel takes no more for a while: what is sent waits, in order and within a bound. And one whose
+//! kernel only fails.
 //!
 //! Linux only: a loopback interface always takes everything, so strace has the system call fail. Where strace is missing
-//! the test says so and passes, except where `CI=true`.
+//! a test says so and passes, except where `CI=true`.
 
 #![cfg(target_os = "linux")]
 
@@ -59,7 +60,7 @@ fn blocked_teller() {
         return;
     }
     let group = EventLoopGroup::builder().threads(1).build().unwrap();
-    let bootstrap = DatagramBootstrap::new(&group).max_outbound(300);
+    let bootstrap = DatagramBootstrap::new(&group).max_outbound(300).datagrams_per_turn(2);
     let channel = bootstrap.handler(|| Teller).bind("127.0.0.1:0").unwrap();
     println!("address {}", channel.local_address());
     channel.closed().wait_timeout(PATIENCE).expect("it is told to close").unwrap();
@@ -102,5 +103,56 @@ fn what_the_kernel_does_not_take_waits_in_order_and_the_newest_beyond_the_bound_
     assert_eq!(child.stdout.wait_for(""), "100 wait");
     assert_eq!(next(), "last");
     assert_eq!(child.stdout.wait_for("sent "), "4 blocked 2 refused 1");
+    child.succeed();
+}
+
+/// No receive succeeds.
+const BROKEN: [&str; 4] = ["-e", "trace=recvfrom", "-e", "inject=recvfrom:error=EIO"];
+
+struct Counting(usize);
+
+impl DatagramHandler for Counting {
+    fn read(&mut self, _: &mut DatagramContext<'_, Self>, _: Bytes, _: SocketAddr) -> Result {
+        unreachable!("nothing can be received")
+    }
+
+    fn error(&mut self, ctx: &mut DatagramContext<'_, Self>, error: Error) -> Result {
+        assert!(
+            ctx.is_open() && matches!(error, Error::Io { during: "receiving a datagram", .. }),
+            "{error}"
+        );
+        self.0 += 1;
+        Ok(())
+    }
+
+    fn inactive(&mut self, _: &mut DatagramContext<'_, Self>) -> Result {
+        println!("told {} times", self.0);
+        Ok(())
+    }
+}
+
+/// The child.
+#[test]
+fn broken_receiver() {
+    if !plays("broken_receiver") {
+        return;
+    }
+    let group = EventLoopGroup::builder().threads(1).build().unwrap();
+    let channel = DatagramBootstrap::new(&group).handler(|| Counting(0)).bind("127.0.0.1:0").unwrap();
+    println!("address {}", channel.local_address());
+    channel.closed().wait_timeout(PATIENCE).expect("it gives up").unwrap();
+    let end = group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(5));
+    end.wait_timeout(PATIENCE).unwrap().unwrap();
+}
+
+#[test]
+fn a_socket_that_only_fails_is_given_up_after_sixteen_times() {
+    if !strace_works(&BROKEN) {
+        return;
+    }
+    let mut child = Process::strace(&BROKEN, &play("broken_receiver"));
+    let address: SocketAddr = child.stdout.wait_for("address ").parse().unwrap();
+    UdpSocket::bind("127.0.0.1:0").unwrap().send_to(b"hello", address).unwrap();
+    assert_eq!(child.stdout.wait_for("told "), "16 times");
     child.succeed();
 }

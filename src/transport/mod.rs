@@ -1,6 +1,6 @@
 //! Transports: what carries a channel's bytes.
 //!
-//! With `event_loop` this is the only place that names mio and socket2. Everything here is non-blocking and runs
+//! With `event_loop` and `datagram` this is the only place that names mio and socket2. Everything here is non-blocking and runs
 //! on the loop that owns the socket, except opening one, which may happen on any thread.
 
 mod address;

@@ -40,11 +40,11 @@ thread_local! {
 macro_rules! over_each_transport {
     ($($test:ident,)*) => {
         mod over_tcp {
-            $(#[test] fn $test() { crate::streams::over(crate::streams::Kind::Tcp, super::$test) })*
+            $(#[test] fn $test() { $crate::streams::over($crate::streams::Kind::Tcp, super::$test) })*
         }
         #[cfg(unix)]
         mod over_unix {
-            $(#[test] fn $test() { crate::streams::over(crate::streams::Kind::Unix, super::$test) })*
+            $(#[test] fn $test() { $crate::streams::over($crate::streams::Kind::Unix, super::$test) })*
         }
     };
 }
