@@ -11,6 +11,7 @@
 mod accept;
 mod accept_retry;
 mod affinity;
+mod broadcast;
 mod budget;
 mod datagrams;
 mod guard;
@@ -65,7 +66,7 @@ pub use watchdog::{Stall, Watchdog};
 use crate::{
     Clock, Error, Result,
     buffer::ReceiveBuffers,
-    channel::{LoopServices, Outlet},
+    channel::{LoopServices, OutboundBudget, Outlet, SharedBudget},
     clock::TimeSource,
     error::{Refused, caught},
     sync::{Completion, Phase, completion, loop_id, mailbox},
@@ -98,6 +99,8 @@ pub(crate) struct LoopConfig {
     pub(crate) max_pending_tasks: usize,
     pub(crate) max_scheduled_tasks: usize,
     pub(crate) max_connections: usize,
+    pub(crate) max_outbound: usize,
+    pub(crate) group_outbound: Arc<SharedBudget>,
     pub(crate) wheel_tick: Duration,
     pub(crate) wheel_slots: usize,
     pub(crate) rebuild_threshold: u32,
@@ -149,14 +152,16 @@ impl EventLoop {
                 }
             }));
         }
+        let (max_outbound, group_outbound) = (config.max_outbound, config.group_outbound);
         let (budget, real_time) = (config.budget, config.clock.is_real_time());
         let threshold = config.rebuild_threshold;
         let sleep = Sleep::new(config.clock.longest_sleep(), config.busy_poll);
         let make = move |shared: Arc<LoopShared>| {
             let outlet: Arc<dyn Outlet> = shared.clone();
+            let outbound = OutboundBudget::new(max_outbound, group_outbound);
             let io = Io {
                 selector,
-                services: LoopServices::new(time, wheel, outlet, shared.whereabouts.clone()),
+                services: LoopServices::new(time, wheel, outlet, shared.whereabouts.clone(), outbound),
                 receive: ReceiveBuffers::new(),
                 to_read: VecDeque::new(),
                 turn_bytes: 0,
@@ -176,6 +181,8 @@ impl EventLoop {
                 sleep,
                 real_time,
                 timers_left: false,
+                delivering: None,
+                deliveries_left: 0,
                 at_end: VecDeque::new(),
                 poll_failures: 0,
                 told_of_failure: false,
