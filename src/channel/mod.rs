@@ -44,3 +44,4 @@ pub(crate) use state::ChannelState;
 pub(crate) use state::Flags;
 pub(crate) use tally::Tally;
 pub use timers::TaskKey;
+pub(crate) use timers::{TASKS, Timers, When};
