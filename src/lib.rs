@@ -50,7 +50,7 @@
 //!
 //! Modules stand in layers; each imports only from those below it. From the top: `bootstrap`, `prometheus`; `group`,
 //! `event_loop`; `transport`; `codec`, `stage`, `testing`; `channel`, `pipeline`; `timer`, `buffer`, `admission`,
-//! `sync`; `error`, `id`, `clock`.
+//! `sync`, `worker_pool`; `error`, `id`, `clock`.
 
 // Not `forbid`, for the sake of one small module that says why it needs it: `sync::task_cell`.
 #![deny(unsafe_code)]
@@ -74,6 +74,7 @@ mod admission;
 pub mod buffer;
 mod sync;
 pub mod timer;
+mod worker_pool;
 
 mod clock;
 mod error;
@@ -85,7 +86,8 @@ pub use bootstrap::{
     ReconnectEvent, Reconnecting, Server, ServerBootstrap,
 };
 pub use channel::{
-    Channel, ChannelOptions, IdleEvent, IdleState, IdleTimeouts, Overflow, Scope, TaskKey, TimeLimits,
+    Attributes, Channel, ChannelOptions, ChannelStats, IdleEvent, IdleState, IdleTimeouts, Overflow, Scope,
+    TaskKey, TimeLimits, WireLog,
 };
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub use clock::BootClock;
@@ -100,6 +102,7 @@ pub use id::ChannelId;
 pub use pipeline::{ChannelPipeline, Context, Handler, Pipeline, Remote};
 pub use sync::{Completion, Phase};
 pub use transport::{ListenerOptions, TcpOptions};
+pub use worker_pool::{WorkerMetrics, WorkerPool, WorkerPoolBuilder};
 
 /// The README's code, compiled with the tests.
 #[cfg(doctest)]

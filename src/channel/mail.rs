@@ -3,7 +3,7 @@
 //! A [`Channel`](super::Channel) handle does not know its event loop: it knows an [`Outlet`], which the loop (or
 //! the embedded test channel) implements. So this layer names nothing above it.
 
-use super::ledger::Confirmation;
+use super::{ledger::Confirmation, timers::TaskKey};
 use crate::{Error, id::Key};
 use std::any::Any;
 
@@ -17,6 +17,8 @@ pub(crate) enum Mail {
     Run(Box<dyn Any + Send>),
     /// A `ScopeTask` to run at a time of the loop.
     Schedule(u64, Box<dyn Any + Send>),
+    /// The answer is there for which this task waits.
+    Answer(TaskKey),
     /// End the output after what was written is sent.
     EndOutput,
     /// Close after what was written is sent.
@@ -25,12 +27,21 @@ pub(crate) enum Mail {
     CloseNow,
 }
 
+impl Mail {
+    /// Whether a full queue takes it: what closes a channel, so that nobody is kept from getting rid of one; and an answer,
+    /// which the channel has asked for, so that there are no more of them than it may have tasks.
+    pub(crate) fn goes_ahead(&self) -> bool {
+        matches!(self, Mail::Close | Mail::CloseNow | Mail::EndOutput | Mail::Answer(_))
+    }
+}
+
 /// The way to a loop, from any thread.
 pub(crate) trait Outlet: Send + Sync {
     /// Puts mail into the loop's queue and wakes the loop if it sleeps.
     ///
     /// # Errors
-    /// The mail comes back if the loop has ended, or the queue is full; what closes a channel is taken all the same.
+    /// The mail comes back if the loop has ended, or the queue is full; what [goes ahead](Mail::goes_ahead) is taken all
+    /// the same.
     fn deliver(&self, to: Key, mail: Mail) -> Result<(), (Mail, Error)>;
 
     /// The time of the loop's clock.

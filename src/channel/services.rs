@@ -11,6 +11,7 @@ use crate::{
     id::Key,
     sync::Whereabouts,
     timer::{QueueKey, Wheel},
+    worker_pool::WorkerPool,
 };
 use std::{panic::Location, sync::Arc};
 
@@ -29,6 +30,10 @@ pub(crate) struct LoopServices {
     pub(crate) outlet: Arc<dyn Outlet>,
     /// Where the loop says what it is doing.
     pub(crate) whereabouts: Arc<Whereabouts>,
+    /// Threads for work that blocks.
+    pub(crate) workers: WorkerPool,
+    /// Works that the channels of this loop have given to them.
+    pub(crate) offloaded: u64,
     /// Channels with something to flush, read or close before the turn ends; each at most once.
     pub(crate) attention: Vec<Key>,
     /// What has been done in this turn.
@@ -94,6 +99,7 @@ impl LoopServices {
         wheel: Wheel<Coarse>,
         outlet: Arc<dyn Outlet>,
         whereabouts: Arc<Whereabouts>,
+        workers: WorkerPool,
     ) -> Self {
         let now = time.now();
         LoopServices {
@@ -103,6 +109,8 @@ impl LoopServices {
             wheel,
             outlet,
             whereabouts,
+            workers,
+            offloaded: 0,
             attention: Vec::new(),
             tally: Tally::default(),
             spares: Vec::new(),

@@ -404,10 +404,9 @@ impl LoopShared {
 
 impl Outlet for LoopShared {
     fn deliver(&self, to: Key, mail: Mail) -> Result<(), (Mail, Error)> {
-        let closes = matches!(mail, Mail::Close | Mail::CloseNow | Mail::EndOutput);
+        let goes_ahead = mail.goes_ahead();
         let mail = LoopMail::Channel(to, mail);
-        // A full queue must not keep anybody from getting rid of a channel.
-        let sent = if closes { self.submit_always(mail) } else { self.submit(mail, 0) };
+        let sent = if goes_ahead { self.submit_always(mail) } else { self.submit(mail, 0) };
         sent.map_err(|refused| match refused.value {
             LoopMail::Channel(_, mail) => (mail, refused.reason),
             _ => unreachable!("the same mail comes back"),
