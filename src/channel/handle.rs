@@ -7,6 +7,7 @@
 use super::ledger::Confirmation;
 use super::mail::{Mail, Outlet};
 use super::scope::{Scope, ScopeTask};
+use super::stats::ChannelStats;
 use crate::{
     Error, Result,
     buffer::ENTRY_OVERHEAD,
@@ -270,6 +271,23 @@ impl<M: 'static> Channel<M> {
     ) -> Result {
         let deadline = self.shared.outlet.now().saturating_add(nanos(delay));
         self.deliver(Mail::Schedule(deadline, Box::new(ScopeTask::new(task))))
+    }
+
+    /// What the channel has moved so far; asked on its loop, behind what one thread asked of the channel before.
+    ///
+    /// The completion fails with [`Closed`](Error::Closed) if the channel is, with [`Full`](Error::Full) if the loop's queue
+    /// is. What it had moved when it closed is known to its handler's [`inactive`](crate::Handler::inactive)
+    /// ([`Scope::stats`]).
+    pub fn stats(&self) -> Completion<ChannelStats> {
+        let (confirmation, completion) = Confirmation::new(self.shared.id.event_loop);
+        let asked = self.execute(move |scope| {
+            confirmation.complete(Ok(scope.stats()));
+            Ok(())
+        });
+        match asked {
+            Ok(()) => completion,
+            Err(refused) => Completion::ready(Err(refused)),
+        }
     }
 
     pub(crate) fn deliver(&self, mail: Mail) -> Result {

@@ -2,9 +2,11 @@
 //!
 //! Nothing here does I/O or reads a clock.
 
+mod attributes;
 mod config;
 mod core;
 mod due_queue;
+mod extras;
 mod handle;
 mod idle;
 mod ledger;
@@ -13,14 +15,18 @@ mod mail;
 mod scope;
 mod services;
 mod state;
+mod stats;
 mod tally;
 mod timers;
 mod watch;
+mod wire_log;
 
 pub(crate) use self::core::{ChannelCore, Wish};
+pub use attributes::Attributes;
 pub(crate) use config::ChannelConfig;
 pub use config::{ChannelOptions, Overflow};
 pub(crate) use due_queue::DueQueue;
+pub(crate) use extras::Extras;
 pub use handle::Channel;
 pub(crate) use handle::ChannelShared;
 pub use idle::{IdleEvent, IdleState, IdleTimeouts};
@@ -31,5 +37,7 @@ pub(crate) use scope::ScopeTask;
 pub(crate) use services::{Coarse, Due, LoopServices, Scheduled};
 pub(crate) use state::ChannelState;
 pub(crate) use state::Flags;
+pub use stats::ChannelStats;
 pub(crate) use tally::Tally;
 pub use timers::TaskKey;
+pub use wire_log::WireLog;
