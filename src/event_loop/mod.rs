@@ -3,7 +3,8 @@
 //! [`EventLoop`] is the handle, which any thread may hold (`schedule` has its ways to run something later, `shutdown`
 //! those to end it). The loop itself is in `turn` (the order of things) with `task_phase` and `timer_phase` (what runs
 //! for how long, by `budget`), `selector` (the poll, wake causes), `sleep` (whether and how long), `spin` (turning in
-//! vain), `guard` (panics that nobody has caught), `rebuild` (moving to a new poll), `io` (one channel's socket),
+//! vain), `guard` (panics that nobody has caught), `rebuild` (moving to a new poll), `io` (one channel's socket), `linger` (closing it
+//! slowly),
 //! `accept` (new connections), `task` and `tasks` (given, and scheduled ones, repeated as `periodic` says, found by
 //! `local`) and `shutdown`. `stopwatch`, `load` (how many connections, how long turns take), `metrics` and `watchdog`
 //! look on. `manual` is the loop without a thread, `affinity` says where a thread runs.
@@ -14,6 +15,7 @@ mod affinity;
 mod budget;
 mod guard;
 mod io;
+mod linger;
 mod load;
 mod local;
 mod manual;
@@ -67,6 +69,7 @@ use crate::{
     error::{Refused, caught},
     sync::{Completion, Phase, completion, loop_id, mailbox},
     timer::Wheel,
+    worker_pool::WorkerPool,
 };
 use io::Io;
 use selector::Selector;
@@ -103,6 +106,7 @@ pub(crate) struct LoopConfig {
     pub(crate) core: Option<Core>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) patrol: Option<Arc<Patrol>>,
+    pub(crate) workers: WorkerPool,
 }
 
 /// Makes the loop itself, on the thread that will run it.
@@ -147,6 +151,7 @@ impl EventLoop {
                 }
             }));
         }
+        let workers = config.workers;
         let (budget, real_time) = (config.budget, config.clock.is_real_time());
         let threshold = config.rebuild_threshold;
         let sleep = Sleep::new(config.clock.longest_sleep(), config.busy_poll);
@@ -154,7 +159,7 @@ impl EventLoop {
             let outlet: Arc<dyn Outlet> = shared.clone();
             let io = Io {
                 selector,
-                services: LoopServices::new(time, wheel, outlet, shared.whereabouts.clone()),
+                services: LoopServices::new(time, wheel, outlet, shared.whereabouts.clone(), workers),
                 receive: ReceiveBuffers::new(),
                 to_read: VecDeque::new(),
                 turn_bytes: 0,

@@ -4,10 +4,12 @@
 //! on the loop that owns the socket, except opening one, which may happen on any thread.
 
 mod listener;
+mod listener_options;
 mod options;
 mod stream;
 pub(crate) mod tcp;
 
 pub(crate) use listener::Listener;
-pub use options::{ListenerOptions, TcpOptions};
+pub use listener_options::ListenerOptions;
+pub use options::TcpOptions;
 pub(crate) use stream::Stream;
