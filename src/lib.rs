@@ -86,8 +86,8 @@ pub use bootstrap::{
     ReconnectEvent, Reconnecting, Server, ServerBootstrap,
 };
 pub use channel::{
-    Attributes, Channel, ChannelOptions, ChannelStats, IdleEvent, IdleState, IdleTimeouts, Overflow, Scope,
-    TaskKey, TimeLimits, WireLog,
+    Attributes, Channel, ChannelOptions, ChannelStats, Held, IdleEvent, IdleState, IdleTimeouts, Overflow,
+    Scope, TaskKey, TimeLimits, WireLog,
 };
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub use clock::BootClock;

@@ -232,7 +232,10 @@ fn families(metrics: &LoopMetrics) -> Vec<Family<'_>> {
         bytes_unsent,
         messages_written,
         messages_dropped,
+        messages_refused,
         closes_overflowed,
+        outbound_bytes,
+        reads_held,
         tasks_pending,
         tasks_refused,
         time_polling,
@@ -331,10 +334,17 @@ fn families(metrics: &LoopMetrics) -> Vec<Family<'_>> {
             *messages_dropped,
         ),
         counter(
+            "messages_refused",
+            "Messages that were refused because too much waited to be sent.",
+            *messages_refused,
+        ),
+        counter(
             "closes_overflowed",
             "Channels that were closed because they had too much to send.",
             *closes_overflowed,
         ),
+        gauge("outbound", "Bytes that wait to be sent.", *outbound_bytes).unit(Unit::Bytes),
+        counter("reads_held", "Pauses of reading since the program held too much.", *reads_held),
         Family {
             name: "time",
             help: "Time of the loop, by what it was spent on.",

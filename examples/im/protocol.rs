@@ -128,4 +128,5 @@ pub(crate) enum Reason {
     Idle,
     Shutdown,
     ProtocolError,
+    SlowConsumer,
 }

@@ -101,8 +101,7 @@ impl Handler for Session {
             }
             Error::Full { .. } => {
                 log::info!("{}: too slow ({error}), closing", self.describe(ctx));
-                ctx.close_now();
-                Ok(())
+                ctx.close_with(Reply::Bye { reason: Reason::SlowConsumer }.into())
             }
             error => {
                 log::debug!("{}: {error}, closing", self.describe(ctx));

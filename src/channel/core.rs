@@ -25,6 +25,7 @@ use crate::{
 };
 use bytes::{Bytes, BytesMut};
 use std::{
+    any::Any,
     net::SocketAddr,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
@@ -205,8 +206,7 @@ impl ChannelCore {
     /// The channel's entry on the wheel is due: stages are called, the handler is told of quiet, then of a time limit.
     fn handle_watch(&mut self, services: &mut LoopServices) {
         let (traffic, now) = (self.state.traffic, services.now);
-        let paused =
-            !self.state.has(Flags::AUTO_READ.with(Flags::READ_WANTED)) || self.state.has(Flags::INPUT_ENDED);
+        let paused = !self.state.may_read() || self.state.has(Flags::INPUT_ENDED);
         let Some(watch) = self.state.watch_is_due() else { return };
         let events = watch.idle.take_due(traffic, now);
         let stages = watch.take_stages(now);
@@ -270,20 +270,12 @@ impl ChannelCore {
                 drop_guarded(mail)
             }
             Mail::Message(message) => {
-                self.call(services, |links, state, services| {
-                    state.before_write();
-                    let written = links.write(state, message);
-                    state.after_write(services, written)
-                });
+                self.call(services, |links, state, services| write(links, state, services, message));
             }
             Mail::Notify(message, confirmation) => {
                 let mut confirmation = Some(confirmation);
                 self.call(services, |links, state, services| {
-                    let written = state.may_confirm().and_then(|()| {
-                        state.before_write();
-                        let written = links.write(state, message);
-                        state.after_write(services, written)
-                    });
+                    let written = state.may_confirm().and_then(|()| write(links, state, services, message));
                     let Some(confirmation) = confirmation.take() else { return Ok(()) };
                     match written {
                         Ok(()) => state.confirm(confirmation),
@@ -306,6 +298,7 @@ impl ChannelCore {
                 }
                 gone => drop_guarded(gone),
             },
+            Mail::Released => self.state.release(services),
             Mail::EndOutput => {
                 self.state.request_end_of_output();
                 self.state.want_attention(services);
@@ -498,6 +491,23 @@ impl ChannelCore {
         }
         self.state.return_outbound(services);
         self.state.want_attention(services);
+    }
+}
+
+/// Writes a message that a handle brought.
+fn write(
+    links: &mut dyn Links,
+    state: &mut ChannelState,
+    services: &mut LoopServices,
+    message: Box<dyn Any + Send>,
+) -> Result {
+    state.before_write();
+    match links.write(state, message) {
+        Ok(()) => {
+            state.after_write(services);
+            Ok(())
+        }
+        Err(error) => state.write_failed(services, error),
     }
 }
 

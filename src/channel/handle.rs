@@ -4,13 +4,17 @@
 //! of the channel's loop. What it can be asked ([`is_open`](Channel::is_open), [`is_writable`](Channel::is_writable))
 //! is a copy that the loop keeps up to date.
 
-use super::ledger::Confirmation;
-use super::mail::{Mail, Outlet};
-use super::scope::{Scope, ScopeTask};
-use super::stats::ChannelStats;
+use super::{
+    config::ChannelConfig,
+    held::Holding,
+    ledger::Confirmation,
+    mail::{Mail, Outlet},
+    scope::{Scope, ScopeTask},
+    stats::ChannelStats,
+};
 use crate::{
     Error, Result,
-    buffer::ENTRY_OVERHEAD,
+    buffer::{ENTRY_OVERHEAD, WaterMark},
     clock::nanos,
     error::Refused,
     id::ChannelId,
@@ -41,8 +45,8 @@ pub struct Channel<M> {
 
 /// What the handles of a channel share with its loop.
 pub(crate) struct ChannelShared {
-    id: ChannelId,
-    outlet: Arc<dyn Outlet>,
+    pub(super) id: ChannelId,
+    pub(super) outlet: Arc<dyn Outlet>,
     local_address: Option<SocketAddr>,
     peer_address: Option<SocketAddr>,
     high: usize,
@@ -54,6 +58,8 @@ pub(crate) struct ChannelShared {
     pending: AtomicUsize,
     /// Weight of the messages that wait in the loop's queue.
     queued: AtomicUsize,
+    pub(super) inbound_mark: WaterMark,
+    pub(super) holding: Holding,
     closed: Mutex<Option<Vec<Completer>>>,
 }
 
@@ -62,21 +68,22 @@ impl ChannelShared {
         id: ChannelId,
         outlet: Arc<dyn Outlet>,
         addresses: (Option<SocketAddr>, Option<SocketAddr>),
-        high: usize,
-        max_outbound: usize,
+        config: &ChannelConfig,
     ) -> Self {
         ChannelShared {
             id,
             outlet,
             local_address: addresses.0,
             peer_address: addresses.1,
-            high,
-            max_outbound,
+            high: config.water_mark.high(),
+            max_outbound: config.refused_at(),
             open: AtomicBool::new(true),
             output_ended: AtomicBool::new(false),
             writable: AtomicBool::new(true),
             pending: AtomicUsize::new(0),
             queued: AtomicUsize::new(0),
+            inbound_mark: config.inbound_mark,
+            holding: Holding::default(),
             closed: Mutex::new(Some(Vec::new())),
         }
     }

@@ -19,6 +19,8 @@ pub(crate) enum Mail {
     Schedule(u64, Box<dyn Any + Send>),
     /// The answer is there for which this task waits.
     Answer(TaskKey),
+    /// The program holds less of the input than its low mark.
+    Released,
     /// End the output after what was written is sent.
     EndOutput,
     /// Close after what was written is sent.
@@ -28,10 +30,11 @@ pub(crate) enum Mail {
 }
 
 impl Mail {
-    /// Whether a full queue takes it: what closes a channel, so that nobody is kept from getting rid of one; and an answer,
-    /// which the channel has asked for, so that there are no more of them than it may have tasks.
-    pub(crate) fn goes_ahead(&self) -> bool {
-        matches!(self, Mail::Close | Mail::CloseNow | Mail::EndOutput | Mail::Answer(_))
+    /// Whether a full queue takes it all the same: nobody must be kept from getting rid of a channel, nor a channel that
+    /// waits to read or for an answer from going on. There are few of these for each channel: of answers, as many as it may
+    /// have tasks.
+    pub(crate) fn is_always_taken(&self) -> bool {
+        matches!(self, Mail::Close | Mail::CloseNow | Mail::EndOutput | Mail::Released | Mail::Answer(_))
     }
 }
 

@@ -4,9 +4,13 @@
 //! Owned by the loop (or by the embedded test channel), borrowed by one channel at a time; runs on the loop. It
 //! does not own channels or sockets.
 
-use super::{due_queue::DueQueue, mail::Outlet, tally::Tally};
+use super::{
+    due_queue::DueQueue,
+    mail::Outlet,
+    outbound_budget::{Loan, OutboundBudget},
+    tally::Tally,
+};
 use crate::{
-    buffer::Outbound,
     clock::TimeSource,
     id::Key,
     sync::Whereabouts,
@@ -36,13 +40,15 @@ pub(crate) struct LoopServices {
     pub(crate) offloaded: u64,
     /// Channels with something to flush, read or close before the turn ends; each at most once.
     pub(crate) attention: Vec<Key>,
+    /// What channels may have waiting to be sent, all together.
+    pub(crate) outbound: OutboundBudget,
     /// What has been done in this turn.
     pub(crate) tally: Tally,
     #[expect(
         clippy::vec_box,
         reason = "a channel owns its buffer boxed, so that an idle one pays a pointer only"
     )]
-    spares: Vec<Box<Outbound>>,
+    spares: Vec<Box<Loan>>,
 }
 
 /// What waits on the loop's wheel.
@@ -99,6 +105,7 @@ impl LoopServices {
         wheel: Wheel<Coarse>,
         outlet: Arc<dyn Outlet>,
         whereabouts: Arc<Whereabouts>,
+        outbound: OutboundBudget,
         workers: WorkerPool,
     ) -> Self {
         let now = time.now();
@@ -112,6 +119,7 @@ impl LoopServices {
             workers,
             offloaded: 0,
             attention: Vec::new(),
+            outbound,
             tally: Tally::default(),
             spares: Vec::new(),
         }
@@ -132,14 +140,15 @@ impl LoopServices {
         due
     }
 
-    pub(crate) fn lend_outbound(&mut self) -> Box<Outbound> {
+    pub(crate) fn lend_outbound(&mut self) -> Box<Loan> {
         self.spares.pop().unwrap_or_default()
     }
 
-    pub(crate) fn return_outbound(&mut self, mut buffer: Box<Outbound>) {
+    pub(crate) fn return_outbound(&mut self, mut loan: Box<Loan>) {
+        loan.buffer.clear();
+        self.outbound.count(&mut loan);
         if self.spares.len() < MAX_SPARES {
-            buffer.clear();
-            self.spares.push(buffer);
+            self.spares.push(loan);
         }
     }
 }

@@ -64,7 +64,7 @@ pub use watchdog::{Stall, Watchdog};
 use crate::{
     Clock, Error, Result,
     buffer::ReceiveBuffers,
-    channel::{LoopServices, Outlet},
+    channel::{LoopServices, OutboundBudget, Outlet, SharedBudget},
     clock::TimeSource,
     error::{Refused, caught},
     sync::{Completion, Phase, completion, loop_id, mailbox},
@@ -99,6 +99,8 @@ pub(crate) struct LoopConfig {
     pub(crate) max_pending_tasks: usize,
     pub(crate) max_scheduled_tasks: usize,
     pub(crate) max_connections: usize,
+    pub(crate) max_outbound: usize,
+    pub(crate) group_outbound: Arc<SharedBudget>,
     pub(crate) wheel_tick: Duration,
     pub(crate) wheel_slots: usize,
     pub(crate) rebuild_threshold: u32,
@@ -152,14 +154,23 @@ impl EventLoop {
             }));
         }
         let workers = config.workers;
+        let (max_outbound, group_outbound) = (config.max_outbound, config.group_outbound);
         let (budget, real_time) = (config.budget, config.clock.is_real_time());
         let threshold = config.rebuild_threshold;
         let sleep = Sleep::new(config.clock.longest_sleep(), config.busy_poll);
         let make = move |shared: Arc<LoopShared>| {
             let outlet: Arc<dyn Outlet> = shared.clone();
+            let outbound = OutboundBudget::new(max_outbound, group_outbound);
             let io = Io {
                 selector,
-                services: LoopServices::new(time, wheel, outlet, shared.whereabouts.clone(), workers),
+                services: LoopServices::new(
+                    time,
+                    wheel,
+                    outlet,
+                    shared.whereabouts.clone(),
+                    outbound,
+                    workers,
+                ),
                 receive: ReceiveBuffers::new(),
                 to_read: VecDeque::new(),
                 turn_bytes: 0,

@@ -404,9 +404,9 @@ impl LoopShared {
 
 impl Outlet for LoopShared {
     fn deliver(&self, to: Key, mail: Mail) -> Result<(), (Mail, Error)> {
-        let goes_ahead = mail.goes_ahead();
+        let always = mail.is_always_taken();
         let mail = LoopMail::Channel(to, mail);
-        let sent = if goes_ahead { self.submit_always(mail) } else { self.submit(mail, 0) };
+        let sent = if always { self.submit_always(mail) } else { self.submit(mail, 0) };
         sent.map_err(|refused| match refused.value {
             LoopMail::Channel(_, mail) => (mail, refused.reason),
             _ => unreachable!("the same mail comes back"),

@@ -394,6 +394,9 @@ impl Turn {
         let metrics = &self.shared.metrics;
         metrics.timers_pending.set(self.io.services.queue.len() as u64);
         metrics.wheel_pending.set(self.io.services.wheel.len() as u64);
+        let outbound = &mut self.io.services.outbound;
+        outbound.exchange();
+        metrics.outbound_bytes.set(outbound.used() as u64);
         metrics.fold(&mut self.io.services.tally);
     }
 

@@ -11,6 +11,7 @@
 use super::{Codec, Context, Handler, Stage, context::HandlerTask, remote::RemoteTask, stage::StageContext};
 use crate::{
     Error, Result,
+    buffer::Mark,
     channel::{ChannelState, Flags, IdleEvent, LoopServices, Scope, ScopeTask},
     sync::TypeName,
 };
@@ -52,7 +53,7 @@ pub struct CodecLink<C>(pub(super) C);
 impl<C: Codec> Pull for CodecLink<C> {
     type Item = C::In;
 
-    #[inline]
+    #[inline(always)]
     fn pull(&mut self, _: &mut ChannelState, input: &mut Bytes, last: bool) -> Result<Option<C::In>> {
         let before = input.len();
         let message = if last { self.0.decode_last(input)? } else { self.0.decode(input)? };
@@ -70,17 +71,17 @@ impl<C: Codec> Pull for CodecLink<C> {
 impl<C: Codec> Push<C::Out> for CodecLink<C> {
     #[inline]
     fn push(&mut self, state: &mut ChannelState, message: C::Out) -> Result {
+        // Each result is looked at where it comes from: to carry one along is to copy all that an error could hold.
         let output = state.outbound_for_write()?;
         let mark = output.mark();
-        let mut result = self.0.encode(message, output);
+        if let Err(error) = self.0.encode(message, output) {
+            return refuse(state, mark, error);
+        }
         let len = output.len();
-        if result.is_ok() && !state.has_outbound_room(len) {
-            result = Err(state.outbound_is_full());
+        if !state.has_outbound_room(len) {
+            return refuse(state, mark, state.outbound_is_full());
         }
-        if result.is_err() {
-            state.rollback_outbound(mark);
-        }
-        result
+        Ok(())
     }
 }
 
@@ -123,12 +124,18 @@ impl<S: Stage, P: Push<S::WriteOut>> Push<S::WriteIn> for StageLink<P, S> {
     fn push(&mut self, state: &mut ChannelState, message: S::WriteIn) -> Result {
         // Of a message that the stage makes several of, all are written or none.
         let mark = state.outbound_for_write()?.mark();
-        let result = self.stage.write(&mut StageContext { before: &mut self.before, state }, message);
-        if result.is_err() {
-            state.rollback_outbound(mark);
+        match self.stage.write(&mut StageContext { before: &mut self.before, state }, message) {
+            Ok(()) => Ok(()),
+            Err(error) => refuse(state, mark, error),
         }
-        result
     }
+}
+
+/// Takes back what was encoded of a message that fails.
+#[cold]
+fn refuse(state: &mut ChannelState, mark: Mark, error: Error) -> Result {
+    state.rollback_outbound(mark);
+    Err(error)
 }
 
 /// An event for the handler that carries no bytes.
@@ -196,7 +203,10 @@ impl<H: Handler, P: Pull<Item = H::In> + Push<H::Out>> Links for Assembled<P, H>
     ) -> Result {
         while state.may_deliver() {
             let Some(message) = self.links.pull(state, input, last)? else { break };
-            state.unset(Flags::STUCK);
+            // Looked at first: a store for each message would hold up the loads of the other flags.
+            if state.has(Flags::STUCK) {
+                state.unset(Flags::STUCK);
+            }
             services.tally.messages_read += 1;
             state.counts.messages_read += 1;
             let (handler, mut ctx) = self.split(state, services);

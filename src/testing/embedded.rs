@@ -6,7 +6,7 @@
 use super::ManualClock;
 use crate::{
     Channel, ChannelOptions, Clock, Error, Result,
-    channel::{ChannelCore, Coarse, Due, Flags, LoopServices, Mail, Outlet, Wish},
+    channel::{ChannelCore, Coarse, Due, Flags, LoopServices, Mail, OutboundBudget, Outlet, Wish},
     clock::TimeSource,
     id::{ChannelId, Key},
     pipeline::ChannelPipeline,
@@ -72,7 +72,7 @@ struct TestOutlet {
 
 impl Outlet for TestOutlet {
     fn deliver(&self, to: Key, mail: Mail) -> Result<(), (Mail, Error)> {
-        let sent = if mail.goes_ahead() {
+        let sent = if mail.is_always_taken() {
             self.mailbox.put_always((to, mail))
         } else {
             self.mailbox.put((to, mail))
@@ -113,8 +113,14 @@ impl<M: 'static> EmbeddedChannel<M> {
         let time = TimeSource::new(Arc::new(clock.clone()));
         let (mailbox, inbox) = mailbox(MAX_MAIL);
         let mail = Arc::new(TestOutlet { event_loop, mailbox, time: time.clone() });
-        let mut services =
-            LoopServices::new(time, wheel, mail.clone(), Arc::default(), WorkerPool::by_hand());
+        let mut services = LoopServices::new(
+            time,
+            wheel,
+            mail.clone(),
+            Arc::default(),
+            OutboundBudget::unlimited(),
+            WorkerPool::by_hand(),
+        );
         let id = ChannelId { event_loop, key: Key { index: 0, generation: 0 } };
         let core = ChannelCore::new(id, config, pipeline.into(), (None, None), &mut services);
         let mut channel = EmbeddedChannel {
@@ -156,10 +162,7 @@ impl<M: 'static> EmbeddedChannel<M> {
         let nothing = self.unread.is_empty();
         self.within(|me| {
             me.read();
-            if nothing
-                && me.core.state.is_open()
-                && me.core.state.has(Flags::AUTO_READ.with(Flags::READ_WANTED))
-            {
+            if nothing && me.core.state.is_open() && me.core.state.may_read() {
                 me.core.handle_read_complete(&mut me.services);
             }
         });
@@ -366,7 +369,7 @@ impl<M: 'static> EmbeddedChannel<M> {
         self.core.state.unset(Flags::MAYBE_READABLE);
         loop {
             let state = &mut self.core.state;
-            let wanted = state.has(Flags::AUTO_READ.with(Flags::READ_WANTED));
+            let wanted = state.may_read();
             if !state.is_open() || !wanted || state.has(Flags::INPUT_ENDED) {
                 if !self.unread.is_empty() || self.ended {
                     state.set(Flags::MAYBE_READABLE);

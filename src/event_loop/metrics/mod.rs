@@ -162,8 +162,15 @@ metrics! {
         /// Messages that were dropped because their channel had too much to send
         /// ([`ChannelOptions::overflow`](crate::ChannelOptions::overflow)).
         messages_dropped,
+        /// Messages that were refused on the loop because their channel, or all of them together, had too much to send.
+        messages_refused,
         /// Channels that were closed because they had too much to send.
         closes_overflowed,
+        /// Bytes that all channels have waiting to be sent now, as of the end of the last turn.
+        outbound_bytes,
+        /// Times that a channel paused its reading because the program held more of its input than
+        /// [`inbound_mark`](crate::ChannelOptions::inbound_mark).
+        reads_held,
     }
     times {
         /// Time in the poll, nearly all of it asleep.
@@ -195,18 +202,20 @@ impl Metrics {
             messages_read,
             messages_written,
             messages_dropped,
+            messages_refused,
             closes_overflowed,
+            reads_held,
             channel_errors,
             timers_cancelled,
             wheel_cancelled,
         } = std::mem::take(tally);
         self.messages_read.add(messages_read);
         self.messages_written.add(messages_written);
-        if messages_dropped > 0 {
+        if messages_dropped + messages_refused + closes_overflowed + reads_held > 0 {
             self.messages_dropped.add(messages_dropped);
-        }
-        if closes_overflowed > 0 {
+            self.messages_refused.add(messages_refused);
             self.closes_overflowed.add(closes_overflowed);
+            self.reads_held.add(reads_held);
         }
         self.channel_errors.add(channel_errors);
         self.wheel_cancelled.add(wheel_cancelled);
