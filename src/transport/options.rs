@@ -21,6 +21,17 @@ const PROBES: bool = cfg!(any(
     target_os = "windows"
 ));
 
+/// Whether the system lets the class of packets be set, of both versions of IP.
+const CLASSES: bool = cfg!(any(
+    target_os = "linux",
+    target_os = "android",
+    target_os = "macos",
+    target_os = "freebsd",
+    target_os = "netbsd",
+    target_os = "openbsd",
+    target_os = "dragonfly"
+));
+
 /// Options of a TCP connection; what is not set stays as the operating system has it.
 ///
 /// | option | default | unit, range | where |
@@ -32,7 +43,7 @@ const PROBES: bool = cfg!(any(
 /// | `user_timeout` | off | bytes sent and not acknowledged: milliseconds, 1 or more | Linux |
 /// | `linger` | off | whole seconds, 0 to 65,535; zero resets the connection at close | |
 /// | `send_buffer`, `receive_buffer` | the system's | bytes (Linux doubles what it is given) | |
-/// | `type_of_service` | 0 | the byte with DSCP and ECN; the traffic class of IPv6 | Unix |
+/// | `type_of_service` | 0 | the byte with DSCP and ECN; the traffic class of IPv6 | Linux, macOS, the BSDs |
 /// | `time_to_live` | the system's (Linux: 64) | hops, 1 to 255; the hop limit of IPv6 | |
 /// | `not_sent_low_water` | off | bytes, 1 or more | Linux |
 /// | `congestion` | the system's (Linux: cubic) | name of an algorithm, 1 to 15 bytes | Linux |
@@ -221,7 +232,7 @@ impl TcpOptions {
             return Err(Error::setting("user_timeout", format!("{time:?}"), allowed));
         }
         check_system("user_timeout", self.user_timeout.map(|time| format!("{time:?}")), LINUX)?;
-        check_system("type_of_service", self.type_of_service, cfg!(unix))?;
+        check_system("type_of_service", self.type_of_service, CLASSES)?;
         if let Some(hops) = self.time_to_live.filter(|hops| !(1..=255).contains(hops)) {
             return Err(Error::setting("time_to_live", hops, "1 to 255 hops"));
         }
@@ -230,6 +241,7 @@ impl TcpOptions {
         }
         check_system("not_sent_low_water", self.not_sent_low_water, LINUX)?;
         check_name("congestion", self.congestion.as_deref())?;
+        check_system("congestion", self.congestion.as_deref(), cfg!(target_os = "linux"))?;
         check_system("mark", self.mark, LINUX)?;
         check_name("device", self.device.as_deref())
     }
@@ -329,7 +341,15 @@ impl TcpOptions {
         if let Some(hops) = self.time_to_live {
             socket.set_ttl_v4(hops)?;
         }
-        #[cfg(all(unix, not(any(target_os = "solaris", target_os = "illumos", target_os = "haiku"))))]
+        #[cfg(any(
+            target_os = "linux",
+            target_os = "android",
+            target_os = "macos",
+            target_os = "freebsd",
+            target_os = "netbsd",
+            target_os = "openbsd",
+            target_os = "dragonfly"
+        ))]
         if let Some(byte) = self.type_of_service {
             socket.set_tos_v4(u32::from(byte))?;
         }
