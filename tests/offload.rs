@@ -129,7 +129,8 @@ fn until(pool: &WorkerPool, is_so: impl Fn(&WorkerMetrics) -> bool) {
 
 /// A pool of one thread, which stands until the answer is dropped.
 fn held_up(max_pending: usize) -> (WorkerPool, Sender<()>) {
-    let pool = WorkerPool::builder().threads(1).max_pending(max_pending).build().unwrap();
+    let pool = WorkerPool::builder().threads(1).max_pending(max_pending).keep_alive(Duration::MAX);
+    let pool = pool.build().unwrap();
     let (release, released) = channel::<()>();
     let (begun, begins) = channel();
     let hold = move || {
@@ -408,6 +409,28 @@ fn an_answer_that_comes_after_the_close_is_dropped() {
     settle(group.next());
     assert_eq!(log.all(), ["inactive"]);
     end(&group);
+}
+
+#[test]
+fn an_answer_that_comes_while_the_channel_closes_is_dropped() {
+    let (mut channel, log) = embedded(ChannelOptions::new(), |ctx, _, _| {
+        ctx.offload(
+            || (),
+            |me, _, done| {
+                me.log.push("answered".to_owned());
+                done
+            },
+        )?;
+        ctx.write("last words".into())?;
+        ctx.close();
+        Ok(())
+    });
+    channel.set_outbound_room(Some(0));
+    channel.write_inbound(b"go\n").unwrap();
+    channel.run_pending();
+    assert_eq!((log.all(), channel.is_closed()), (vec![], false), "the peer has not taken the last words");
+    channel.set_outbound_room(None);
+    assert_eq!(log.all(), ["inactive"]);
 }
 
 #[test]
