@@ -86,8 +86,8 @@ pub use bootstrap::{
     ReconnectEvent, Reconnecting, Server, ServerBootstrap,
 };
 pub use channel::{
-    Attributes, Channel, ChannelOptions, ChannelStats, Held, IdleEvent, IdleState, IdleTimeouts, Overflow,
-    Scope, TaskKey, TimeLimits, WireLog,
+    Attributes, Broadcast, BroadcastReport, Channel, ChannelGroup, ChannelGroupBuilder, ChannelOptions,
+    ChannelStats, Held, IdleEvent, IdleState, IdleTimeouts, Overflow, Scope, TaskKey, TimeLimits, WireLog,
 };
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub use clock::BootClock;
@@ -112,7 +112,7 @@ struct Readme;
 /// What most programs use, for `use netwheel::prelude::*`.
 pub mod prelude {
     pub use crate::{
-        Channel, ClientBootstrap, Completion, Context, Error, EventLoop, EventLoopGroup, Handler, IdleEvent,
-        IdleState, IdleTimeouts, Pipeline, Result, Server, ServerBootstrap, TcpOptions,
+        Channel, ChannelGroup, ClientBootstrap, Completion, Context, Error, EventLoop, EventLoopGroup,
+        Handler, IdleEvent, IdleState, IdleTimeouts, Pipeline, Result, Server, ServerBootstrap, TcpOptions,
     };
 }

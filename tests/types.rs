@@ -3,10 +3,10 @@
 //! Nothing here runs: the assertions hold if this file compiles.
 
 use netwheel::{
-    Attributes, Channel, ChannelId, ChannelOptions, ChannelPipeline, ChannelStats, ClientBootstrap,
-    Completion, Context, Error, EventLoop, EventLoopGroup, EventLoopGroupBuilder, Handler, Histogram,
-    IdleEvent, IdleTimeouts, LoopMetrics, ManualEventLoop, Peer, Refused, Result, ScheduledTask, Scope,
-    Server, ServerBootstrap, TaskKey, TcpOptions, WireLog, WorkerMetrics, WorkerPool,
+    Attributes, Channel, ChannelGroup, ChannelId, ChannelOptions, ChannelPipeline, ChannelStats,
+    ClientBootstrap, Completion, Context, Error, EventLoop, EventLoopGroup, EventLoopGroupBuilder, Handler,
+    Histogram, IdleEvent, IdleTimeouts, LoopMetrics, ManualEventLoop, Peer, Refused, Result, ScheduledTask,
+    Scope, Server, ServerBootstrap, TaskKey, TcpOptions, WireLog, WorkerMetrics, WorkerPool,
     buffer::{Outbound, WaterMark},
     pipeline::StageContext,
     testing::{EmbeddedChannel, ManualClock},
@@ -38,6 +38,8 @@ assert_impl_all!(Server: Send, Sync, Clone, std::fmt::Debug);
 assert_impl_all!(Channel<String>: Send, Sync, Clone, Eq, Hash, std::fmt::Debug);
 // Even where the messages do not: such a handle can do everything but `write`.
 assert_impl_all!(Channel<Local>: Send, Sync, Clone, Eq, Hash);
+assert_impl_all!(ChannelGroup<String>: Send, Sync, Clone, Default, std::fmt::Debug);
+assert_impl_all!(ChannelGroup<Local>: Send, Sync, Clone);
 assert_impl_all!(ScheduledTask<String>: Send, Sync);
 assert_impl_all!(ChannelId: Send, Sync, Copy, Ord, Hash);
 assert_impl_all!(TaskKey: Send, Sync, Copy, Eq, Hash);

@@ -119,6 +119,7 @@ pub(crate) enum Code {
     TooLarge,
     Undelivered,
     TooManyUnacked,
+    Busy,
 }
 
 /// Why the server closes a connection.

@@ -26,13 +26,14 @@ mod wire;
 
 use clap::{Parser, ValueEnum};
 use hub::Hub;
-use netwheel::{Admission, ChannelOptions, Overflow, ShutdownOptions, Watchdog, prelude::*};
+use netwheel::{Admission, ChannelOptions, Overflow, ShutdownOptions, Watchdog, prelude::*, stage::Json};
+use protocol::{Reply, Request};
 use session::{Session, Settings};
 use std::{
     sync::{Arc, atomic::Ordering, mpsc},
     time::Duration,
 };
-use wire::{Lines, Messages};
+use wire::Lines;
 
 /// How long a client that is closed may take to read what it was sent before.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -163,7 +164,7 @@ fn listen(group: &EventLoopGroup, hub: &Arc<Hub>, options: &Options) -> Result<S
             Pipeline::new()
                 .idle(idle)
                 .codec(Lines::new(max_line))
-                .stage(Messages::default())
+                .stage(Json::<Request, Reply>::new())
                 .handler(Session::new(hub.clone(), settings))
         })
         .bind(&*options.listen)

@@ -3,7 +3,7 @@
 //! A [`Channel`](super::Channel) handle does not know its event loop: it knows an [`Outlet`], which the loop (or
 //! the embedded test channel) implements. So this layer names nothing above it.
 
-use super::{ledger::Confirmation, timers::TaskKey};
+use super::{channel_group::Delivery, ledger::Confirmation, timers::TaskKey};
 use crate::{Error, id::Key};
 use std::any::Any;
 
@@ -43,9 +43,15 @@ pub(crate) trait Outlet: Send + Sync {
     /// Puts mail into the loop's queue and wakes the loop if it sleeps.
     ///
     /// # Errors
-    /// The mail comes back if the loop has ended, or the queue is full; what [goes ahead](Mail::goes_ahead) is taken all
-    /// the same.
+    /// The mail comes back if the loop has ended, or the queue is full; what [always is](Mail::is_always_taken) is taken
+    /// all the same.
     fn deliver(&self, to: Key, mail: Mail) -> Result<(), (Mail, Error)>;
+
+    /// Puts the loop's part of a broadcast into its queue and wakes the loop if it sleeps.
+    ///
+    /// # Errors
+    /// It comes back if the loop has ended, or the queue is full.
+    fn broadcast(&self, delivery: Box<Delivery>) -> Result<(), (Box<Delivery>, Error)>;
 
     /// The time of the loop's clock.
     fn now(&self) -> u64;

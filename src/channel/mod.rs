@@ -2,7 +2,9 @@
 //!
 //! Nothing here does I/O or reads a clock.
 
+mod at_close;
 mod attributes;
+mod channel_group;
 mod config;
 mod core;
 mod due_queue;
@@ -25,6 +27,8 @@ mod wire_log;
 
 pub(crate) use self::core::{ChannelCore, Wish};
 pub use attributes::Attributes;
+pub use channel_group::{Broadcast, BroadcastReport, ChannelGroup, ChannelGroupBuilder};
+pub(crate) use channel_group::{Delivery, Outcome};
 pub(crate) use config::ChannelConfig;
 pub use config::{ChannelOptions, Overflow};
 pub(crate) use due_queue::DueQueue;

@@ -45,6 +45,7 @@ mod context;
 mod handler;
 mod offload;
 mod remote;
+mod shared;
 mod stage;
 
 pub(crate) use chain::{Event, Links, Push};
@@ -52,6 +53,7 @@ pub use codec::Codec;
 pub use context::Context;
 pub use handler::Handler;
 pub use remote::Remote;
+pub(crate) use shared::{Encoder, EncodingMemo, SharedMessage, again, combine};
 pub use stage::{Stage, StageContext};
 
 use crate::{
