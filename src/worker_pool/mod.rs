@@ -6,10 +6,16 @@
 //! handle is gone and the queue is worked off. Any thread may submit; it waits for nothing but a short lock. The pool
 //! knows nothing of channels or loops.
 
+mod builder;
+mod cores;
+
+pub use builder::WorkerPoolBuilder;
+
 use crate::{
     Error, Result,
     error::{Refused, caught, drop_guarded},
 };
+use cores::Cores;
 use std::{
     collections::VecDeque,
     fmt,
@@ -46,23 +52,6 @@ const WORKS: &str = "works that wait for a worker";
 #[derive(Clone)]
 pub struct WorkerPool {
     owner: Arc<Owner>,
-}
-
-/// Settings of a [`WorkerPool`]; refused values are reported by [`build`](WorkerPoolBuilder::build).
-///
-/// | setting | default | range |
-/// |---|---|---|
-/// | `threads` | 4 | 1 to 1024 |
-/// | `max_pending` | 1024 works that wait for a thread | 1 or more |
-/// | `name` | "netwheel-worker"; threads are called name-0, name-1, … | |
-/// | `keep_alive` | 10 s without work, then a thread ends | more than 0 |
-#[derive(Debug, Clone)]
-#[must_use]
-pub struct WorkerPoolBuilder {
-    threads: usize,
-    max_pending: usize,
-    name: String,
-    keep_alive: Duration,
 }
 
 /// What a [`WorkerPool`] is doing, and has done.
@@ -366,91 +355,4 @@ fn run_one(work: Box<dyn Work>) -> Done {
     // Whatever the work has not caught itself must not end the thread.
     let message = caught(|| panicked = work.run());
     if panicked || message.is_some() { Done::Panicked } else { Done::Finished }
-}
-
-impl WorkerPoolBuilder {
-    fn new() -> Self {
-        WorkerPoolBuilder {
-            threads: 4,
-            max_pending: 1024,
-            name: "netwheel-worker".to_owned(),
-            keep_alive: Duration::from_secs(10),
-        }
-    }
-
-    /// Threads that there may be; each is started when a work finds none that is free.
-    pub fn threads(mut self, threads: usize) -> Self {
-        self.threads = threads;
-        self
-    }
-
-    /// Works that may wait for a thread; more are refused.
-    pub fn max_pending(mut self, works: usize) -> Self {
-        self.max_pending = works;
-        self
-    }
-
-    /// What the threads are called, with `-0`, `-1`, … behind it.
-    pub fn name(mut self, name: impl Into<String>) -> Self {
-        self.name = name.into();
-        self
-    }
-
-    /// How long a thread waits for work before it ends.
-    pub fn keep_alive(mut self, time: Duration) -> Self {
-        self.keep_alive = time;
-        self
-    }
-
-    /// The pool; its threads start when they are first needed.
-    ///
-    /// # Errors
-    /// If a setting is out of its range.
-    pub fn build(self) -> Result<WorkerPool> {
-        if self.threads == 0 || self.threads > 1024 {
-            return Err(Error::setting("threads", self.threads, "1 to 1024 threads of a worker pool"));
-        }
-        if self.max_pending == 0 {
-            return Err(Error::setting("max_pending", self.max_pending, "1 work or more"));
-        }
-        if self.keep_alive.is_zero() {
-            return Err(Error::setting("keep_alive", "0", "more than zero"));
-        }
-        if self.name.contains('\0') {
-            return Err(Error::setting("name", format!("{:?}", self.name), "text without a NUL"));
-        }
-        Ok(WorkerPool::of(self))
-    }
-}
-
-/// The cores that the threads may run on: a thread inherits those of the one that starts it, which may be an event loop
-/// that is pinned to one.
-#[cfg(any(target_os = "linux", target_os = "android"))]
-struct Cores(Option<rustix::thread::CpuSet>);
-
-#[cfg(any(target_os = "linux", target_os = "android"))]
-impl Cores {
-    fn of_this_thread() -> Self {
-        Cores(rustix::thread::sched_getaffinity(None).ok())
-    }
-
-    fn allow_this_thread(&self) {
-        if let Some(cores) = &self.0
-            && let Err(e) = rustix::thread::sched_setaffinity(None, cores)
-        {
-            log::warn!("a worker's thread runs where the thread may that started it: {e}");
-        }
-    }
-}
-
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-struct Cores;
-
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-impl Cores {
-    fn of_this_thread() -> Self {
-        Cores
-    }
-
-    fn allow_this_thread(&self) {}
 }
