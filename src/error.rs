@@ -29,6 +29,8 @@ pub enum Error {
     Setting(SettingError),
     /// The channel is closed, or about to close: nothing more is written to it.
     Closed,
+    /// A datagram without an address was to be sent, and the channel has no peer to send it to.
+    NotConnected,
     /// A bound was hit: `limit` of `what` are taken already.
     Full {
         /// The thing that is bounded, with its unit.
@@ -146,6 +148,7 @@ impl Error {
             Error::Encode(e) => Error::Encode(e.clone()),
             Error::Setting(e) => Error::Setting(e.clone()),
             Error::Closed => Error::Closed,
+            Error::NotConnected => Error::NotConnected,
             Error::Full { what, limit } => Error::Full { what, limit: *limit },
             Error::ShutDown => Error::ShutDown,
             Error::Io { during, source } => {
@@ -185,6 +188,7 @@ impl fmt::Display for Error {
             Error::Encode(e) => write!(f, "cannot encode: {e}"),
             Error::Setting(e) => e.fmt(f),
             Error::Closed => f.write_str("the channel is closed"),
+            Error::NotConnected => f.write_str("the channel has no peer: an address is needed"),
             Error::Full { what, limit } => write!(f, "full: at most {limit} {what}"),
             Error::ShutDown => f.write_str("it is shut down, and takes no more work"),
             Error::Io { during, source } => write!(f, "{during}: {source}"),

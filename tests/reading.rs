@@ -2,17 +2,19 @@
 
 #[path = "support/recorder.rs"]
 mod recorder;
+#[path = "support/streams.rs"]
+mod streams;
 
 use bytes::{Buf, Bytes};
 use netwheel::{
-    ChannelOptions, PeerError,
+    Address, ChannelOptions, PeerError,
     buffer::Outbound,
     codec::{LengthField, Line, RawBytes},
     pipeline::{Codec, Stage, StageContext},
     prelude::*,
     testing::{EmbeddedChannel, ManualClock},
 };
-use recorder::{Call, Log, Recorder, connect, done, embedded, embedded_with, end, one_loop, read_to_end};
+use recorder::{Call, Log, Recorder, done, embedded, embedded_with, end, one_loop, read_to_end};
 use std::{
     cell::RefCell,
     io::{self, Write},
@@ -21,6 +23,7 @@ use std::{
     sync::{Mutex, mpsc},
     time::Duration,
 };
+use streams::{anywhere, connect};
 
 fn raw(options: &ChannelOptions, handler: Recorder) -> EmbeddedChannel<Bytes> {
     with_codec(options, RawBytes, handler)
@@ -42,12 +45,12 @@ fn serve<C: Codec<In = Bytes, Out = Bytes> + Clone + Send + Sync>(
     codec: C,
     log: &Log,
     handler: impl Fn(&Log) -> Recorder + Send + Sync + 'static,
-) -> Server {
+) -> Server<Address> {
     let log = log.clone();
     ServerBootstrap::new(group)
         .channel_options(options)
         .pipeline(move |_| Pipeline::new().codec(codec.clone()).handler(handler(&log)))
-        .bind("127.0.0.1:0")
+        .bind(anywhere())
         .unwrap()
 }
 
@@ -79,7 +82,6 @@ fn c_58_a_burst_ends_when_auto_read_is_turned_off() {
     assert_eq!(log.take(), ["active", "read ab", "read cd", "read_complete"]);
 }
 
-#[test]
 fn c_58_over_tcp_a_turn_reads_so_often_and_no_more() {
     let group = one_loop();
     for (limit, set) in [(16, None), (3, Some(3))] {
@@ -147,7 +149,6 @@ fn c_59_a_wake_up_for_nothing_has_a_read_complete() {
     assert_eq!(log.take(), ["active"], "nobody reads");
 }
 
-#[test]
 fn c_59_over_tcp_bytes_then_their_end() {
     let group = one_loop();
     let log = Log::new();
@@ -216,6 +217,10 @@ fn c_60_a_read_error_comes_after_the_bytes_and_closes() {
 
 #[test]
 fn c_60_over_tcp_a_reset_comes_after_the_bytes_and_closes() {
+    streams::over(streams::Kind::Tcp, a_reset_comes_after_the_bytes);
+}
+
+fn a_reset_comes_after_the_bytes() {
     let group = one_loop();
     let log = Log::new();
     let server =
@@ -223,7 +228,7 @@ fn c_60_over_tcp_a_reset_comes_after_the_bytes_and_closes() {
     let mut peer = connect(&server);
     peer.write_all(b"abc").unwrap();
     log.wait_for("read_complete");
-    socket2::SockRef::from(&peer).set_linger(Some(Duration::ZERO)).unwrap();
+    socket2::SockRef::from(peer.as_tcp()).set_linger(Some(Duration::ZERO)).unwrap();
     drop(peer);
     log.wait_for("drop");
     let log = log.take();
@@ -274,7 +279,6 @@ fn c_66_turning_auto_read_off_drops_a_read_that_was_asked_for() {
     assert_eq!(log.take(), ["active"]);
 }
 
-#[test]
 fn c_66_over_tcp_bytes_that_came_while_auto_read_was_off_need_no_further_event() {
     let group = one_loop();
     let log = Log::new();
@@ -374,7 +378,6 @@ fn t_27_messages_behind_the_one_that_turned_auto_read_off_are_kept_whatever_max_
     assert!(log.take().contains(&"read five".to_owned()));
 }
 
-#[test]
 fn t_27_over_tcp_auto_read_off_in_a_read_and_on_again_from_another_thread() {
     let group = one_loop();
     let log = Log::new();
@@ -462,7 +465,6 @@ fn max_inbound_closes_a_channel_whose_codec_waits_for_more_than_it_may_keep() {
     assert!(channel.write_inbound(b"\n").is_err());
 }
 
-#[test]
 fn max_inbound_over_tcp_closes_the_connection_whatever_the_handler_does() {
     let group = one_loop();
     let log = Log::new();
@@ -507,7 +509,6 @@ fn a_codec_that_is_stuck_closes_its_channel_on_the_second_error() {
     assert_eq!(log.take(), ["active", "error stuck", "error stuck", "inactive"]);
 }
 
-#[test]
 fn a_codec_that_is_stuck_closes_its_connection_over_tcp_too() {
     let group = one_loop();
     let log = Log::new();
@@ -680,7 +681,6 @@ fn d_01_a_codec_is_not_asked_again_before_more_bytes_come_and_what_it_leaves_is_
     assert_eq!(reads, ["read abcd", "read efgh"]);
 }
 
-#[test]
 fn d_01_over_tcp_a_frame_that_comes_byte_by_byte_is_whole() {
     let group = one_loop();
     let log = Log::new();
@@ -694,7 +694,6 @@ fn d_01_over_tcp_a_frame_that_comes_byte_by_byte_is_whole() {
     end(&group);
 }
 
-#[test]
 fn a_large_frame_grows_across_many_reads() {
     let group = one_loop();
     let log = Log::new();
@@ -770,4 +769,15 @@ fn nothing_is_read_after_a_close_in_the_same_burst() {
     }));
     channel.write_inbound(b"one\ntwo\n").unwrap();
     assert_eq!(log.take(), ["active", "read one", "inactive"]);
+}
+
+over_each_transport! {
+    c_58_over_tcp_a_turn_reads_so_often_and_no_more,
+    c_59_over_tcp_bytes_then_their_end,
+    c_66_over_tcp_bytes_that_came_while_auto_read_was_off_need_no_further_event,
+    t_27_over_tcp_auto_read_off_in_a_read_and_on_again_from_another_thread,
+    max_inbound_over_tcp_closes_the_connection_whatever_the_handler_does,
+    a_codec_that_is_stuck_closes_its_connection_over_tcp_too,
+    d_01_over_tcp_a_frame_that_comes_byte_by_byte_is_whole,
+    a_large_frame_grows_across_many_reads,
 }

@@ -91,3 +91,49 @@ impl AtClose {
         self.lock().as_ref().map_or(0, Vec::len)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::Key;
+    use std::sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    };
+
+    const ID: ChannelId = ChannelId { event_loop: 7, key: Key { index: 1, generation: 2 } };
+
+    #[derive(Default)]
+    struct Group {
+        left: AtomicBool,
+    }
+
+    impl LeaveAtClose for Group {
+        fn leave(&self, id: ChannelId) {
+            assert_eq!(id, ID);
+            assert!(!self.left.swap(true, SeqCst), "once");
+        }
+    }
+
+    fn weak(group: &Arc<Group>) -> Weak<dyn LeaveAtClose> {
+        let group: Arc<dyn LeaveAtClose> = group.clone();
+        Arc::downgrade(&group)
+    }
+
+    #[test]
+    fn groups_are_left_first_and_once_and_nobody_joins_what_is_closed() {
+        let at_close = AtClose::new();
+        let [group, forgotten, late]: [Arc<Group>; 3] = std::array::from_fn(|_| Arc::default());
+        let gone = weak(&Arc::default());
+        let early = at_close.tell(ID.event_loop);
+        let seen = group.clone();
+        early.on_complete(move |_| assert!(seen.left.load(SeqCst)));
+        assert!([weak(&group), weak(&forgotten), gone].into_iter().all(|group| at_close.leave(group)));
+        at_close.forget(Arc::as_ptr(&forgotten).cast());
+        at_close.run(ID);
+        at_close.run(ID);
+        assert!(group.left.load(SeqCst) && !forgotten.left.load(SeqCst));
+        assert!(!at_close.leave(weak(&late)), "it is closed");
+        assert!(at_close.tell(ID.event_loop).is_done());
+    }
+}

@@ -48,4 +48,5 @@ pub(crate) use state::Flags;
 pub use stats::ChannelStats;
 pub(crate) use tally::Tally;
 pub use timers::TaskKey;
+pub(crate) use timers::{TASKS, Timers, When};
 pub use wire_log::WireLog;

@@ -366,7 +366,7 @@ impl ChannelSlot {
         if let Err(e) = io.selector.deregister(stream.source()) {
             log::debug!("channel {}: leaving the poll: {e}", self.core.state.id());
         }
-        let linger = self.core.state.config.linger;
+        let linger = self.core.state.config.linger.filter(|_| stream.can_linger());
         // The end of the stream would come before the reset, and the peer take it for a good one.
         let resets = linger.is_some_and(|time| time.is_zero());
         if !self.core.state.has(Flags::CLOSE_NOW) && !resets {

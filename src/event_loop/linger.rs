@@ -39,9 +39,7 @@ impl Work for Lingering {
     }
 
     fn run(self: Box<Self>) -> bool {
-        let socket = self.leaving.stream.socket();
-        // Where closing a non-blocking socket does not wait, it fails instead (Windows).
-        if let Err(e) = socket.set_nonblocking(false).and_then(|()| socket.set_linger(Some(self.time))) {
+        if let Err(e) = self.leaving.stream.linger(self.time) {
             log::debug!("a socket is closed without lingering: {e}");
         }
         false

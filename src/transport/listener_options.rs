@@ -16,13 +16,18 @@ use std::io;
 /// | `reuse_port` | off; on, another process of the same user may bind the port too and take connections | Unix; elsewhere it is left alone |
 /// | `only_v6` | the system's (Linux: off) | IPv6 addresses |
 /// | `receive_buffer` | the system's; accepted connections inherit it | |
+/// | `remove_stale_socket` | off: a socket file that is there keeps a server from listening | Unix sockets |
 /// | `device` | any interface | Linux |
+///
+/// Of a Unix socket only `backlog` and `remove_stale_socket` count.
 #[derive(Debug, Clone)]
 pub struct ListenerOptions {
     pub(crate) backlog: u32,
     pub(crate) reuse_address: bool,
     pub(crate) reuse_port: bool,
     pub(crate) only_v6: Option<bool>,
+    #[cfg_attr(not(unix), expect(dead_code, reason = "there are no Unix sockets here"))]
+    pub(crate) remove_stale_socket: bool,
     pub(crate) receive_buffer: Option<usize>,
     pub(crate) device: Option<String>,
 }
@@ -34,6 +39,7 @@ impl Default for ListenerOptions {
             reuse_address: true,
             reuse_port: false,
             only_v6: None,
+            remove_stale_socket: false,
             receive_buffer: None,
             device: None,
         }
@@ -68,6 +74,17 @@ impl ListenerOptions {
     /// well. Has no meaning for an IPv4 address.
     pub fn only_v6(mut self, on: bool) -> Self {
         self.only_v6 = Some(on);
+        self
+    }
+
+    /// Whether a socket file on which nobody listens is removed by a server that is to listen there: what a predecessor
+    /// has left that was killed. Nothing is removed that is not a socket, or that somebody listens on: then, and whenever
+    /// this is off, binding fails with `AddrInUse`.
+    ///
+    /// Somebody is there if a connect is not refused; a server that is alive sees one connection come and go. Of two
+    /// servers that start over the same stale file at the very same instant, the one may remove the file of the other.
+    pub fn remove_stale_socket(mut self, on: bool) -> Self {
+        self.remove_stale_socket = on;
         self
     }
 

@@ -32,7 +32,9 @@ const CLASSES: bool = cfg!(any(
     target_os = "dragonfly"
 ));
 
-/// Options of a TCP connection; what is not set stays as the operating system has it.
+/// Options of a connection; what is not set stays as the operating system has it.
+///
+/// Of a Unix socket the buffers count; what is TCP's own (the others) is not applied.
 ///
 /// | option | default | unit, range | where |
 /// |---|---|---|---|
@@ -246,14 +248,20 @@ impl TcpOptions {
         check_name("device", self.device.as_deref())
     }
 
-    /// Sets what has to be set before the connection exists.
-    pub(crate) fn apply_before_connect(&self, socket: &SockRef<'_>) -> io::Result<()> {
+    /// Sets what every kind of socket has.
+    pub(crate) fn apply_buffers(&self, socket: &SockRef<'_>) -> io::Result<()> {
         if let Some(bytes) = self.send_buffer {
             socket.set_send_buffer_size(bytes)?;
         }
         if let Some(bytes) = self.receive_buffer {
             socket.set_recv_buffer_size(bytes)?;
         }
+        Ok(())
+    }
+
+    /// Sets what has to be set before the connection exists.
+    pub(crate) fn apply_before_connect(&self, socket: &SockRef<'_>) -> io::Result<()> {
+        self.apply_buffers(socket)?;
         #[cfg(any(target_os = "linux", target_os = "android"))]
         {
             if let Some(mark) = self.mark {

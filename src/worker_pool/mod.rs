@@ -21,7 +21,6 @@ use std::{
     fmt,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread,
-    time::Duration,
 };
 
 /// What is bounded, as the error says it.
