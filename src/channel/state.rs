@@ -5,11 +5,13 @@
 
 use super::{
     config::ChannelConfig,
+    extras::Extras,
     handle::ChannelShared,
     idle::Traffic,
     ledger::Ledger,
     outbound_budget::{Loan, OUTBOUND},
     services::LoopServices,
+    stats::Counts,
     timers::Timers,
     watch::Watch,
 };
@@ -125,6 +127,7 @@ pub struct ChannelState {
     /// The time of the phase in which its pipeline was last called.
     pub(crate) now: u64,
     pub(crate) traffic: Traffic,
+    pub(crate) counts: Counts,
     outbound: Option<Box<Loan>>,
     /// Bytes that came and were not decoded; the memory is the channel's own.
     pub(crate) partial: Bytes,
@@ -137,6 +140,8 @@ pub struct ChannelState {
     pub(crate) watch: Option<Box<Watch>>,
     /// Tasks of the handler that wait for their time; see `timers`.
     pub(crate) timers: Option<Box<Timers>>,
+    /// What most channels do without; see `extras`.
+    pub(crate) extras: Option<Box<Extras>>,
     pub(crate) peer_address: Option<SocketAddr>,
     pub(crate) local_address: Option<SocketAddr>,
 }
@@ -158,6 +163,7 @@ impl ChannelState {
             flags,
             now,
             traffic: Traffic { read: now, written: now },
+            counts: Counts::new(now),
             outbound: None,
             partial: Bytes::new(),
             config,
@@ -165,6 +171,7 @@ impl ChannelState {
             ledger: None,
             watch: None,
             timers: None,
+            extras: None,
             peer_address: peer,
             local_address: local,
         }
@@ -252,6 +259,9 @@ impl ChannelState {
 
     /// No more is written after what waits.
     pub(crate) fn request_end_of_output(&mut self) {
+        if self.extras.is_some() && !self.has(Flags::END_OUTPUT) {
+            self.log_closing(Flags::END_OUTPUT);
+        }
         self.set(Flags::END_OUTPUT);
         if let Some(shared) = &self.shared {
             shared.set_output_ended();
@@ -267,6 +277,9 @@ impl ChannelState {
     }
 
     fn begin_close(&mut self, how: Flags) {
+        if self.extras.is_some() && !self.has(how.with(Flags::CLOSED)) {
+            self.log_closing(how);
+        }
         self.set(how);
         if let Some(shared) = &self.shared {
             shared.set_closing();
@@ -382,12 +395,22 @@ impl ChannelState {
         }
     }
 
+    /// Bytes came from the socket.
+    #[inline]
+    pub(crate) fn note_read(&mut self, bytes: &[u8], now: u64) {
+        self.traffic.read = now;
+        self.counts.bytes_read += bytes.len() as u64;
+        self.log_read(bytes);
+    }
+
     /// The kernel took `n` bytes.
     pub(crate) fn consume_outbound(&mut self, n: usize, now: u64) {
+        self.log_written(n);
         if let Some(loan) = &mut self.outbound {
             loan.buffer.consume(n);
         }
         if n > 0 {
+            self.counts.bytes_written += n as u64;
             self.traffic.written = now;
             self.note_taken(n);
             self.confirm_taken(n);
