@@ -85,7 +85,8 @@ pub use bootstrap::{
     ReconnectEvent, Reconnecting, Server, ServerBootstrap,
 };
 pub use channel::{
-    Channel, ChannelOptions, IdleEvent, IdleState, IdleTimeouts, Overflow, Scope, TaskKey, TimeLimits,
+    Channel, ChannelOptions, IdleEvent, IdleState, IdleTimeouts, Overflow, Scope, SharedTraffic, TaskKey,
+    TimeLimits, TrafficLimits, TrafficShaping,
 };
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub use clock::BootClock;

@@ -233,6 +233,8 @@ fn families(metrics: &LoopMetrics) -> Vec<Family<'_>> {
         messages_written,
         messages_dropped,
         closes_overflowed,
+        reads_paused,
+        writes_paused,
         tasks_pending,
         tasks_refused,
         time_polling,
@@ -335,6 +337,8 @@ fn families(metrics: &LoopMetrics) -> Vec<Family<'_>> {
             "Channels that were closed because they had too much to send.",
             *closes_overflowed,
         ),
+        counter("reads_paused", "Times that a limit of traffic held up reading.", *reads_paused),
+        counter("writes_paused", "Times that a limit of traffic held up writing.", *writes_paused),
         Family {
             name: "time",
             help: "Time of the loop, by what it was spent on.",

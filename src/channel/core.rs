@@ -13,7 +13,7 @@ use super::{
     config::ChannelConfig,
     limits::Reached,
     mail::Mail,
-    services::{Coarse, LoopServices},
+    services::{Coarse, Due, LoopServices},
     state::{ChannelState, Flags},
     timers::TASKS,
 };
@@ -61,6 +61,7 @@ impl ChannelCore {
         let mut state = ChannelState::new(id, config, services.now, addresses.0, addresses.1);
         state.set_idle(services, pipeline.idle);
         state.set_time_limits(services, pipeline.limits);
+        state.set_traffic_shaping(services, pipeline.traffic);
         ChannelCore { state, links: pipeline.links }
     }
 
@@ -204,8 +205,9 @@ impl ChannelCore {
     /// The channel's entry on the wheel is due: stages are called, the handler is told of quiet, then of a time limit.
     fn handle_watch(&mut self, services: &mut LoopServices) {
         let (traffic, now) = (self.state.traffic, services.now);
-        let paused =
-            !self.state.has(Flags::AUTO_READ.with(Flags::READ_WANTED)) || self.state.has(Flags::INPUT_ENDED);
+        let paused = !self.state.has(Flags::AUTO_READ.with(Flags::READ_WANTED))
+            || self.state.has(Flags::INPUT_ENDED)
+            || self.state.was_reading_held_up();
         let Some(watch) = self.state.watch_is_due() else { return };
         let events = watch.idle.take_due(traffic, now);
         let stages = watch.take_stages(now);
@@ -246,8 +248,12 @@ impl ChannelCore {
         }
     }
 
-    /// A scheduled task is due.
+    /// A scheduled task is due, or a limit of traffic lets the channel go on.
     pub(crate) fn handle_task(&mut self, services: &mut LoopServices, slot: u32) {
+        if slot == Due::SHAPER {
+            self.state.shaper_is_due(services);
+            return;
+        }
         let Some(task) = self.state.take_due_task(slot) else { return };
         if !self.state.is_open() {
             drop_guarded(task);

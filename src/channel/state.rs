@@ -4,8 +4,14 @@
 //! nothing is written or read any more. Runs on the channel's loop. It owns neither socket nor pipeline.
 
 use super::{
-    config::ChannelConfig, handle::ChannelShared, idle::Traffic, ledger::Ledger, services::LoopServices,
-    timers::Timers, watch::Watch,
+    config::ChannelConfig,
+    handle::ChannelShared,
+    idle::Traffic,
+    ledger::Ledger,
+    services::LoopServices,
+    shaping::{Shaper, Way},
+    timers::Timers,
+    watch::Watch,
 };
 use crate::{
     Error, Result,
@@ -114,6 +120,8 @@ pub struct ChannelState {
     pub(crate) ledger: Option<Box<Ledger>>,
     /// What it waits for by itself; see `watch`.
     pub(crate) watch: Option<Box<Watch>>,
+    /// What limits its traffic; see `shaping`.
+    pub(crate) shaper: Option<Box<Shaper>>,
     /// Tasks of the handler that wait for their time; see `timers`.
     pub(crate) timers: Option<Box<Timers>>,
     pub(crate) peer_address: Option<SocketAddr>,
@@ -143,6 +151,7 @@ impl ChannelState {
             shared: None,
             ledger: None,
             watch: None,
+            shaper: None,
             timers: None,
             peer_address: peer,
             local_address: local,
@@ -205,7 +214,7 @@ impl ChannelState {
     /// Whether there are bytes, here or in the socket, that may be read now and that no event will announce.
     #[inline]
     pub(crate) fn wants_read(&self) -> bool {
-        self.has(Flags::UNDECODED.with(Flags::MAYBE_READABLE))
+        (self.has(Flags::UNDECODED) || self.has(Flags::MAYBE_READABLE) && !self.is_held_up(Way::Read))
             && self.has(Flags::AUTO_READ.with(Flags::READ_WANTED))
             && !self.has(Flags::INPUT_ENDED)
             && self.is_open()
@@ -303,6 +312,7 @@ impl ChannelState {
         }
         if n > 0 {
             self.traffic.written = now;
+            self.note_moved(Way::Write, n);
             self.note_taken(n);
             self.confirm_taken(n);
         }
@@ -375,6 +385,7 @@ impl ChannelState {
     pub(crate) fn end(&mut self, services: &mut LoopServices) {
         self.set(Flags::CLOSED);
         self.end_watch(services);
+        self.end_shaper(services);
         self.cancel_tasks(services);
         self.confirm_nothing_more();
         let dropped = self.drop_outbound(services);

@@ -14,6 +14,9 @@ pub(crate) struct Tally {
     pub(crate) messages_dropped: u64,
     /// Channels that were closed because too much waits.
     pub(crate) closes_overflowed: u64,
+    /// Times that a limit of traffic held up reading, and writing.
+    pub(crate) reads_paused: u64,
+    pub(crate) writes_paused: u64,
     /// Errors and panics of channels.
     pub(crate) channel_errors: u64,
     /// Entries taken out of the heap before they came due.

@@ -55,7 +55,7 @@ pub use stage::{Stage, StageContext};
 
 use crate::{
     Result,
-    channel::{IdleTimeouts, TimeLimits},
+    channel::{IdleTimeouts, TimeLimits, TrafficShaping},
 };
 use chain::{Assembled, CodecLink, Pull, StageLink};
 use std::{fmt, marker::PhantomData};
@@ -80,6 +80,7 @@ pub struct Pipeline<P> {
     links: P,
     idle: IdleTimeouts,
     limits: TimeLimits,
+    traffic: TrafficShaping,
 }
 
 /// The beginning of a pipeline: nothing but the socket.
@@ -89,7 +90,12 @@ impl Pipeline<Start> {
     /// An empty pipeline.
     #[expect(clippy::new_without_default, reason = "an empty pipeline is of use only as a beginning")]
     pub fn new() -> Self {
-        Pipeline { links: Start(()), idle: IdleTimeouts::new(), limits: TimeLimits::new() }
+        Pipeline {
+            links: Start(()),
+            idle: IdleTimeouts::new(),
+            limits: TimeLimits::new(),
+            traffic: TrafficShaping::default(),
+        }
     }
 
     /// What turns bytes into messages.
@@ -111,8 +117,16 @@ impl<P> Pipeline<P> {
         self
     }
 
+    /// How many bytes a second the channel may move, from its first moment on; see
+    /// [`TrafficLimits`](crate::TrafficLimits), and [`SharedTraffic`](crate::SharedTraffic) for many channels together.
+    pub fn traffic(mut self, shaping: impl Into<TrafficShaping>) -> Self {
+        self.traffic = shaping.into();
+        self
+    }
+
     fn with<Q>(self, link: impl FnOnce(P) -> Q) -> Pipeline<Q> {
-        Pipeline { links: link(self.links), idle: self.idle, limits: self.limits }
+        let Pipeline { links, idle, limits, traffic } = self;
+        Pipeline { links: link(links), idle, limits, traffic }
     }
 }
 
@@ -130,8 +144,14 @@ impl<P: Pull> Pipeline<P> {
     where
         P: Push<H::Out>,
     {
-        let links = Box::new(Assembled { links: self.links, handler });
-        ChannelPipeline { links, idle: self.idle, limits: self.limits, message: PhantomData }
+        let Pipeline { links, idle, limits, traffic } = self;
+        ChannelPipeline {
+            links: Box::new(Assembled { links, handler }),
+            idle,
+            limits,
+            traffic,
+            message: PhantomData,
+        }
     }
 }
 
@@ -142,6 +162,7 @@ pub struct ChannelPipeline<M> {
     links: Box<dyn Links>,
     idle: IdleTimeouts,
     limits: TimeLimits,
+    traffic: TrafficShaping,
     message: PhantomData<fn(M)>,
 }
 
@@ -150,11 +171,13 @@ pub(crate) struct AnyPipeline {
     pub(crate) links: Box<dyn Links>,
     pub(crate) idle: IdleTimeouts,
     pub(crate) limits: TimeLimits,
+    pub(crate) traffic: TrafficShaping,
 }
 
 impl<M> From<ChannelPipeline<M>> for AnyPipeline {
     fn from(pipeline: ChannelPipeline<M>) -> Self {
-        AnyPipeline { links: pipeline.links, idle: pipeline.idle, limits: pipeline.limits }
+        let ChannelPipeline { links, idle, limits, traffic, .. } = pipeline;
+        AnyPipeline { links, idle, limits, traffic }
     }
 }
 
@@ -164,6 +187,7 @@ impl<M> fmt::Debug for ChannelPipeline<M> {
             .field("handler", &(self.links.handler_type())())
             .field("idle", &self.idle)
             .field("limits", &self.limits)
+            .field("traffic", &self.traffic)
             .finish_non_exhaustive()
     }
 }

@@ -6,7 +6,7 @@
 use super::ManualClock;
 use crate::{
     Channel, ChannelOptions, Clock, Error, Result,
-    channel::{ChannelCore, Coarse, Due, Flags, LoopServices, Mail, Outlet, Wish},
+    channel::{ChannelCore, Coarse, Due, Flags, LoopServices, Mail, Outlet, Way, Wish},
     clock::TimeSource,
     id::{ChannelId, Key},
     pipeline::ChannelPipeline,
@@ -331,15 +331,16 @@ impl<M: 'static> EmbeddedChannel<M> {
         while !self.core.state.has(Flags::CLOSE_NOW)
             && let Some(out) = self.core.state.outbound().filter(|out| !out.is_empty())
         {
+            let front = out.front().len();
+            let n = self.room.map_or(front, |room| room.min(front));
+            let n = if n > 0 { self.core.state.allowance(&mut self.services, Way::Write, n) } else { 0 };
+            let Some(out) = self.core.state.outbound().filter(|_| n > 0) else { break };
             let front = out.front();
-            let n = self.room.map_or(front.len(), |room| room.min(front.len()));
-            if n == 0 {
-                return;
-            }
             self.sent.extend_from_slice(&front[..n]);
             self.room = self.room.map(|room| room - n);
             self.core.handle_written(&mut self.services, n);
         }
+        self.core.state.give_allowance_back(Way::Write);
     }
 
     /// The same order of things as a read from a socket: what was kept, then one read's worth at a time.
@@ -366,11 +367,20 @@ impl<M: 'static> EmbeddedChannel<M> {
                 }
                 break;
             }
+            let mut n = 0;
+            if !undecoded {
+                n = self.unread.len().min(state.config.read_size);
+                n = state.allowance(&mut self.services, Way::Read, n);
+                if n == 0 {
+                    state.set(Flags::MAYBE_READABLE);
+                    break;
+                }
+            }
             let mut input = std::mem::take(&mut state.partial);
             if !undecoded {
-                let n = self.unread.len().min(state.config.read_size);
                 input.extend_from_slice(&self.unread.split_to(n));
                 state.traffic.read = self.services.now;
+                state.note_moved(Way::Read, n);
             }
             if state.take(Flags::READ_WANTED) {
                 state.set(Flags::READ_GRANTED);
@@ -389,6 +399,7 @@ impl<M: 'static> EmbeddedChannel<M> {
             self.core.state.unset(Flags::READ_GRANTED);
             complete = true;
         }
+        self.core.state.give_allowance_back(Way::Read);
         if complete && self.core.state.is_open() {
             self.core.handle_read_complete(&mut self.services);
         }

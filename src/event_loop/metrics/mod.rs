@@ -164,6 +164,10 @@ metrics! {
         messages_dropped,
         /// Channels that were closed because they had too much to send.
         closes_overflowed,
+        /// Times that a limit of traffic ([`TrafficLimits`](crate::TrafficLimits)) held up reading from a channel.
+        reads_paused,
+        /// Times that a limit of traffic held up writing to a channel.
+        writes_paused,
     }
     times {
         /// Time in the poll, nearly all of it asleep.
@@ -196,6 +200,8 @@ impl Metrics {
             messages_written,
             messages_dropped,
             closes_overflowed,
+            reads_paused,
+            writes_paused,
             channel_errors,
             timers_cancelled,
             wheel_cancelled,
@@ -207,6 +213,12 @@ impl Metrics {
         }
         if closes_overflowed > 0 {
             self.closes_overflowed.add(closes_overflowed);
+        }
+        if reads_paused > 0 {
+            self.reads_paused.add(reads_paused);
+        }
+        if writes_paused > 0 {
+            self.writes_paused.add(writes_paused);
         }
         self.channel_errors.add(channel_errors);
         self.wheel_cancelled.add(wheel_cancelled);
