@@ -85,8 +85,9 @@ pub use bootstrap::{
     ReconnectEvent, Reconnecting, Server, ServerBootstrap,
 };
 pub use channel::{
-    Channel, ChannelOptions, IdleEvent, IdleState, IdleTimeouts, Overflow, Scope, SharedTraffic, TaskKey,
-    TimeLimits, TrafficLimits, TrafficShaping,
+    Broadcast, BroadcastReport, Channel, ChannelGroup, ChannelGroupBuilder, ChannelOptions, Held, IdleEvent,
+    IdleState, IdleTimeouts, Overflow, Scope, SharedTraffic, TaskKey, TimeLimits, TrafficLimits,
+    TrafficShaping,
 };
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub use clock::BootClock;
@@ -110,7 +111,7 @@ struct Readme;
 /// What most programs use, for `use netwheel::prelude::*`.
 pub mod prelude {
     pub use crate::{
-        Channel, ClientBootstrap, Completion, Context, Error, EventLoop, EventLoopGroup, Handler, IdleEvent,
-        IdleState, IdleTimeouts, Pipeline, Result, Server, ServerBootstrap, TcpOptions,
+        Channel, ChannelGroup, ClientBootstrap, Completion, Context, Error, EventLoop, EventLoopGroup,
+        Handler, IdleEvent, IdleState, IdleTimeouts, Pipeline, Result, Server, ServerBootstrap, TcpOptions,
     };
 }

@@ -40,6 +40,12 @@ impl WaterMark {
         Ok(WaterMark { low, high })
     }
 
+    /// Marks that are known to be in order.
+    pub(crate) const fn of(low: usize, high: usize) -> Self {
+        assert!(0 < low && low <= high);
+        WaterMark { low, high }
+    }
+
     /// Below this many bytes a channel that was not writable is so again.
     pub fn low(&self) -> usize {
         self.low
@@ -59,6 +65,6 @@ impl WaterMark {
 
 impl Default for WaterMark {
     fn default() -> Self {
-        WaterMark { low: 32 * 1024, high: 64 * 1024 }
+        Self::of(32 * 1024, 64 * 1024)
     }
 }

@@ -14,7 +14,9 @@ use std::time::Duration;
 /// | `max_outbound` | 16 MiB | 1 B or more | what `overflow` says |
 /// | `overflow` | [`Overflow::Refuse`] | | |
 /// | `max_inbound` | 16 MiB | 1 B or more | the channel is closed: its codec waits for more than it may keep |
+/// | `inbound_mark` | 256 KiB / 1 MiB | 1 ≤ low ≤ high | with more [held](crate::Scope::hold) than high, reading pauses until it is less than low |
 /// | `auto_read` | on | | off: nothing is read until `Context::read` |
+/// | `read_while_writable` | off | | on: reading pauses while the channel is not writable |
 /// | `half_close` | off | | on: a peer that ends its stream can still be written to |
 /// | `read_size` | 64 KiB | 1 B to 64 KiB | bytes that one read takes at most |
 /// | `reads_per_turn` | 16 | 1 or more | the rest is read in the next turn, after the other channels |
@@ -28,7 +30,9 @@ pub struct ChannelOptions {
     max_outbound: usize,
     overflow: Overflow,
     max_inbound: usize,
+    inbound_mark: WaterMark,
     auto_read: bool,
+    read_while_writable: bool,
     half_close: bool,
     read_size: usize,
     reads_per_turn: usize,
@@ -45,7 +49,9 @@ impl Default for ChannelOptions {
             max_outbound: 16 * 1024 * 1024,
             overflow: Overflow::Refuse,
             max_inbound: 16 * 1024 * 1024,
+            inbound_mark: WaterMark::of(256 * 1024, 1024 * 1024),
             auto_read: true,
+            read_while_writable: false,
             half_close: false,
             read_size: crate::buffer::RECEIVE_SIZE,
             reads_per_turn: 16,
@@ -88,9 +94,26 @@ impl ChannelOptions {
         self
     }
 
+    /// How much of a channel's input the program may [hold](crate::Scope::hold) before the channel pauses its reading.
+    pub fn inbound_mark(mut self, mark: WaterMark) -> Self {
+        self.inbound_mark = mark;
+        self
+    }
+
     /// Whether bytes are read as they come (the default) or only when `Context::read` asks for them.
     pub fn auto_read(mut self, on: bool) -> Self {
         self.auto_read = on;
+        self
+    }
+
+    /// Whether the channel pauses its reading while it is not writable: for an echo, a proxy, and whatever else answers each
+    /// message with as much. Off (the default), what comes is read, and answers wait up to
+    /// [`max_outbound`](ChannelOptions::max_outbound).
+    ///
+    /// Two ends that both do so, and both have much to send, may each wait for the other to read. So a channel whose
+    /// [`TimeLimits::write`](crate::TimeLimits::write) is off has one of a minute then: it ends such a wait.
+    pub fn read_while_writable(mut self, on: bool) -> Self {
+        self.read_while_writable = on;
         self
     }
 
@@ -166,7 +189,9 @@ impl ChannelOptions {
             max_outbound: self.max_outbound,
             overflow: self.overflow,
             max_inbound: self.max_inbound,
+            inbound_mark: self.inbound_mark,
             auto_read: self.auto_read,
+            read_while_writable: self.read_while_writable,
             half_close: self.half_close,
             read_size: self.read_size,
             reads_per_turn: self.reads_per_turn,
@@ -212,7 +237,9 @@ pub(crate) struct ChannelConfig {
     pub(crate) max_outbound: usize,
     pub(crate) overflow: Overflow,
     pub(crate) max_inbound: usize,
+    pub(crate) inbound_mark: WaterMark,
     pub(crate) auto_read: bool,
+    pub(crate) read_while_writable: bool,
     pub(crate) half_close: bool,
     pub(crate) read_size: usize,
     pub(crate) reads_per_turn: usize,

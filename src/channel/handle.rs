@@ -4,16 +4,21 @@
 //! of the channel's loop. What it can be asked ([`is_open`](Channel::is_open), [`is_writable`](Channel::is_writable))
 //! is a copy that the loop keeps up to date.
 
-use super::ledger::Confirmation;
-use super::mail::{Mail, Outlet};
-use super::scope::{Scope, ScopeTask};
+use super::{
+    at_close::AtClose,
+    config::ChannelConfig,
+    held::Holding,
+    ledger::Confirmation,
+    mail::{Mail, Outlet},
+    scope::{Scope, ScopeTask},
+};
 use crate::{
     Error, Result,
-    buffer::ENTRY_OVERHEAD,
+    buffer::{ENTRY_OVERHEAD, WaterMark},
     clock::nanos,
     error::Refused,
     id::ChannelId,
-    sync::{Completer, Completion, completion},
+    sync::Completion,
 };
 use std::{
     any::Any,
@@ -22,7 +27,7 @@ use std::{
     marker::PhantomData,
     net::SocketAddr,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
@@ -40,8 +45,8 @@ pub struct Channel<M> {
 
 /// What the handles of a channel share with its loop.
 pub(crate) struct ChannelShared {
-    id: ChannelId,
-    outlet: Arc<dyn Outlet>,
+    pub(super) id: ChannelId,
+    pub(super) outlet: Arc<dyn Outlet>,
     local_address: Option<SocketAddr>,
     peer_address: Option<SocketAddr>,
     high: usize,
@@ -53,7 +58,9 @@ pub(crate) struct ChannelShared {
     pending: AtomicUsize,
     /// Weight of the messages that wait in the loop's queue.
     queued: AtomicUsize,
-    closed: Mutex<Option<Vec<Completer>>>,
+    pub(super) inbound_mark: WaterMark,
+    pub(super) holding: Holding,
+    pub(super) at_close: AtClose,
 }
 
 impl ChannelShared {
@@ -61,22 +68,23 @@ impl ChannelShared {
         id: ChannelId,
         outlet: Arc<dyn Outlet>,
         addresses: (Option<SocketAddr>, Option<SocketAddr>),
-        high: usize,
-        max_outbound: usize,
+        config: &ChannelConfig,
     ) -> Self {
         ChannelShared {
             id,
             outlet,
             local_address: addresses.0,
             peer_address: addresses.1,
-            high,
-            max_outbound,
+            high: config.water_mark.high(),
+            max_outbound: config.refused_at(),
             open: AtomicBool::new(true),
             output_ended: AtomicBool::new(false),
             writable: AtomicBool::new(true),
             pending: AtomicUsize::new(0),
             queued: AtomicUsize::new(0),
-            closed: Mutex::new(Some(Vec::new())),
+            inbound_mark: config.inbound_mark,
+            holding: Holding::default(),
+            at_close: AtClose::new(),
         }
     }
 
@@ -100,13 +108,10 @@ impl ChannelShared {
         self.open.store(false, Ordering::Release);
     }
 
-    /// The socket is closed: tells everybody who asked.
+    /// The socket is closed: the channel leaves its groups, and everybody who asked is told.
     pub(crate) fn set_closed(&self) {
         self.set_closing();
-        let waiting = self.closed.lock().unwrap_or_else(PoisonError::into_inner).take();
-        for completer in waiting.into_iter().flatten() {
-            completer.complete(Ok(()));
-        }
+        self.at_close.run(self.id);
     }
 }
 
@@ -185,15 +190,12 @@ impl<M> Channel<M> {
 
     /// Completes when the channel's socket is closed; at once if it is.
     pub fn closed(&self) -> Completion {
-        let mut closed = self.shared.closed.lock().unwrap_or_else(PoisonError::into_inner);
-        match &mut *closed {
-            None => Completion::ready(Ok(())),
-            Some(waiting) => {
-                let (completer, completion) = completion(Some(self.shared.id.event_loop));
-                waiting.push(completer);
-                completion
-            }
-        }
+        self.shared.at_close.tell(self.shared.id.event_loop)
+    }
+
+    /// What it shares with its loop.
+    pub(super) fn shared(&self) -> &ChannelShared {
+        &self.shared
     }
 }
 

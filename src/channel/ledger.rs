@@ -8,6 +8,7 @@
 
 use super::{
     config::Overflow,
+    outbound_budget::Loan,
     services::LoopServices,
     state::{ChannelState, Flags},
 };
@@ -19,9 +20,6 @@ use std::collections::VecDeque;
 
 /// Writes of a channel that may wait for their answer.
 pub(crate) const MAX_UNCONFIRMED: usize = 65_536;
-
-/// What is bounded, as the error says it.
-pub(crate) const OUTBOUND: &str = "outbound bytes";
 
 /// Who waits to hear that a write is done; told that the channel is closed if nobody says otherwise.
 pub(crate) struct Confirmation(Option<Completer>);
@@ -181,14 +179,11 @@ impl ChannelState {
 
     // ---- a full buffer -------------------------------------------------------------------------------
 
-    pub(crate) fn outbound_is_full(&self) -> Error {
-        Error::Full { what: OUTBOUND, limit: self.config.max_outbound }
-    }
-
     /// Whether `pending` bytes may wait, if need be once older messages are dropped.
     #[inline]
     pub(crate) fn has_outbound_room(&self, pending: usize) -> bool {
-        pending <= self.config.max_outbound || self.could_drop(pending - self.config.max_outbound)
+        let limit = self.outbound_limit();
+        pending <= limit || self.could_drop(pending - limit)
     }
 
     #[cold]
@@ -201,7 +196,9 @@ impl ChannelState {
     #[inline]
     pub(crate) fn before_write(&mut self) {
         // That of an earlier message, for which nobody wanted an answer.
-        self.unset(Flags::DROPPED);
+        if self.has(Flags::DROPPED) {
+            self.unset(Flags::DROPPED);
+        }
         if self.config.overflow == Overflow::DropOldest {
             self.enter_message();
         }
@@ -216,24 +213,22 @@ impl ChannelState {
         }
     }
 
-    /// After a message was encoded, or refused: what the channel's policy makes of it.
+    /// After a message was encoded.
     #[inline]
-    pub(crate) fn after_write(&mut self, services: &mut LoopServices, result: Result) -> Result {
-        match result {
-            Ok(()) => {
-                services.tally.messages_written += 1;
-                if self.config.overflow == Overflow::DropOldest {
-                    self.enter_message();
-                    self.drop_oldest(services);
-                }
-                Ok(())
-            }
-            Err(Error::Full { what: OUTBOUND, .. }) => self.overflow(services),
-            Err(e) => Err(e),
+    pub(crate) fn after_write(&mut self, services: &mut LoopServices) {
+        services.tally.messages_written += 1;
+        if self.config.overflow == Overflow::DropOldest {
+            self.enter_message();
+            self.drop_oldest(services);
         }
     }
 
+    /// After a message was not: what the channel's policy makes of it.
     #[cold]
+    pub(crate) fn write_failed(&mut self, services: &mut LoopServices, error: Error) -> Result {
+        if Loan::is_full(&error) { self.overflow(services) } else { Err(error) }
+    }
+
     fn overflow(&mut self, services: &mut LoopServices) -> Result {
         match self.config.overflow {
             Overflow::DropNewest => {
@@ -248,7 +243,7 @@ impl ChannelState {
                 self.note_cause(|| full);
                 self.request_close_now();
             }
-            _ => {}
+            _ => services.tally.messages_refused += 1,
         }
         Err(self.outbound_is_full())
     }
@@ -256,14 +251,14 @@ impl ChannelState {
     /// Brings the buffer down to seven eighths of its limit if it is beyond that.
     #[cold]
     fn drop_oldest(&mut self, services: &mut LoopServices) {
-        let (pending, limit) = (self.pending_bytes(), self.config.max_outbound);
+        let (pending, limit) = (self.pending_bytes(), self.outbound_limit());
         if pending <= limit {
             return;
         }
-        let full = || Error::Full { what: OUTBOUND, limit };
+        let full = self.outbound_is_full();
         let Some(ledger) = &mut self.ledger else { return };
         let keep = ledger.begun();
-        let (messages, bytes) = ledger.drop_oldest(pending - limit + limit / 8, full);
+        let (messages, bytes) = ledger.drop_oldest(pending - limit + limit / 8, || full.again());
         services.tally.messages_dropped += messages as u64;
         self.drop_outbound_behind(keep, bytes);
     }

@@ -89,6 +89,11 @@ impl TimeLimits {
         self
     }
 
+    /// With a limit for writing, whether or not one was set.
+    pub(crate) fn or_write(self, limit: Duration) -> Self {
+        if self.write == 0 { self.write(limit) } else { self }
+    }
+
     /// Whether there is no limit.
     pub fn is_off(&self) -> bool {
         *self == TimeLimits { progress_bytes: self.progress_bytes, ..TimeLimits::new() }

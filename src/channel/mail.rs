@@ -3,7 +3,7 @@
 //! A [`Channel`](super::Channel) handle does not know its event loop: it knows an [`Outlet`], which the loop (or
 //! the embedded test channel) implements. So this layer names nothing above it.
 
-use super::ledger::Confirmation;
+use super::{channel_group::Delivery, ledger::Confirmation};
 use crate::{Error, id::Key};
 use std::any::Any;
 
@@ -17,12 +17,22 @@ pub(crate) enum Mail {
     Run(Box<dyn Any + Send>),
     /// A `ScopeTask` to run at a time of the loop.
     Schedule(u64, Box<dyn Any + Send>),
+    /// The program holds less of the input than its low mark.
+    Released,
     /// End the output after what was written is sent.
     EndOutput,
     /// Close after what was written is sent.
     Close,
     /// Close and drop what was not sent.
     CloseNow,
+}
+
+impl Mail {
+    /// Whether a full queue takes it all the same: nobody must be kept from getting rid of a channel, nor a channel that
+    /// waits to read from going on. There are few of these for each channel.
+    pub(crate) fn is_always_taken(&self) -> bool {
+        matches!(self, Mail::Close | Mail::CloseNow | Mail::EndOutput | Mail::Released)
+    }
 }
 
 /// The way to a loop, from any thread.
@@ -32,6 +42,12 @@ pub(crate) trait Outlet: Send + Sync {
     /// # Errors
     /// The mail comes back if the loop has ended, or the queue is full; what closes a channel is taken all the same.
     fn deliver(&self, to: Key, mail: Mail) -> Result<(), (Mail, Error)>;
+
+    /// Puts the loop's part of a broadcast into its queue and wakes the loop if it sleeps.
+    ///
+    /// # Errors
+    /// It comes back if the loop has ended, or the queue is full.
+    fn broadcast(&self, delivery: Box<Delivery>) -> Result<(), (Box<Delivery>, Error)>;
 
     /// The time of the loop's clock.
     fn now(&self) -> u64;

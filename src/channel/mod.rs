@@ -2,14 +2,18 @@
 //!
 //! Nothing here does I/O or reads a clock.
 
+mod at_close;
+mod channel_group;
 mod config;
 mod core;
 mod due_queue;
 mod handle;
+mod held;
 mod idle;
 mod ledger;
 mod limits;
 mod mail;
+mod outbound_budget;
 mod scope;
 mod services;
 mod shaping;
@@ -19,14 +23,18 @@ mod timers;
 mod watch;
 
 pub(crate) use self::core::{ChannelCore, Wish};
+pub use channel_group::{Broadcast, BroadcastReport, ChannelGroup, ChannelGroupBuilder};
+pub(crate) use channel_group::{Delivery, Outcome};
 pub(crate) use config::ChannelConfig;
 pub use config::{ChannelOptions, Overflow};
 pub(crate) use due_queue::DueQueue;
 pub use handle::Channel;
 pub(crate) use handle::ChannelShared;
+pub use held::Held;
 pub use idle::{IdleEvent, IdleState, IdleTimeouts};
 pub use limits::TimeLimits;
 pub(crate) use mail::{Mail, Outlet};
+pub(crate) use outbound_budget::{OutboundBudget, SharedBudget};
 pub use scope::Scope;
 pub(crate) use scope::ScopeTask;
 pub(crate) use services::{Coarse, Due, LoopServices, Scheduled};

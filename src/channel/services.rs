@@ -4,9 +4,13 @@
 //! Owned by the loop (or by the embedded test channel), borrowed by one channel at a time; runs on the loop. It
 //! does not own channels or sockets.
 
-use super::{due_queue::DueQueue, mail::Outlet, tally::Tally};
+use super::{
+    due_queue::DueQueue,
+    mail::Outlet,
+    outbound_budget::{Loan, OutboundBudget},
+    tally::Tally,
+};
 use crate::{
-    buffer::Outbound,
     clock::TimeSource,
     id::Key,
     sync::Whereabouts,
@@ -14,8 +18,11 @@ use crate::{
 };
 use std::{panic::Location, sync::Arc};
 
-/// Spare outbound buffers kept for the next writers.
-const MAX_SPARES: usize = 256;
+/// Spare outbound buffers kept for the next writers: as many as a turn's broadcasts take.
+const MAX_SPARES: usize = 4096;
+
+/// Memory that they may keep, in bytes.
+const MAX_SPARE_MEMORY: usize = 16 * 1024 * 1024;
 
 pub(crate) struct LoopServices {
     pub(crate) time: TimeSource,
@@ -31,13 +38,16 @@ pub(crate) struct LoopServices {
     pub(crate) whereabouts: Arc<Whereabouts>,
     /// Channels with something to flush, read or close before the turn ends; each at most once.
     pub(crate) attention: Vec<Key>,
+    /// What channels may have waiting to be sent, all together.
+    pub(crate) outbound: OutboundBudget,
     /// What has been done in this turn.
     pub(crate) tally: Tally,
     #[expect(
         clippy::vec_box,
         reason = "a channel owns its buffer boxed, so that an idle one pays a pointer only"
     )]
-    spares: Vec<Box<Outbound>>,
+    spares: Vec<Box<Loan>>,
+    spare_memory: usize,
 }
 
 /// What waits on the loop's wheel.
@@ -99,6 +109,7 @@ impl LoopServices {
         wheel: Wheel<Coarse>,
         outlet: Arc<dyn Outlet>,
         whereabouts: Arc<Whereabouts>,
+        outbound: OutboundBudget,
     ) -> Self {
         let now = time.now();
         LoopServices {
@@ -109,8 +120,10 @@ impl LoopServices {
             outlet,
             whereabouts,
             attention: Vec::new(),
+            outbound,
             tally: Tally::default(),
             spares: Vec::new(),
+            spare_memory: 0,
         }
     }
 
@@ -129,14 +142,19 @@ impl LoopServices {
         due
     }
 
-    pub(crate) fn lend_outbound(&mut self) -> Box<Outbound> {
-        self.spares.pop().unwrap_or_default()
+    pub(crate) fn lend_outbound(&mut self) -> Box<Loan> {
+        let Some(spare) = self.spares.pop() else { return Box::default() };
+        self.spare_memory -= spare.memory();
+        spare
     }
 
-    pub(crate) fn return_outbound(&mut self, mut buffer: Box<Outbound>) {
-        if self.spares.len() < MAX_SPARES {
-            buffer.clear();
-            self.spares.push(buffer);
+    pub(crate) fn return_outbound(&mut self, mut loan: Box<Loan>) {
+        loan.buffer.clear();
+        self.outbound.count(&mut loan);
+        let memory = self.spare_memory + loan.memory();
+        if self.spares.len() < MAX_SPARES && memory <= MAX_SPARE_MEMORY {
+            self.spare_memory = memory;
+            self.spares.push(loan);
         }
     }
 }

@@ -8,6 +8,7 @@ use super::{
     handle::ChannelShared,
     idle::Traffic,
     ledger::Ledger,
+    outbound_budget::{Loan, OUTBOUND},
     services::LoopServices,
     shaping::{Shaper, Way},
     timers::Timers,
@@ -18,7 +19,7 @@ use crate::{
     buffer::{Mark, Outbound},
     id::{ChannelId, Key},
 };
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use std::{net::SocketAddr, sync::Arc};
 
 /// Facts and wishes, one bit each.
@@ -88,6 +89,10 @@ flags! {
     ARM,
     /// The codec took bytes in this read.
     MOVED,
+    /// The program holds too much of the input.
+    HELD,
+    /// Too much waits to be sent, and what comes would only be answered.
+    CHOKED,
     /// A byte came from the peer, ever.
     HEARD,
     /// The handler was given a message, ever.
@@ -97,6 +102,9 @@ flags! {
 impl Flags {
     /// What ends the delivery of messages at once.
     const STOP: Flags = Flags(Self::CLOSING.0 | Self::CLOSE_NOW.0 | Self::CLOSED.0 | Self::FLUSH.0);
+
+    /// What pauses the reading of a channel that reads by itself.
+    const PAUSE: Flags = Flags(Self::HELD.0 | Self::CHOKED.0);
 
     pub(crate) const fn with(self, other: Flags) -> Flags {
         Flags(self.0 | other.0)
@@ -110,7 +118,7 @@ pub struct ChannelState {
     /// The time of the phase in which its pipeline was last called.
     pub(crate) now: u64,
     pub(crate) traffic: Traffic,
-    outbound: Option<Box<Outbound>>,
+    outbound: Option<Box<Loan>>,
     /// Bytes that came and were not decoded.
     pub(crate) partial: BytesMut,
     pub(crate) config: Arc<ChannelConfig>,
@@ -200,7 +208,19 @@ impl ChannelState {
     /// Whether messages may be handed to the handler.
     #[inline]
     pub(crate) fn may_deliver(&self) -> bool {
-        !self.has(Flags::STOP) && self.has(Flags::AUTO_READ.with(Flags::READ_GRANTED))
+        !self.has(Flags::STOP) && (self.has(Flags::READ_GRANTED) || self.reads_by_itself())
+    }
+
+    /// Whether the socket may be read.
+    #[inline]
+    pub(crate) fn may_read(&self) -> bool {
+        self.has(Flags::READ_WANTED) || self.reads_by_itself()
+    }
+
+    /// Whether bytes are read as they come.
+    #[inline]
+    fn reads_by_itself(&self) -> bool {
+        self.has(Flags::AUTO_READ) && !self.has(Flags::PAUSE)
     }
 
     /// Whether there is something to do for the driver besides sending what waits.
@@ -215,7 +235,7 @@ impl ChannelState {
     #[inline]
     pub(crate) fn wants_read(&self) -> bool {
         (self.has(Flags::UNDECODED) || self.has(Flags::MAYBE_READABLE) && !self.is_held_up(Way::Read))
-            && self.has(Flags::AUTO_READ.with(Flags::READ_WANTED))
+            && self.may_read()
             && !self.has(Flags::INPUT_ENDED)
             && self.is_open()
     }
@@ -268,47 +288,74 @@ impl ChannelState {
         if !self.is_open() || self.has(Flags::END_OUTPUT) {
             return Err(Error::Closed);
         }
-        Ok(self.outbound.get_or_insert_default())
+        Ok(&mut self.outbound.get_or_insert_default().buffer)
+    }
+
+    /// Appends a message that is encoded already.
+    ///
+    /// # Errors
+    /// If the channel is closed or closing, or has no room.
+    #[inline]
+    pub(crate) fn write_encoded(&mut self, bytes: &Bytes) -> Result {
+        let output = self.outbound_for_write()?;
+        let len = output.len() + bytes.len();
+        if !self.has_outbound_room(len) {
+            return Err(self.outbound_is_full());
+        }
+        self.outbound_for_write()?.put_shared(bytes);
+        Ok(())
+    }
+
+    /// From here on the links write to a buffer that is not the channel's, without a limit; returns the channel's.
+    pub(crate) fn begin_apart(&mut self) -> Option<Box<Loan>> {
+        let mut apart: Box<Loan> = Box::default();
+        apart.lift_limit();
+        self.outbound.replace(apart)
+    }
+
+    /// The channel has its buffer back; returns the other one.
+    pub(crate) fn end_apart(&mut self, own: Option<Box<Loan>>) -> Outbound {
+        std::mem::replace(&mut self.outbound, own).map_or_else(Outbound::new, |apart| apart.buffer)
     }
 
     #[inline]
     pub(crate) fn pending_bytes(&self) -> usize {
-        self.outbound.as_ref().map_or(0, |out| out.len())
+        self.outbound.as_ref().map_or(0, |loan| loan.buffer.len())
     }
 
     /// Takes back what was written since `mark`.
     pub(crate) fn rollback_outbound(&mut self, mark: Mark) {
-        if let Some(out) = &mut self.outbound {
-            out.rollback(mark);
+        if let Some(loan) = &mut self.outbound {
+            loan.buffer.rollback(mark);
         }
     }
 
     pub(crate) fn outbound(&self) -> Option<&Outbound> {
-        self.outbound.as_deref()
+        self.outbound.as_ref().map(|loan| &loan.buffer)
     }
 
-    /// Makes sure that a callback which writes finds a buffer, borrowed from the loop.
+    /// Makes sure that a callback which writes finds a buffer, borrowed from the loop, and knows how much may wait in it.
     #[inline]
     pub(crate) fn borrow_outbound(&mut self, services: &mut LoopServices) {
-        if self.outbound.is_none() {
-            self.outbound = Some(services.lend_outbound());
-        }
+        let loan = self.outbound.get_or_insert_with(|| services.lend_outbound());
+        services.outbound.allow(loan, &self.config);
     }
 
-    /// Gives the buffer back to the loop if nothing waits in it.
+    /// Tells the loop what waits in the buffer, and gives it back if nothing does.
     #[inline]
     pub(crate) fn return_outbound(&mut self, services: &mut LoopServices) {
-        if self.outbound.as_ref().is_some_and(|out| out.is_empty())
-            && let Some(out) = self.outbound.take()
-        {
-            services.return_outbound(out);
+        let Some(loan) = &mut self.outbound else { return };
+        if !loan.buffer.is_empty() {
+            services.outbound.count(loan);
+        } else if let Some(loan) = self.outbound.take() {
+            services.return_outbound(loan);
         }
     }
 
     /// The kernel took `n` bytes.
     pub(crate) fn consume_outbound(&mut self, n: usize, now: u64) {
-        if let Some(out) = &mut self.outbound {
-            out.consume(n);
+        if let Some(loan) = &mut self.outbound {
+            loan.buffer.consume(n);
         }
         if n > 0 {
             self.traffic.written = now;
@@ -322,25 +369,42 @@ impl ChannelState {
     pub(crate) fn drop_outbound_behind(&mut self, keep: usize, n: usize) {
         // The time limits have to know of bytes before they hear that these are gone.
         self.note_pending(self.now);
-        if let Some(out) = &mut self.outbound {
-            out.drop_behind(keep, n);
+        if let Some(loan) = &mut self.outbound {
+            loan.buffer.drop_behind(keep, n);
         }
         self.note_dropped(keep, n);
     }
 
     /// Drops what was not sent; how many bytes that were.
     pub(crate) fn drop_outbound(&mut self, services: &mut LoopServices) -> usize {
-        let Some(mut out) = self.outbound.take() else { return 0 };
-        let dropped = out.len();
-        out.clear();
-        services.return_outbound(out);
+        let Some(loan) = self.outbound.take() else { return 0 };
+        let dropped = loan.buffer.len();
+        services.return_outbound(loan);
         dropped
+    }
+
+    /// For the rest of this callback there is room whatever waits.
+    pub(crate) fn lift_outbound_limit(&mut self) {
+        if let Some(loan) = &mut self.outbound {
+            loan.lift_limit();
+        }
+    }
+
+    /// How many bytes may wait.
+    pub(crate) fn outbound_limit(&self) -> usize {
+        self.outbound.as_ref().map_or(self.config.max_outbound, |loan| loan.limit())
+    }
+
+    /// What a write fails with if more would wait.
+    pub(crate) fn outbound_is_full(&self) -> Error {
+        let channel = || Error::Full { what: OUTBOUND, limit: self.config.max_outbound };
+        self.outbound.as_ref().map_or_else(channel, |loan| loan.full())
     }
 
     /// What counts against the marks: bytes, and an overhead for every chunk kept by reference.
     #[inline]
     pub(crate) fn weight(&self) -> usize {
-        self.outbound.as_ref().map_or(0, |out| out.weight())
+        self.outbound.as_ref().map_or(0, |loan| loan.buffer.weight())
     }
 
     pub(crate) fn is_writable(&self) -> bool {
@@ -362,9 +426,13 @@ impl ChannelState {
             return None;
         }
         if is {
-            self.set(Flags::WRITABLE)
+            self.set(Flags::WRITABLE);
+            self.unset(Flags::CHOKED);
         } else {
-            self.unset(Flags::WRITABLE)
+            self.unset(Flags::WRITABLE);
+            if self.config.read_while_writable {
+                self.set(Flags::CHOKED);
+            }
         }
         Some(is)
     }

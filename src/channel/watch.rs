@@ -11,6 +11,10 @@ use super::{
     state::{ChannelState, Flags},
 };
 use crate::timer::WheelKey;
+use std::time::Duration;
+
+/// How long a channel that reads only while it can write waits for its peer, unless it has a limit of its own.
+const CHOKED_LIMIT: Duration = Duration::from_secs(60);
 
 /// No stage waits.
 const NEVER: u64 = u64::MAX;
@@ -76,6 +80,8 @@ impl ChannelState {
     }
 
     pub(crate) fn set_time_limits(&mut self, services: &mut LoopServices, settings: TimeLimits) {
+        let choking = self.config.read_while_writable;
+        let settings = if choking { settings.or_write(CHOKED_LIMIT) } else { settings };
         let has_limits = self.watch.as_ref().is_some_and(|watch| watch.limits.is_some());
         if !has_limits && settings.is_off() {
             return;

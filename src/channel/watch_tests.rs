@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    channel::{ChannelCore, ChannelOptions, Mail, Outlet},
+    channel::{ChannelCore, ChannelOptions, Delivery, Mail, OutboundBudget, Outlet},
     clock::TimeSource,
     error::Error,
     id::{ChannelId, Key},
@@ -41,6 +41,10 @@ impl Outlet for Nowhere {
         Err((mail, Error::Closed))
     }
 
+    fn broadcast(&self, delivery: Box<Delivery>) -> Result<(), (Box<Delivery>, Error)> {
+        Err((delivery, Error::Closed))
+    }
+
     fn now(&self) -> u64 {
         0
     }
@@ -55,7 +59,8 @@ fn an_hour_of_a_hundred_thousand_channels_visits_each_once_a_minute() {
     let clock = ManualClock::new();
     let time = TimeSource::new(Arc::new(clock));
     let wheel = Wheel::<Coarse>::builder().tick(Duration::from_millis(100)).build().unwrap();
-    let mut services = LoopServices::new(time, wheel, Arc::new(Nowhere), Arc::default());
+    let mut services =
+        LoopServices::new(time, wheel, Arc::new(Nowhere), Arc::default(), OutboundBudget::unlimited());
     let config = Arc::new(ChannelOptions::new().build().unwrap());
     let idle = IdleTimeouts::new().reader(Duration::from_nanos(TIMEOUT));
     let events = Rc::new(Cell::new(0));

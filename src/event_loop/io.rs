@@ -107,7 +107,7 @@ impl ChannelSlot {
         let mut reads = 0;
         loop {
             let state = &mut self.core.state;
-            let wanted = state.has(Flags::AUTO_READ.with(Flags::READ_WANTED));
+            let wanted = state.may_read();
             if !state.is_open() || !wanted || reads >= io.reads_allowed(state.config.reads_per_turn) {
                 state.set(Flags::MAYBE_READABLE);
                 break;

@@ -11,6 +11,7 @@
 mod accept;
 mod accept_retry;
 mod affinity;
+mod broadcast;
 mod budget;
 mod guard;
 mod io;
@@ -62,7 +63,7 @@ pub use watchdog::{Stall, Watchdog};
 use crate::{
     Clock, Error, Result,
     buffer::ReceiveBuffers,
-    channel::{LoopServices, Outlet},
+    channel::{LoopServices, OutboundBudget, Outlet, SharedBudget},
     clock::TimeSource,
     error::{Refused, caught},
     sync::{Completion, Phase, completion, loop_id, mailbox},
@@ -96,6 +97,8 @@ pub(crate) struct LoopConfig {
     pub(crate) max_pending_tasks: usize,
     pub(crate) max_scheduled_tasks: usize,
     pub(crate) max_connections: usize,
+    pub(crate) max_outbound: usize,
+    pub(crate) group_outbound: Arc<SharedBudget>,
     pub(crate) wheel_tick: Duration,
     pub(crate) wheel_slots: usize,
     pub(crate) rebuild_threshold: u32,
@@ -147,14 +150,16 @@ impl EventLoop {
                 }
             }));
         }
+        let (max_outbound, group_outbound) = (config.max_outbound, config.group_outbound);
         let (budget, real_time) = (config.budget, config.clock.is_real_time());
         let threshold = config.rebuild_threshold;
         let sleep = Sleep::new(config.clock.longest_sleep(), config.busy_poll);
         let make = move |shared: Arc<LoopShared>| {
             let outlet: Arc<dyn Outlet> = shared.clone();
+            let outbound = OutboundBudget::new(max_outbound, group_outbound);
             let io = Io {
                 selector,
-                services: LoopServices::new(time, wheel, outlet, shared.whereabouts.clone()),
+                services: LoopServices::new(time, wheel, outlet, shared.whereabouts.clone(), outbound),
                 receive: ReceiveBuffers::new(),
                 to_read: VecDeque::new(),
                 turn_bytes: 0,
@@ -174,6 +179,8 @@ impl EventLoop {
                 sleep,
                 real_time,
                 timers_left: false,
+                delivering: None,
+                deliveries_left: 0,
                 at_end: VecDeque::new(),
                 poll_failures: 0,
                 told_of_failure: false,

@@ -6,6 +6,7 @@
 use super::{Chooser, EventLoopGroup};
 use crate::{
     Clock, Error, Result, SystemClock,
+    channel::SharedBudget,
     clock::nanos,
     event_loop::{
         Budget, Core, DEFAULT_MAX_TASK_TIME, DEFAULT_REBUILD_THRESHOLD, EventLoop, LoopConfig,
@@ -25,6 +26,8 @@ use std::{fmt, sync::Arc, time::Duration};
 /// | `max_pending_tasks` | 1,048,576 for each loop | 16 or more |
 /// | `max_scheduled_tasks` | 1,048,576 for each loop | 16 or more |
 /// | `max_connections` | 1,048,576 for each loop | 1 or more |
+/// | `max_outbound` | 1 GiB for each loop | 1 B or more |
+/// | `max_group_outbound` | none but those of its loops | 1 B or more |
 /// | `wheel_tick` | 100 ms | more than 0; below 1 ms it becomes 1 ms |
 /// | `wheel_slots` | 512 | 1 to 65,536, rounded up to a power of two |
 /// | `rebuild_threshold` | 512 premature returns in a row | below 3: never |
@@ -43,6 +46,8 @@ pub struct EventLoopGroupBuilder {
     max_pending_tasks: usize,
     max_scheduled_tasks: usize,
     max_connections: usize,
+    max_outbound: usize,
+    max_group_outbound: usize,
     wheel_tick: Duration,
     wheel_slots: usize,
     rebuild_threshold: u32,
@@ -63,6 +68,8 @@ impl EventLoopGroupBuilder {
             max_pending_tasks: 1 << 20,
             max_scheduled_tasks: 1 << 20,
             max_connections: 1 << 20,
+            max_outbound: 1 << 30,
+            max_group_outbound: usize::MAX,
             wheel_tick: Duration::from_millis(100),
             wheel_slots: 512,
             rebuild_threshold: DEFAULT_REBUILD_THRESHOLD,
@@ -125,6 +132,26 @@ impl EventLoopGroupBuilder {
     /// server and of one address see [`Admission`](crate::Admission).
     pub fn max_connections(mut self, connections: usize) -> Self {
         self.max_connections = connections;
+        self
+    }
+
+    /// Bytes that all channels of each loop together may have waiting to be sent, as a bound to what slow peers cost.
+    ///
+    /// When they have as much, a write to a channel that has more than its low water mark waiting meets with its
+    /// [`overflow`](crate::ChannelOptions::overflow) policy, as if it had reached its own limit. Up to their low water mark all
+    /// channels go on: so peers that keep up do not notice, and a loop may have that much per channel beyond this.
+    pub fn max_outbound(mut self, bytes: usize) -> Self {
+        self.max_outbound = bytes;
+        self
+    }
+
+    /// Bytes that all channels of all loops together may have waiting to be sent; otherwise as
+    /// [`max_outbound`](Self::max_outbound).
+    ///
+    /// Loops tell each other at the end of their turns, to the nearest 64 KiB: so it may be exceeded by what each of them
+    /// writes in a turn. Groups that are built from clones of this builder have a limit each.
+    pub fn max_group_outbound(mut self, bytes: usize) -> Self {
+        self.max_group_outbound = bytes;
         self
     }
 
@@ -199,7 +226,8 @@ impl EventLoopGroupBuilder {
         let core = |n: usize| cores.as_ref().map(|cores| cores[n % cores.len()]);
         // Loops have no thread yet, so those built before a failure just go.
         let patrol = self.patrol()?;
-        let build = |n| EventLoop::new(self.config(n, core(n), patrol.clone())?);
+        let outbound = self.outbound()?;
+        let build = |n| EventLoop::new(self.config(n, core(n), patrol.clone(), outbound.clone())?);
         let loops = (0..threads).map(build).collect::<Result<Vec<_>>>()?;
         Ok(EventLoopGroup::of(loops, self.chooser))
     }
@@ -217,12 +245,18 @@ impl EventLoopGroupBuilder {
             let allowed = "nothing where a loop is driven by hand";
             return Err(Error::setting("pin_to", format!("{cores:?}"), allowed));
         }
-        let config = self.config(0, None, self.patrol()?)?;
+        let config = self.config(0, None, self.patrol()?, self.outbound()?)?;
         ManualEventLoop::new(config, |event_loop| EventLoopGroup::of(vec![event_loop], self.chooser))
     }
 
     /// The settings of loop number `n`, checked.
-    fn config(&self, n: usize, core: Option<Core>, patrol: Option<Arc<Patrol>>) -> Result<LoopConfig> {
+    fn config(
+        &self,
+        n: usize,
+        core: Option<Core>,
+        patrol: Option<Arc<Patrol>>,
+        group_outbound: Arc<SharedBudget>,
+    ) -> Result<LoopConfig> {
         let io_ratio = u8::try_from(self.io_ratio).ok().filter(|ratio| (1..=100).contains(ratio));
         let io_ratio =
             io_ratio.ok_or_else(|| Error::setting("io_ratio", self.io_ratio, "1 to 100 percent"))?;
@@ -235,6 +269,9 @@ impl EventLoopGroupBuilder {
         if self.max_connections == 0 {
             return Err(Error::setting("max_connections", 0, "1 connection or more"));
         }
+        if self.max_outbound == 0 {
+            return Err(Error::setting("max_outbound", 0, "1 byte or more"));
+        }
         if self.max_task_time.is_zero() {
             return Err(Error::setting("max_task_time", "0", "more than zero"));
         }
@@ -244,6 +281,8 @@ impl EventLoopGroupBuilder {
             max_pending_tasks: self.max_pending_tasks,
             max_scheduled_tasks: self.max_scheduled_tasks,
             max_connections: self.max_connections,
+            max_outbound: self.max_outbound,
+            group_outbound,
             wheel_tick: self.wheel_tick,
             wheel_slots: self.wheel_slots,
             rebuild_threshold: self.rebuild_threshold,
@@ -252,6 +291,14 @@ impl EventLoopGroupBuilder {
             clock: self.clock.clone(),
             patrol,
         })
+    }
+
+    /// What all loops of the group may have waiting to be sent.
+    fn outbound(&self) -> Result<Arc<SharedBudget>> {
+        if self.max_group_outbound == 0 {
+            return Err(Error::setting("max_group_outbound", 0, "1 byte or more"));
+        }
+        Ok(Arc::new(SharedBudget::new(self.max_group_outbound)))
     }
 
     /// Who watches all loops of the group.
@@ -272,6 +319,8 @@ impl fmt::Debug for EventLoopGroupBuilder {
             .field("max_pending_tasks", &self.max_pending_tasks)
             .field("max_scheduled_tasks", &self.max_scheduled_tasks)
             .field("max_connections", &self.max_connections)
+            .field("max_outbound", &self.max_outbound)
+            .field("max_group_outbound", &self.max_group_outbound)
             .field("wheel_tick", &self.wheel_tick)
             .field("wheel_slots", &self.wheel_slots)
             .field("rebuild_threshold", &self.rebuild_threshold)

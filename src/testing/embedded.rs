@@ -6,7 +6,9 @@
 use super::ManualClock;
 use crate::{
     Channel, ChannelOptions, Clock, Error, Result,
-    channel::{ChannelCore, Coarse, Due, Flags, LoopServices, Mail, Outlet, Way, Wish},
+    channel::{
+        ChannelCore, Coarse, Delivery, Due, Flags, LoopServices, Mail, OutboundBudget, Outlet, Way, Wish,
+    },
     clock::TimeSource,
     id::{ChannelId, Key},
     pipeline::ChannelPipeline,
@@ -53,7 +55,7 @@ pub struct EmbeddedChannel<M> {
     services: LoopServices,
     clock: ManualClock,
     mail: Arc<TestOutlet>,
-    inbox: Inbox<(Key, Mail)>,
+    inbox: Inbox<Post>,
     /// Bytes that came while nothing was to be read.
     unread: BytesMut,
     sent: BytesMut,
@@ -65,15 +67,32 @@ pub struct EmbeddedChannel<M> {
 
 struct TestOutlet {
     event_loop: u32,
-    mailbox: Mailbox<(Key, Mail)>,
+    mailbox: Mailbox<Post>,
     time: TimeSource,
 }
 
+/// What comes from handles, and from groups.
+enum Post {
+    Mail(Mail),
+    Broadcast(Box<Delivery>),
+}
+
 impl Outlet for TestOutlet {
-    fn deliver(&self, to: Key, mail: Mail) -> Result<(), (Mail, Error)> {
-        let closes = matches!(mail, Mail::Close | Mail::CloseNow | Mail::EndOutput);
-        let sent = if closes { self.mailbox.put_always((to, mail)) } else { self.mailbox.put((to, mail)) };
-        sent.map_err(|refused| (refused.value.1, refused.reason))
+    fn deliver(&self, _: Key, mail: Mail) -> Result<(), (Mail, Error)> {
+        let always = mail.is_always_taken();
+        let mail = Post::Mail(mail);
+        let sent = if always { self.mailbox.put_always(mail) } else { self.mailbox.put(mail) };
+        sent.map_err(|refused| match refused.value {
+            Post::Mail(mail) => (mail, refused.reason),
+            Post::Broadcast(_) => unreachable!("the same mail comes back"),
+        })
+    }
+
+    fn broadcast(&self, delivery: Box<Delivery>) -> Result<(), (Box<Delivery>, Error)> {
+        self.mailbox.put(Post::Broadcast(delivery)).map_err(|refused| match refused.value {
+            Post::Broadcast(delivery) => (delivery, refused.reason),
+            Post::Mail(..) => unreachable!("the same mail comes back"),
+        })
     }
 
     fn now(&self) -> u64 {
@@ -109,7 +128,8 @@ impl<M: 'static> EmbeddedChannel<M> {
         let time = TimeSource::new(Arc::new(clock.clone()));
         let (mailbox, inbox) = mailbox(MAX_MAIL);
         let mail = Arc::new(TestOutlet { event_loop, mailbox, time: time.clone() });
-        let mut services = LoopServices::new(time, wheel, mail.clone(), Arc::default());
+        let mut services =
+            LoopServices::new(time, wheel, mail.clone(), Arc::default(), OutboundBudget::unlimited());
         let id = ChannelId { event_loop, key: Key { index: 0, generation: 0 } };
         let core = ChannelCore::new(id, config, pipeline.into(), (None, None), &mut services);
         let mut channel = EmbeddedChannel {
@@ -151,10 +171,7 @@ impl<M: 'static> EmbeddedChannel<M> {
         let nothing = self.unread.is_empty();
         self.within(|me| {
             me.read();
-            if nothing
-                && me.core.state.is_open()
-                && me.core.state.has(Flags::AUTO_READ.with(Flags::READ_WANTED))
-            {
+            if nothing && me.core.state.is_open() && me.core.state.may_read() {
                 me.core.handle_read_complete(&mut me.services);
             }
         });
@@ -265,10 +282,17 @@ impl<M: 'static> EmbeddedChannel<M> {
         let mut handled = 0;
         loop {
             let before = handled;
-            while let Some((_, mail)) = self.inbox.take() {
+            while let Some(post) = self.inbox.take() {
                 handled += 1;
-                if !self.is_closed() {
-                    self.core.handle_mail(&mut self.services, mail);
+                match post {
+                    Post::Mail(mail) if !self.is_closed() => self.core.handle_mail(&mut self.services, mail),
+                    Post::Mail(..) => {}
+                    // It is for this channel: there is no other one on this loop.
+                    Post::Broadcast(mut delivery) => {
+                        while delivery.next().is_some() {
+                            delivery.write_to(&mut self.core, &mut self.services);
+                        }
+                    }
                 }
             }
             handled += self.run_timers();
@@ -349,7 +373,7 @@ impl<M: 'static> EmbeddedChannel<M> {
         self.core.state.unset(Flags::MAYBE_READABLE);
         loop {
             let state = &mut self.core.state;
-            let wanted = state.has(Flags::AUTO_READ.with(Flags::READ_WANTED));
+            let wanted = state.may_read();
             if !state.is_open() || !wanted || state.has(Flags::INPUT_ENDED) {
                 if !self.unread.is_empty() || self.ended {
                     state.set(Flags::MAYBE_READABLE);

@@ -162,12 +162,27 @@ metrics! {
         /// Messages that were dropped because their channel had too much to send
         /// ([`ChannelOptions::overflow`](crate::ChannelOptions::overflow)).
         messages_dropped,
+        /// Messages that were refused on the loop because their channel, or all of them together, had too much to send.
+        messages_refused,
         /// Channels that were closed because they had too much to send.
         closes_overflowed,
         /// Times that a limit of traffic ([`TrafficLimits`](crate::TrafficLimits)) held up reading from a channel.
         reads_paused,
         /// Times that a limit of traffic held up writing to a channel.
         writes_paused,
+        /// Broadcasts to channels of this loop ([`ChannelGroup`](crate::ChannelGroup)).
+        broadcasts,
+        /// Channels that broadcasts have come to, whether these took the message or not.
+        deliveries,
+        /// Encodings of messages for broadcasts: one for many channels where they encode alike.
+        broadcast_encodings,
+        /// Turns that ended in the middle of a broadcast.
+        broadcasts_deferred,
+        /// Bytes that all channels have waiting to be sent now, as of the end of the last turn.
+        outbound_bytes,
+        /// Times that a channel paused its reading because the program held more of its input than
+        /// [`inbound_mark`](crate::ChannelOptions::inbound_mark).
+        reads_held,
     }
     times {
         /// Time in the poll, nearly all of it asleep.
@@ -199,20 +214,28 @@ impl Metrics {
             messages_read,
             messages_written,
             messages_dropped,
+            messages_refused,
             closes_overflowed,
             reads_paused,
             writes_paused,
+            deliveries,
+            broadcast_encodings,
+            reads_held,
             channel_errors,
             timers_cancelled,
             wheel_cancelled,
         } = std::mem::take(tally);
         self.messages_read.add(messages_read);
         self.messages_written.add(messages_written);
-        if messages_dropped > 0 {
+        if messages_dropped + messages_refused + closes_overflowed + reads_held > 0 {
             self.messages_dropped.add(messages_dropped);
-        }
-        if closes_overflowed > 0 {
+            self.messages_refused.add(messages_refused);
             self.closes_overflowed.add(closes_overflowed);
+            self.reads_held.add(reads_held);
+        }
+        if deliveries > 0 {
+            self.deliveries.add(deliveries);
+            self.broadcast_encodings.add(broadcast_encodings);
         }
         if reads_paused > 0 {
             self.reads_paused.add(reads_paused);
