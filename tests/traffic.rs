@@ -381,6 +381,24 @@ fn a_peer_is_not_blamed_for_our_own_pauses() {
     assert!(channel.is_closed(), "nothing is left to read, and the peer says no more");
 }
 
+#[test]
+fn a_peer_is_not_blamed_for_what_the_limit_holds_up_but_for_what_it_does_not_take() {
+    let log = Log::new();
+    let pipeline = Pipeline::new()
+        .traffic(TrafficLimits::new().write(SLOW))
+        .time_limits(TimeLimits::new().write(ms(20)))
+        .codec(RawBytes)
+        .handler(Recorder::new(&log));
+    let mut channel = EmbeddedChannel::new(pipeline);
+    channel.channel().write(bytes(600)).unwrap();
+    channel.run_pending();
+    channel.advance(ms(449));
+    assert!(channel.is_open(), "{:?}", log.all());
+    channel.set_outbound_room(Some(0));
+    channel.advance(ms(51));
+    assert_eq!(log.take(), ["active", "error writing timed out after 20ms", "inactive"]);
+}
+
 // ---- a group ---------------------------------------------------------------------------------------------
 
 /// Two channels of a group, and its clock.
@@ -609,6 +627,36 @@ fn h_01_over_tcp_a_read_limit_leaves_the_rest_to_the_kernel() {
     assert_eq!(log.count("inactive"), 0, "the peer's end is behind it");
     advance(&event_loop, &clock, ms(50));
     log.wait_for("inactive");
+    end(&group);
+}
+
+/// A peer that has sent just as much as may be read, and is quiet then, is late like any other.
+#[test]
+fn over_tcp_a_quiet_peer_is_late_when_the_pause_is_over() {
+    let clock = ManualClock::new();
+    let (group, event_loop) = single(EventLoopGroup::builder().clock(clock.clone()));
+    let log = Log::new();
+    let handler_log = log.clone();
+    let server = ServerBootstrap::new(&group)
+        .pipeline(move |_| {
+            Pipeline::new()
+                .traffic(TrafficLimits::new().read(100_000))
+                .time_limits(TimeLimits::new().read(ms(300)))
+                .codec(RawBytes)
+                .handler(Recorder::new(&handler_log))
+        })
+        .bind("127.0.0.1:0")
+        .unwrap();
+    let mut peer = connect(&server);
+    log.wait_for("active");
+    peer.write_all(&[b'x'; 10_000]).unwrap();
+    log.wait_until("the burst", |_| event_loop.metrics().bytes_read == 10_000);
+    advance(&event_loop, &clock, ms(50));
+    for _ in 0..4 {
+        advance(&event_loop, &clock, ms(100));
+    }
+    settle(&event_loop);
+    assert_eq!(log.count("error reading timed out after 300ms"), 1, "{:?}", log.all());
     end(&group);
 }
 

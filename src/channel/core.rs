@@ -16,6 +16,7 @@ use super::{
     mail::Mail,
     outbound_budget::Loan,
     services::{Coarse, Due, LoopServices},
+    shaping::Way,
     state::{ChannelState, Flags},
     timers::TASKS,
 };
@@ -209,13 +210,17 @@ impl ChannelCore {
     fn handle_watch(&mut self, services: &mut LoopServices) {
         let (traffic, now) = (self.state.traffic, services.now);
         let paused =
-            !self.state.may_read() || self.state.has(Flags::INPUT_ENDED) || self.state.was_reading_held_up();
+            !self.state.may_read() || self.state.has(Flags::INPUT_ENDED) || self.state.was_held_up(Way::Read);
+        let writing_paused = self.state.was_held_up(Way::Write);
         let Some(watch) = self.state.watch_is_due() else { return };
         let events = watch.idle.take_due(traffic, now);
         let stages = watch.take_stages(now);
         let reached = watch.limits.as_mut().and_then(|limits| {
             if paused {
                 limits.pause(now);
+            }
+            if writing_paused {
+                limits.pause_writing(now);
             }
             limits.take_reached(traffic, now)
         });

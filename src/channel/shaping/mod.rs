@@ -24,8 +24,7 @@ pub use shared::SharedTraffic;
 /// has set it. A graceful close sends what waits at the same rate, for at most
 /// [`close_timeout`](crate::ChannelOptions::close_timeout).
 ///
-/// A peer is not late while the program does not read: the [time limits](crate::TimeLimits) but the one for writing begin
-/// anew after a pause. Quiet ([`IdleTimeouts`](crate::IdleTimeouts)) is quiet of the socket, also if it is the limit that
+/// A peer is not late while the channel pauses: its [time limits](crate::TimeLimits) begin anew then. Quiet ([`IdleTimeouts`](crate::IdleTimeouts)) is quiet of the socket, also if it is the limit that
 /// keeps it so; let both be longer than the pauses.
 ///
 /// ```

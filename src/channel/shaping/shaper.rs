@@ -44,7 +44,7 @@ struct Lane {
     until: Option<u64>,
     /// It waits for the group.
     queued: bool,
-    /// It has waited since bytes last moved.
+    /// It has waited since bytes last moved, or could have.
     held_up: bool,
 }
 
@@ -225,13 +225,15 @@ impl ChannelState {
         }
     }
 
-    /// No more bytes move for now: what may have moved besides is for others, or for later.
+    /// No more bytes move for now, for whatever reason: what may have moved besides is for others, or for later. Unless it
+    /// is the limit that it waits for: then nothing changes.
     #[inline]
     pub(crate) fn give_allowance_back(&mut self, way: Way) {
         if let Some(shaper) = &mut self.shaper
             && shaper.lane(way).until.is_none()
         {
             shaper.give_back(way);
+            shaper.lane(way).held_up = false;
         }
     }
 
@@ -244,9 +246,12 @@ impl ChannelState {
         })
     }
 
-    /// Whether the limit, and not the peer, is why nothing has been read of late.
-    pub(crate) fn was_reading_held_up(&self) -> bool {
-        self.shaper.as_ref().is_some_and(|shaper| shaper.read.held_up)
+    /// Whether the limit, and not the peer, is why nothing has moved of late.
+    pub(crate) fn was_held_up(&self, way: Way) -> bool {
+        self.shaper.as_ref().is_some_and(|shaper| match way {
+            Way::Read => shaper.read.held_up,
+            Way::Write => shaper.write.held_up,
+        })
     }
 
     /// The entry has come due, and is gone: who has waited long enough goes on.
