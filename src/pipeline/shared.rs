@@ -5,7 +5,7 @@
 //! that made it before that channel's own limits were asked. Runs on the loops of those channels.
 
 use super::chain::Push;
-use crate::{Error, Result, channel::ChannelState};
+use crate::{Result, channel::ChannelState};
 use bytes::Bytes;
 use std::{
     any::{Any, TypeId},
@@ -94,5 +94,8 @@ pub(crate) fn combine(one: u64, other: u64) -> u64 {
 
 /// A result once more, for the next one who asks.
 pub(crate) fn again(result: &Result<Bytes>) -> Result<Bytes> {
-    result.as_ref().map(Bytes::clone).map_err(Error::again)
+    match result {
+        Ok(bytes) => Ok(bytes.clone()),
+        Err(error) => Err(error.again()),
+    }
 }
