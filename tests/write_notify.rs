@@ -2,6 +2,8 @@
 
 #[path = "support/recorder.rs"]
 mod recorder;
+#[path = "support/streams.rs"]
+mod streams;
 
 use bytes::Bytes;
 use netwheel::{
@@ -10,8 +12,9 @@ use netwheel::{
     prelude::*,
     testing::{EmbeddedChannel, ManualClock},
 };
-use recorder::{Call, Log, Recorder, connect, done, end};
+use recorder::{Call, Log, Recorder, done, end};
 use std::{io::Read, time::Duration};
+use streams::{anywhere, connect};
 
 /// An embedded line channel whose peer takes nothing yet, and a log of answers.
 fn blocked() -> (EmbeddedChannel<Bytes>, Log) {
@@ -249,7 +252,6 @@ fn the_limit_of_unanswered_writes_is_reached_without_losing_any() {
     assert_eq!(log.take(), ["room again: sent"]);
 }
 
-#[test]
 fn over_tcp_a_thread_waits_until_its_message_is_sent() {
     let group = EventLoopGroup::builder().threads(1).build().unwrap();
     let (sender, channels) = std::sync::mpsc::channel();
@@ -264,7 +266,7 @@ fn over_tcp_a_thread_waits_until_its_message_is_sent() {
             });
             Pipeline::new().codec(Line::new()).handler(handler)
         })
-        .bind("127.0.0.1:0")
+        .bind(anywhere())
         .unwrap();
     let mut peer = connect(&server);
     let channel = channels.recv().unwrap();
@@ -335,7 +337,7 @@ fn c_55_over_tcp_a_broken_write_closes_and_answers_fail_with_its_error() {
         })
         .bind("127.0.0.1:0")
         .unwrap();
-    let peer = connect(&server);
+    let peer = recorder::connect(&server);
     let channel: Channel<Bytes> = channel.recv().unwrap();
     done(channel.write_notify("nor this".into()).unwrap()).unwrap();
     // Its unread bytes make this a reset.
@@ -350,4 +352,8 @@ fn c_55_over_tcp_a_broken_write_closes_and_answers_fail_with_its_error() {
     log.wait_for("drop");
     assert_eq!(log.take(), ["active", &format!("error {failed}"), "inactive", "drop"]);
     end(&group);
+}
+
+over_each_transport! {
+    over_tcp_a_thread_waits_until_its_message_is_sent,
 }
