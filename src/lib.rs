@@ -90,7 +90,8 @@ pub use bootstrap::{
 };
 pub use channel::{
     Attributes, Broadcast, BroadcastReport, Channel, ChannelGroup, ChannelGroupBuilder, ChannelOptions,
-    ChannelStats, Held, IdleEvent, IdleState, IdleTimeouts, Overflow, Scope, TaskKey, TimeLimits, WireLog,
+    ChannelStats, Held, IdleEvent, IdleState, IdleTimeouts, Overflow, Scope, SharedTraffic, TaskKey,
+    TimeLimits, TrafficLimits, TrafficShaping, WireLog,
 };
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub use clock::BootClock;

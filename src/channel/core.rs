@@ -16,7 +16,8 @@ use super::{
     mail::Mail,
     memory::Memory,
     outbound_budget::Loan,
-    services::{Coarse, LoopServices},
+    services::{Coarse, Due, LoopServices},
+    shaping::Way,
     state::{ChannelState, Flags},
     timers::TASKS,
 };
@@ -74,6 +75,7 @@ impl ChannelCore {
         state.set_idle(services, pipeline.idle);
         state.set_time_limits(services, pipeline.limits);
         state.extras = pipeline.extras;
+        state.set_traffic_shaping(services, pipeline.traffic);
         ChannelCore { state, links: pipeline.links }
     }
 
@@ -255,13 +257,18 @@ impl ChannelCore {
     /// The channel's entry on the wheel is due: stages are called, the handler is told of quiet, then of a time limit.
     fn handle_watch(&mut self, services: &mut LoopServices) {
         let (traffic, now, replaced) = (self.state.traffic, services.now, services.replaced);
-        let paused = !self.state.may_read() || self.state.has(Flags::INPUT_ENDED);
+        let paused =
+            !self.state.may_read() || self.state.has(Flags::INPUT_ENDED) || self.state.was_held_up(Way::Read);
+        let writing_paused = self.state.was_held_up(Way::Write);
         let Some(watch) = self.state.watch_is_due() else { return };
         let events = watch.idle.take_due(traffic, now);
         let stages = watch.take_stages(now);
         let reached = watch.limits.as_mut().and_then(|limits| {
             if paused {
                 limits.pause(now);
+            }
+            if writing_paused {
+                limits.pause_writing(now);
             }
             limits.take_reached(traffic, now)
         });
@@ -298,8 +305,12 @@ impl ChannelCore {
         }
     }
 
-    /// A scheduled task is due.
+    /// A scheduled task is due, or a limit of traffic lets the channel go on.
     pub(crate) fn handle_task(&mut self, services: &mut LoopServices, slot: u32) {
+        if slot == Due::SHAPER {
+            self.state.shaper_is_due(services);
+            return;
+        }
         let Some(task) = self.state.take_due_task(slot) else { return };
         if !self.state.is_open() {
             drop_guarded(task);

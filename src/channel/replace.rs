@@ -160,12 +160,16 @@ impl ChannelCore {
                 shared.leave_groups();
             }
         }
-        let AnyPipeline { links, idle, limits, extras } = pipeline;
+        let AnyPipeline { links, idle, limits, traffic, extras } = pipeline;
         let links = std::mem::replace(&mut self.links, links);
         let replaced = self.state.add_extras(extras);
-        drop_pipeline(&self.state, AnyPipeline { links, idle, limits, extras: replaced });
+        drop_pipeline(
+            &self.state,
+            AnyPipeline { links, idle, limits, traffic: traffic.clone(), extras: replaced },
+        );
         self.state.set_idle(services, idle);
         self.state.set_time_limits(services, limits);
+        self.state.set_traffic_shaping(services, traffic);
     }
 
     /// What the old pipeline has left is for the new one, although no event will announce it.

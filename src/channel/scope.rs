@@ -10,6 +10,7 @@ use super::{
     ledger::Confirmation,
     limits::TimeLimits,
     services::LoopServices,
+    shaping::TrafficShaping,
     state::{ChannelState, Flags},
     stats::ChannelStats,
     timers::TaskKey,
@@ -204,6 +205,18 @@ impl<M> Scope<'_, M> {
     /// from now.
     pub fn set_time_limits(&mut self, limits: TimeLimits) {
         self.state.set_time_limits(self.services, limits);
+    }
+
+    /// What limits the traffic of the channel.
+    pub fn traffic(&self) -> TrafficShaping {
+        self.state.traffic_shaping()
+    }
+
+    /// Changes what limits the traffic of the channel, from now on: [`TrafficLimits`](crate::TrafficLimits), a
+    /// [`SharedTraffic`](crate::SharedTraffic), or both. What waited for the old limits goes by the new ones, when this
+    /// callback has returned; with none it goes at once. What was used up of an own limit stays so.
+    pub fn set_traffic(&mut self, shaping: impl Into<TrafficShaping>) {
+        self.state.set_traffic_shaping(self.services, shaping.into());
     }
 
     /// Counts as traffic of every kind, without making the next idle event a first one: a sign of life that is not bytes,

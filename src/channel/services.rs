@@ -87,6 +87,11 @@ pub(crate) enum Due {
     Task(Arc<dyn Scheduled>),
 }
 
+impl Due {
+    /// In the place of a task's slot: the channel was held up by the limits of its traffic, and goes on.
+    pub(crate) const SHAPER: u32 = u32::MAX;
+}
+
 /// A task of the loop that waits for its time.
 pub(crate) trait Scheduled: Send + Sync {
     /// Runs it; the next deadline if it is periodic and goes on.

@@ -11,6 +11,7 @@ use super::{
     ledger::Ledger,
     outbound_budget::{Loan, OUTBOUND},
     services::LoopServices,
+    shaping::{Shaper, Way},
     stats::Counts,
     timers::Timers,
     watch::Watch,
@@ -138,6 +139,8 @@ pub struct ChannelState {
     pub(crate) ledger: Option<Box<Ledger>>,
     /// What it waits for by itself; see `watch`.
     pub(crate) watch: Option<Box<Watch>>,
+    /// What limits its traffic; see `shaping`.
+    pub(crate) shaper: Option<Box<Shaper>>,
     /// Tasks of the handler that wait for their time; see `timers`.
     pub(crate) timers: Option<Box<Timers>>,
     /// What most channels do without; see `extras`.
@@ -170,6 +173,7 @@ impl ChannelState {
             shared: None,
             ledger: None,
             watch: None,
+            shaper: None,
             timers: None,
             extras: None,
             peer_address: peer,
@@ -245,7 +249,7 @@ impl ChannelState {
     /// Whether there are bytes, here or in the socket, that may be read now and that no event will announce.
     #[inline]
     pub(crate) fn wants_read(&self) -> bool {
-        self.has(Flags::UNDECODED.with(Flags::MAYBE_READABLE))
+        (self.has(Flags::UNDECODED) || self.has(Flags::MAYBE_READABLE) && !self.is_held_up(Way::Read))
             && self.may_read()
             && !self.has(Flags::INPUT_ENDED)
             && self.is_open()
@@ -412,6 +416,7 @@ impl ChannelState {
         if n > 0 {
             self.counts.bytes_written += n as u64;
             self.traffic.written = now;
+            self.note_moved(Way::Write, n);
             self.note_taken(n);
             self.confirm_taken(n);
         }
@@ -505,6 +510,7 @@ impl ChannelState {
     pub(crate) fn end(&mut self, services: &mut LoopServices) {
         self.set(Flags::CLOSED);
         self.end_watch(services);
+        self.end_shaper(services);
         self.cancel_tasks(services);
         self.confirm_nothing_more();
         let dropped = self.drop_outbound(services);

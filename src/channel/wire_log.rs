@@ -152,9 +152,9 @@ impl ChannelState {
         let mut first = Vec::with_capacity(n);
         if let Some(out) = self.outbound() {
             let mut slices = [IoSlice::new(&[]); 64];
-            let filled = out.slices(&mut slices);
+            let filled = out.slices(&mut slices, n);
             for slice in &slices[..filled] {
-                first.extend_from_slice(&slice[..slice.len().min(n - first.len())]);
+                first.extend_from_slice(slice);
             }
         }
         first

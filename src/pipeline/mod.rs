@@ -61,7 +61,7 @@ pub use stage::{Stage, StageContext};
 
 use crate::{
     Result,
-    channel::{Extras, IdleTimeouts, TimeLimits, WireLog},
+    channel::{Extras, IdleTimeouts, TimeLimits, TrafficShaping, WireLog},
 };
 use chain::{Assembled, CodecLink, Pull, StageLink};
 use std::{fmt, marker::PhantomData};
@@ -86,6 +86,7 @@ pub struct Pipeline<P> {
     links: P,
     idle: IdleTimeouts,
     limits: TimeLimits,
+    traffic: TrafficShaping,
     extras: Option<Box<Extras>>,
 }
 
@@ -96,7 +97,13 @@ impl Pipeline<Start> {
     /// An empty pipeline.
     #[expect(clippy::new_without_default, reason = "an empty pipeline is of use only as a beginning")]
     pub fn new() -> Self {
-        Pipeline { links: Start(()), idle: IdleTimeouts::new(), limits: TimeLimits::new(), extras: None }
+        Pipeline {
+            links: Start(()),
+            idle: IdleTimeouts::new(),
+            limits: TimeLimits::new(),
+            traffic: TrafficShaping::default(),
+            extras: None,
+        }
     }
 
     /// What turns bytes into messages.
@@ -131,9 +138,16 @@ impl<P> Pipeline<P> {
         self
     }
 
+    /// How many bytes a second the channel may move, from its first moment on; see
+    /// [`TrafficLimits`](crate::TrafficLimits), and [`SharedTraffic`](crate::SharedTraffic) for many channels together.
+    pub fn traffic(mut self, shaping: impl Into<TrafficShaping>) -> Self {
+        self.traffic = shaping.into();
+        self
+    }
+
     fn with<Q>(self, link: impl FnOnce(P) -> Q) -> Pipeline<Q> {
-        let Pipeline { links, idle, limits, extras } = self;
-        Pipeline { links: link(links), idle, limits, extras }
+        let Pipeline { links, idle, limits, traffic, extras } = self;
+        Pipeline { links: link(links), idle, limits, traffic, extras }
     }
 }
 
@@ -151,9 +165,15 @@ impl<P: Pull> Pipeline<P> {
     where
         P: Push<H::Out>,
     {
-        let Pipeline { links, idle, limits, extras } = self;
-        let links = Box::new(Assembled { links, handler });
-        ChannelPipeline { links, idle, limits, extras, message: PhantomData }
+        let Pipeline { links, idle, limits, traffic, extras } = self;
+        ChannelPipeline {
+            links: Box::new(Assembled { links, handler }),
+            idle,
+            limits,
+            traffic,
+            extras,
+            message: PhantomData,
+        }
     }
 }
 
@@ -164,6 +184,7 @@ pub struct ChannelPipeline<M> {
     links: Box<dyn Links>,
     idle: IdleTimeouts,
     limits: TimeLimits,
+    traffic: TrafficShaping,
     extras: Option<Box<Extras>>,
     message: PhantomData<fn(M)>,
 }
@@ -173,13 +194,14 @@ pub(crate) struct AnyPipeline {
     pub(crate) links: Box<dyn Links>,
     pub(crate) idle: IdleTimeouts,
     pub(crate) limits: TimeLimits,
+    pub(crate) traffic: TrafficShaping,
     pub(crate) extras: Option<Box<Extras>>,
 }
 
 impl<M> From<ChannelPipeline<M>> for AnyPipeline {
     fn from(pipeline: ChannelPipeline<M>) -> Self {
-        let ChannelPipeline { links, idle, limits, extras, .. } = pipeline;
-        AnyPipeline { links, idle, limits, extras }
+        let ChannelPipeline { links, idle, limits, traffic, extras, .. } = pipeline;
+        AnyPipeline { links, idle, limits, traffic, extras }
     }
 }
 
@@ -189,6 +211,7 @@ impl<M> fmt::Debug for ChannelPipeline<M> {
             .field("handler", &(self.links.handler_type())())
             .field("idle", &self.idle)
             .field("limits", &self.limits)
+            .field("traffic", &self.traffic)
             .finish_non_exhaustive()
     }
 }

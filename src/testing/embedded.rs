@@ -7,7 +7,8 @@ use super::ManualClock;
 use crate::{
     Channel, ChannelOptions, Clock, Error, Result,
     channel::{
-        ChannelCore, Coarse, Delivery, Due, Flags, LoopServices, Mail, Memory, OutboundBudget, Outlet, Wish,
+        ChannelCore, Coarse, Delivery, Due, Flags, LoopServices, Mail, Memory, OutboundBudget, Outlet, Way,
+        Wish,
     },
     clock::TimeSource,
     id::{ChannelId, Key},
@@ -375,15 +376,16 @@ impl<M: 'static> EmbeddedChannel<M> {
         while !self.core.state.has(Flags::CLOSE_NOW)
             && let Some(out) = self.core.state.outbound().filter(|out| !out.is_empty())
         {
+            let front = out.front().len();
+            let n = self.room.map_or(front, |room| room.min(front));
+            let n = if n > 0 { self.core.state.allowance(&mut self.services, Way::Write, n) } else { 0 };
+            let Some(out) = self.core.state.outbound().filter(|_| n > 0) else { break };
             let front = out.front();
-            let n = self.room.map_or(front.len(), |room| room.min(front.len()));
-            if n == 0 {
-                return;
-            }
             self.sent.extend_from_slice(&front[..n]);
             self.room = self.room.map(|room| room - n);
             self.core.handle_written(&mut self.services, n);
         }
+        self.core.state.give_allowance_back(Way::Write);
     }
 
     /// The same order of things as a read from a socket: what was kept, then one read's worth at a time.
@@ -410,14 +412,23 @@ impl<M: 'static> EmbeddedChannel<M> {
                 }
                 break;
             }
+            let mut n = 0;
+            if !undecoded {
+                n = self.unread.len().min(state.config.read_size);
+                n = state.allowance(&mut self.services, Way::Read, n);
+                if n == 0 {
+                    state.set(Flags::MAYBE_READABLE);
+                    break;
+                }
+            }
             let mut input = std::mem::take(&mut state.partial);
             if !undecoded {
-                let n = self.unread.len().min(state.config.read_size);
                 let bytes = self.unread.split_to(n);
                 state.note_read(&bytes, self.services.now);
                 let mut grown = BytesMut::from(input);
                 grown.extend_from_slice(&bytes);
                 input = grown.freeze();
+                state.note_moved(Way::Read, n);
             }
             let reading = self.core.begin_input(&self.services, Memory::Own(input.len()));
             loop {
@@ -430,6 +441,7 @@ impl<M: 'static> EmbeddedChannel<M> {
             self.core.end_input(&mut self.services, reading, input);
             complete = true;
         }
+        self.core.state.give_allowance_back(Way::Read);
         if complete && self.core.state.is_open() {
             self.core.handle_read_complete(&mut self.services);
         }
