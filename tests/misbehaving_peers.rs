@@ -62,18 +62,25 @@ fn a_reset_in_mid_frame_costs_that_peer() {
         let mut peer = connect(server.local_address());
         let begun = frame(&vec![b'x'; 100_000]);
         // In the length, behind it, in the body; and behind a whole frame whose answer nobody reads.
-        let (whole, part) = if n % 4 == 3 { (frame(b"whole"), 10) } else { (Vec::new(), [2, 4, 50_000][n % 4]) };
+        let (whole, part) =
+            if n % 4 == 3 { (frame(b"whole"), 10) } else { (Vec::new(), [2, 4, 50_000][n % 4]) };
         peer.write_all(&whole).unwrap();
         peer.write_all(&begun[..part]).unwrap();
         let read = metrics(&group).bytes_read;
         turn_until(&group, |metrics| metrics.bytes_read >= read.max(1));
         reset(peer);
         let told = events.until_inactive();
-        let errors: Vec<_> =
-            told.iter().filter_map(|event| if let Event::Error(e) = event { Some(e) } else { None }).collect();
+        let errors: Vec<_> = told
+            .iter()
+            .filter_map(|event| if let Event::Error(e) = event { Some(e) } else { None })
+            .collect();
         assert_eq!(errors.len(), 1, "{told:?}");
         assert!(errors[0].contains("reset by peer") || errors[0].contains("Broken pipe"), "{errors:?}");
-        assert_eq!(read_bytes(&told), if n % 4 == 3 { &b"whole"[..] } else { b"" }, "never a part of a frame");
+        assert_eq!(
+            read_bytes(&told),
+            if n % 4 == 3 { &b"whole"[..] } else { b"" },
+            "never a part of a frame"
+        );
         for other in &mut others {
             ping(other, &frame(b"meanwhile"));
         }
@@ -110,8 +117,7 @@ impl Handler for Dripped {
 /// A frame of 56 bytes that comes byte by byte, one in a second, beside a peer that talks: what is told of it, and when.
 fn drip(limits: TimeLimits) -> (Result<Bytes>, Duration) {
     let clock = ManualClock::new();
-    let mut by_hand =
-        EventLoopGroup::builder().clock(clock.clone()).wheel_tick(TICK).build_manual().unwrap();
+    let mut by_hand = EventLoopGroup::builder().clock(clock.clone()).wheel_tick(TICK).build_manual().unwrap();
     let (sender, told) = mpsc::channel();
     let sender = Mutex::new(sender);
     let server = ServerBootstrap::new(by_hand.group())

@@ -167,8 +167,7 @@ impl Push {
         let mut child = Process::start(&play("pushing_server"));
         child.say(&format!("{policy}\n{}\n", others + 1));
         let address: SocketAddr = child.stdout.wait_for("listening on ").parse().unwrap();
-        let mut push =
-            Push { child, slow: connect(address), others: Vec::with_capacity(others), round: 0 };
+        let mut push = Push { child, slow: connect(address), others: Vec::with_capacity(others), round: 0 };
         // Otherwise the kernel would keep megabytes for the one that does not read.
         socket2::SockRef::from(&push.slow).set_recv_buffer_size(256 * KIB).unwrap();
         push.others.extend((0..others).map(|_| connect(address)));
