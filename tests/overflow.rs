@@ -63,6 +63,43 @@ fn refused_is_handed_back_and_nothing_else_is_lost() {
     assert_eq!(sent(&mut channel), [17]);
 }
 
+/// Is told that its buffer is full, and says goodbye.
+struct Goodbye;
+
+impl Handler for Goodbye {
+    type In = Bytes;
+    type Out = Bytes;
+
+    fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
+        ctx.write(message)
+    }
+
+    fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> Result {
+        assert!(matches!(error, Error::Full { .. }));
+        ctx.close_with("too slow".into())?;
+        assert!(!ctx.is_open() && ctx.close_with("once more".into()).is_err());
+        Ok(())
+    }
+}
+
+#[test]
+fn last_words_have_room_whatever_waits() {
+    for policy in [Overflow::Refuse, Overflow::DropOldest] {
+        let options = ChannelOptions::new().max_outbound(LIMIT).overflow(policy);
+        let pipeline = Pipeline::new().codec(Line::new()).handler(Goodbye);
+        let (clock, tick) = (ManualClock::new(), Duration::from_millis(1));
+        let mut channel = EmbeddedChannel::<Bytes>::with(pipeline, &options, clock, tick).unwrap();
+        channel.set_outbound_room(Some(1));
+        let long = format!("{}\n", "x".repeat(LIMIT));
+        channel.write_inbound(format!("{}\n", "y".repeat(LIMIT - 1)).as_bytes()).unwrap();
+        channel.write_inbound(long.as_bytes()).unwrap();
+        assert!(!channel.is_open() && channel.pending_bytes() > LIMIT, "{policy:?}");
+        channel.set_outbound_room(None);
+        assert!(channel.is_closed());
+        assert!(channel.read_outbound().ends_with(b"y\ntoo slow\n"), "{policy:?}");
+    }
+}
+
 #[test]
 fn the_newest_is_dropped_and_the_writer_is_not_troubled() {
     let (mut channel, log) = blocked(Overflow::DropNewest);

@@ -10,9 +10,11 @@
 //! A driver calls `handle_*`, then does what [`ChannelCore::wish`] says.
 
 use super::{
+    channel_group::Outcome,
     config::ChannelConfig,
     limits::Reached,
     mail::Mail,
+    outbound_budget::Loan,
     services::{Coarse, LoopServices},
     state::{ChannelState, Flags},
     timers::TASKS,
@@ -21,10 +23,11 @@ use crate::{
     Error, PeerError, Result,
     error::{drop_guarded, panic_message},
     id::ChannelId,
-    pipeline::{AnyPipeline, Event, Links},
+    pipeline::{AnyPipeline, EncodingMemo, Event, Links, SharedMessage},
 };
 use bytes::{Bytes, BytesMut};
 use std::{
+    any::Any,
     net::SocketAddr,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
@@ -268,20 +271,12 @@ impl ChannelCore {
                 drop_guarded(mail)
             }
             Mail::Message(message) => {
-                self.call(services, |links, state, services| {
-                    state.before_write();
-                    let written = links.write(state, message);
-                    state.after_write(services, written)
-                });
+                self.call(services, |links, state, services| write(links, state, services, message));
             }
             Mail::Notify(message, confirmation) => {
                 let mut confirmation = Some(confirmation);
                 self.call(services, |links, state, services| {
-                    let written = state.may_confirm().and_then(|()| {
-                        state.before_write();
-                        let written = links.write(state, message);
-                        state.after_write(services, written)
-                    });
+                    let written = state.may_confirm().and_then(|()| write(links, state, services, message));
                     let Some(confirmation) = confirmation.take() else { return Ok(()) };
                     match written {
                         Ok(()) => state.confirm(confirmation),
@@ -312,6 +307,31 @@ impl ChannelCore {
                 self.state.want_attention(services);
             }
         }
+    }
+
+    /// A message that many channels get. That it cannot be encoded is not told to the handler: whoever wrote it hears of it.
+    pub(crate) fn handle_broadcast(
+        &mut self,
+        services: &mut LoopServices,
+        message: &dyn SharedMessage,
+        memo: &mut EncodingMemo,
+    ) -> Outcome {
+        if !self.state.is_open() || self.state.has(Flags::END_OUTPUT) {
+            return Outcome::Gone;
+        }
+        let mut outcome = Outcome::Failed(None);
+        self.call(services, |links, state, services| {
+            state.before_write();
+            match links.write_shared(state, message, memo) {
+                Ok(()) => {
+                    state.after_write(services);
+                    outcome = Outcome::Written;
+                    Ok(())
+                }
+                Err(error) => not_taken(state, services, error, &mut outcome),
+            }
+        });
+        outcome
     }
 
     /// The loop is shutting down.
@@ -490,6 +510,44 @@ impl ChannelCore {
         self.state.return_outbound(services);
         self.state.want_attention(services);
     }
+}
+
+/// Writes a message that a handle brought.
+fn write(
+    links: &mut dyn Links,
+    state: &mut ChannelState,
+    services: &mut LoopServices,
+    message: Box<dyn Any + Send>,
+) -> Result {
+    state.before_write();
+    match links.write(state, message) {
+        Ok(()) => {
+            state.after_write(services);
+            Ok(())
+        }
+        Err(error) => state.write_failed(services, error),
+    }
+}
+
+/// What becomes of a broadcast where it was not written; the error is one that the handler is to be told.
+#[cold]
+fn not_taken(
+    state: &mut ChannelState,
+    services: &mut LoopServices,
+    error: Error,
+    outcome: &mut Outcome,
+) -> Result {
+    if Loan::is_full(&error) {
+        let refused = state.write_failed(services, error);
+        *outcome = match refused {
+            Ok(()) => Outcome::Dropped,
+            Err(_) if state.is_open() => Outcome::Refused,
+            Err(_) => Outcome::Closed,
+        };
+        return refused;
+    }
+    *outcome = if matches!(error, Error::Closed) { Outcome::Gone } else { Outcome::Failed(Some(error)) };
+    Ok(())
 }
 
 impl Drop for ChannelCore {

@@ -196,7 +196,9 @@ impl ChannelState {
     #[inline]
     pub(crate) fn before_write(&mut self) {
         // That of an earlier message, for which nobody wanted an answer.
-        self.unset(Flags::DROPPED);
+        if self.has(Flags::DROPPED) {
+            self.unset(Flags::DROPPED);
+        }
         if self.config.overflow == Overflow::DropOldest {
             self.enter_message();
         }
@@ -211,24 +213,22 @@ impl ChannelState {
         }
     }
 
-    /// After a message was encoded, or refused: what the channel's policy makes of it.
+    /// After a message was encoded.
     #[inline]
-    pub(crate) fn after_write(&mut self, services: &mut LoopServices, result: Result) -> Result {
-        match result {
-            Ok(()) => {
-                services.tally.messages_written += 1;
-                if self.config.overflow == Overflow::DropOldest {
-                    self.enter_message();
-                    self.drop_oldest(services);
-                }
-                Ok(())
-            }
-            Err(e) if Loan::is_full(&e) => self.overflow(services),
-            Err(e) => Err(e),
+    pub(crate) fn after_write(&mut self, services: &mut LoopServices) {
+        services.tally.messages_written += 1;
+        if self.config.overflow == Overflow::DropOldest {
+            self.enter_message();
+            self.drop_oldest(services);
         }
     }
 
+    /// After a message was not: what the channel's policy makes of it.
     #[cold]
+    pub(crate) fn write_failed(&mut self, services: &mut LoopServices, error: Error) -> Result {
+        if Loan::is_full(&error) { self.overflow(services) } else { Err(error) }
+    }
+
     fn overflow(&mut self, services: &mut LoopServices) -> Result {
         match self.config.overflow {
             Overflow::DropNewest => {

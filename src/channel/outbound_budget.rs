@@ -69,6 +69,15 @@ impl Loan {
         self.limit
     }
 
+    /// Memory that it keeps, used or not, in bytes.
+    pub(crate) fn memory(&self) -> usize {
+        size_of::<Self>() - size_of::<Outbound>() + self.buffer.memory()
+    }
+
+    pub(crate) fn lift_limit(&mut self) {
+        self.limit = usize::MAX;
+    }
+
     /// What a write beyond the limit fails with.
     pub(crate) fn full(&self) -> Error {
         let (what, limit) = match self.bound {

@@ -53,8 +53,13 @@ impl<M> Scope<'_, M> {
     #[inline]
     pub fn write(&mut self, message: M) -> Result {
         self.state.before_write();
-        let written = self.links.push(self.state, message);
-        self.state.after_write(self.services, written)
+        match self.links.push(self.state, message) {
+            Ok(()) => {
+                self.state.after_write(self.services);
+                Ok(())
+            }
+            Err(error) => self.state.write_failed(self.services, error),
+        }
     }
 
     /// As [`write`](Scope::write), and tells when the kernel has taken the last byte of the message.
@@ -92,6 +97,21 @@ impl<M> Scope<'_, M> {
     /// No message is read after this; `inactive` is called later in the turn, never from within this call.
     pub fn close(&mut self) {
         self.state.request_close();
+    }
+
+    /// Writes a last message, for which there is room whatever waits, and closes as [`close`](Scope::close) does.
+    ///
+    /// For a peer that does not keep up: it still learns why it was closed, if it takes what waits before that within the
+    /// `close_timeout`.
+    ///
+    /// # Errors
+    /// What the stages or the codec object to, or [`Closed`](crate::Error::Closed) if the channel is closing already; it
+    /// closes all the same.
+    pub fn close_with(&mut self, message: M) -> Result {
+        self.state.lift_outbound_limit();
+        let written = self.write(message);
+        self.close();
+        written
     }
 
     /// Closes the channel without sending what still waits.

@@ -8,9 +8,16 @@
 //! The links are `pub` because they are parts of the type of every [`Pipeline`](super::Pipeline) in the making,
 //! but this module is private: nobody outside can name or implement them.
 
-use super::{Codec, Context, Handler, Stage, context::HandlerTask, remote::RemoteTask, stage::StageContext};
+use super::{
+    Codec, Context, Handler, Stage,
+    context::HandlerTask,
+    remote::RemoteTask,
+    shared::{EncodingMemo, SharedMessage, combine, write_shared},
+    stage::StageContext,
+};
 use crate::{
     Error, Result,
+    buffer::Mark,
     channel::{ChannelState, Flags, IdleEvent, LoopServices, Scope, ScopeTask},
     sync::TypeName,
 };
@@ -29,6 +36,9 @@ pub trait Pull: 'static {
     /// Tells the stages of something, in the order in which messages come in: all of them, also if one fails. The first
     /// error is returned.
     fn tell_stages(&mut self, state: &mut ChannelState, event: StageEvent) -> Result;
+
+    /// What stands for the settings that the encoding depends on; none if it depends on the channel.
+    fn shared_encoding(&self) -> Option<u64>;
 }
 
 /// What stages are told beside messages.
@@ -52,7 +62,7 @@ pub struct CodecLink<C>(pub(super) C);
 impl<C: Codec> Pull for CodecLink<C> {
     type Item = C::In;
 
-    #[inline]
+    #[inline(always)]
     fn pull(&mut self, _: &mut ChannelState, input: &mut Bytes, last: bool) -> Result<Option<C::In>> {
         let before = input.len();
         let message = if last { self.0.decode_last(input)? } else { self.0.decode(input)? };
@@ -65,22 +75,27 @@ impl<C: Codec> Pull for CodecLink<C> {
     fn tell_stages(&mut self, _: &mut ChannelState, _: StageEvent) -> Result {
         Ok(())
     }
+
+    #[inline]
+    fn shared_encoding(&self) -> Option<u64> {
+        self.0.shared_encoding()
+    }
 }
 
 impl<C: Codec> Push<C::Out> for CodecLink<C> {
     #[inline]
     fn push(&mut self, state: &mut ChannelState, message: C::Out) -> Result {
+        // Each result is looked at where it comes from: to carry one along is to copy all that an error could hold.
         let output = state.outbound_for_write()?;
         let mark = output.mark();
-        let mut result = self.0.encode(message, output);
+        if let Err(error) = self.0.encode(message, output) {
+            return refuse(state, mark, error);
+        }
         let len = output.len();
-        if result.is_ok() && !state.has_outbound_room(len) {
-            result = Err(state.outbound_is_full());
+        if !state.has_outbound_room(len) {
+            return refuse(state, mark, state.outbound_is_full());
         }
-        if result.is_err() {
-            state.rollback_outbound(mark);
-        }
-        result
+        Ok(())
     }
 }
 
@@ -116,6 +131,11 @@ impl<S: Stage, P: Pull<Item = S::In> + Push<S::WriteOut>> Pull for StageLink<P, 
         };
         before.and(this)
     }
+
+    #[inline]
+    fn shared_encoding(&self) -> Option<u64> {
+        Some(combine(self.before.shared_encoding()?, self.stage.shared_encoding()?))
+    }
 }
 
 impl<S: Stage, P: Push<S::WriteOut>> Push<S::WriteIn> for StageLink<P, S> {
@@ -123,12 +143,18 @@ impl<S: Stage, P: Push<S::WriteOut>> Push<S::WriteIn> for StageLink<P, S> {
     fn push(&mut self, state: &mut ChannelState, message: S::WriteIn) -> Result {
         // Of a message that the stage makes several of, all are written or none.
         let mark = state.outbound_for_write()?.mark();
-        let result = self.stage.write(&mut StageContext { before: &mut self.before, state }, message);
-        if result.is_err() {
-            state.rollback_outbound(mark);
+        match self.stage.write(&mut StageContext { before: &mut self.before, state }, message) {
+            Ok(()) => Ok(()),
+            Err(error) => refuse(state, mark, error),
         }
-        result
     }
+}
+
+/// Takes back what was encoded of a message that fails.
+#[cold]
+fn refuse(state: &mut ChannelState, mark: Mark, error: Error) -> Result {
+    state.rollback_outbound(mark);
+    Err(error)
 }
 
 /// An event for the handler that carries no bytes.
@@ -160,6 +186,14 @@ pub(crate) trait Links {
 
     /// Writes a message that was boxed by a `Channel` handle.
     fn write(&mut self, state: &mut ChannelState, message: Box<dyn Any + Send>) -> Result;
+
+    /// Writes a message that many channels get, encoded by these links or by others that do it alike.
+    fn write_shared(
+        &mut self,
+        state: &mut ChannelState,
+        message: &dyn SharedMessage,
+        memo: &mut EncodingMemo,
+    ) -> Result;
 
     /// Runs a task that came due, or that a `Channel` handle brought.
     fn run(&mut self, state: &mut ChannelState, services: &mut LoopServices, task: Box<dyn Any>) -> Result;
@@ -196,7 +230,10 @@ impl<H: Handler, P: Pull<Item = H::In> + Push<H::Out>> Links for Assembled<P, H>
     ) -> Result {
         while state.may_deliver() {
             let Some(message) = self.links.pull(state, input, last)? else { break };
-            state.unset(Flags::STUCK);
+            // Looked at first: a store for each message would hold up the loads of the other flags.
+            if state.has(Flags::STUCK) {
+                state.unset(Flags::STUCK);
+            }
             services.tally.messages_read += 1;
             let (handler, mut ctx) = self.split(state, services);
             handler.read(&mut ctx, message)?;
@@ -229,6 +266,16 @@ impl<H: Handler, P: Pull<Item = H::In> + Push<H::Out>> Links for Assembled<P, H>
         // A handle is typed by the pipeline that made it, so this is its message type.
         let message = message.downcast::<H::Out>().expect("a message of this pipeline's own type");
         self.links.push(state, *message)
+    }
+
+    fn write_shared(
+        &mut self,
+        state: &mut ChannelState,
+        message: &dyn SharedMessage,
+        memo: &mut EncodingMemo,
+    ) -> Result {
+        let key = self.links.shared_encoding();
+        write_shared::<H::Out, P>(&mut self.links, state, key, message, memo)
     }
 
     fn run(&mut self, state: &mut ChannelState, services: &mut LoopServices, task: Box<dyn Any>) -> Result {
