@@ -257,15 +257,15 @@ fn a_read_that_fails_costs_its_channel_and_says_why() {
     }
 }
 
-/// A connection that cannot be watched, or not be set up: no channel comes of it.
+/// Connections that cannot be watched, or not be set up: no channel comes of them, and one line tells of all.
 #[test]
-fn a_connection_that_cannot_be_set_up_is_closed_alone() {
+fn connections_that_cannot_be_set_up_are_closed_and_nobody_else() {
     for (call, error) in [("epoll_ctl", "ENOSPC"), ("epoll_ctl", "ENOMEM"), ("setsockopt", "ENOBUFS")] {
         // Whichever it is: the listener has been set up by then.
-        let Some(mut faulty) = Faulty::start("frame_server", call, error, "5") else { return };
+        let Some(mut faulty) = Faulty::start("frame_server", call, error, "5..14") else { return };
         let mut peers: Vec<TcpStream> = Vec::new();
         let mut ended = 0;
-        for _ in 0..10 {
+        for _ in 0..20 {
             let mut peer = faulty.connect();
             let frame = faulty.frame(SMALL);
             let mut back = vec![0; frame.len()];
@@ -278,14 +278,15 @@ fn a_connection_that_cannot_be_set_up_is_closed_alone() {
                 Err(_) => ended += 1,
             }
         }
-        assert_eq!(ended, 1, "{call} {error}");
+        assert_eq!(ended, 10, "{call} {error}");
         for peer in &mut peers {
             faulty.ping(peer, LARGE);
         }
         drop(peers);
         let account = faulty.end();
-        assert_eq!(account.said.matches("inactive of ").count(), 9, "{}", account.said);
-        assert_eq!(account.log.matches("is closed: ").count(), 1, "{}", account.log);
+        assert_eq!(account.said.matches("inactive of ").count(), 10, "{}", account.said);
+        // One in ten seconds.
+        assert!((1..=3).contains(&account.log.matches("is closed: ").count()), "{}", account.log);
         assert_eq!(account.failed, 0);
     }
 }
