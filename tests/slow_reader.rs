@@ -238,6 +238,7 @@ fn reads_at_last(push: &mut Push) {
         }
         n += 1;
         if n % ROUND == 0 {
+            assert!(push.round < 2 * ROUNDS, "nothing is missing: there is no limit");
             push.round();
         }
     };
