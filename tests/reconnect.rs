@@ -56,7 +56,9 @@ enum Told {
 
 fn told<M>(event: &ReconnectEvent<'_, M>) -> Told {
     match event {
-        ReconnectEvent::Connecting { attempt, address } => Told::Connecting(*attempt, *address),
+        ReconnectEvent::Connecting { attempt, address } => {
+            Told::Connecting(*attempt, address.as_tcp().unwrap())
+        }
         ReconnectEvent::Connected { attempt, .. } => Told::Connected(*attempt),
         ReconnectEvent::Failed { attempt, error, next } => Told::Failed(*attempt, error.io_kind(), *next),
         ReconnectEvent::Lost { held, next } => Told::Lost(*held, *next),

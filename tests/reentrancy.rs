@@ -2,18 +2,21 @@
 
 #[path = "support/recorder.rs"]
 mod recorder;
+#[path = "support/streams.rs"]
+mod streams;
 
 use bytes::Bytes;
 use netwheel::{
     ChannelOptions, Error, TaskKey, buffer::WaterMark, codec::Line, prelude::*, testing::EmbeddedChannel,
 };
-use recorder::{Call, Log, Recorder, ask, connect, embedded, embedded_with, end, one_loop, read_to_end};
+use recorder::{Call, Log, Recorder, ask, embedded, embedded_with, end, one_loop, read_to_end};
 use std::{
     cell::{Cell, RefCell},
     io::Write,
     rc::Rc,
     time::Duration,
 };
+use streams::{anywhere, connect};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -57,7 +60,6 @@ fn flush_in_read_sends_after_this_callback_and_before_the_next() {
     assert_eq!(channel.read_outbound(), "a\nb\n");
 }
 
-#[test]
 fn over_tcp_flush_in_read_sends_before_the_next_message_and_loses_none() {
     let group = one_loop();
     let server = ServerBootstrap::new(&group)
@@ -71,7 +73,7 @@ fn over_tcp_flush_in_read_sends_before_the_next_message_and_loses_none() {
                 Ok(())
             }))
         })
-        .bind("127.0.0.1:0")
+        .bind(anywhere())
         .unwrap();
     ask(&mut connect(&server), "a\nb\nc\n", "a\nb\nc\n");
     end(&group);
@@ -361,7 +363,6 @@ fn channel_execute_from_its_own_handler_runs_after_the_callback() {
     assert_eq!(log.take(), ["active", "read a", "end of read", "read_complete", "executed"]);
 }
 
-#[test]
 fn a_closed_callback_that_closes_does_not_go_round() {
     let group = one_loop();
     let log = Log::new();
@@ -385,7 +386,7 @@ fn a_closed_callback_that_closes_does_not_go_round() {
                 Ok(())
             }))
         })
-        .bind("127.0.0.1:0")
+        .bind(anywhere())
         .unwrap();
     let mut peer = connect(&server);
     peer.write_all(b"a\n").unwrap();
@@ -480,4 +481,9 @@ fn two_channels_that_write_to_each_other_do_not_nest() {
         channel.write_inbound(&out).unwrap();
     }
     assert_eq!(rounds.get(), 10_001);
+}
+
+over_each_transport! {
+    over_tcp_flush_in_read_sends_before_the_next_message_and_loses_none,
+    a_closed_callback_that_closes_does_not_go_round,
 }

@@ -2,6 +2,8 @@
 
 #[path = "support/recorder.rs"]
 mod recorder;
+#[path = "support/streams.rs"]
+mod streams;
 
 use bytes::Bytes;
 use netwheel::{
@@ -10,8 +12,9 @@ use netwheel::{
     prelude::*,
     testing::{EmbeddedChannel, ManualClock},
 };
-use recorder::{Call, Log, Recorder, connect, done};
+use recorder::{Call, Log, Recorder, done};
 use std::{io::Read, time::Duration};
+use streams::{anywhere, connect};
 
 /// An embedded line channel whose peer takes nothing yet, and a log of answers.
 fn blocked() -> (EmbeddedChannel<Bytes>, Log) {
@@ -249,7 +252,6 @@ fn the_limit_of_unanswered_writes_is_reached_without_losing_any() {
     assert_eq!(log.take(), ["room again: sent"]);
 }
 
-#[test]
 fn over_tcp_a_thread_waits_until_its_message_is_sent() {
     let group = EventLoopGroup::builder().threads(1).build().unwrap();
     let (sender, channels) = std::sync::mpsc::channel();
@@ -264,7 +266,7 @@ fn over_tcp_a_thread_waits_until_its_message_is_sent() {
             });
             Pipeline::new().codec(Line::new()).handler(handler)
         })
-        .bind("127.0.0.1:0")
+        .bind(anywhere())
         .unwrap();
     let mut peer = connect(&server);
     let channel = channels.recv().unwrap();
@@ -276,4 +278,8 @@ fn over_tcp_a_thread_waits_until_its_message_is_sent() {
     drop(peer);
     done(channel.closed()).unwrap();
     assert!(channel.write_notify("late".into()).is_err());
+}
+
+over_each_transport! {
+    over_tcp_a_thread_waits_until_its_message_is_sent,
 }

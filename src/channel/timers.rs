@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{
     error::drop_guarded,
+    id::Key,
     timer::{QueueKey, WheelKey},
 };
 use slab::Slab;
@@ -30,6 +31,17 @@ enum Place {
     Coarse(WheelKey),
     /// Nowhere: it was refused.
     Nowhere,
+}
+
+impl TaskKey {
+    /// Of a task that was refused: it names nothing.
+    pub(crate) const NONE: TaskKey = TaskKey { slot: 0, place: Place::Nowhere };
+}
+
+/// When a task is to run: at a deadline, or in the tick of the wheel after it.
+pub(crate) enum When {
+    Exact(u64),
+    Coarse(u64),
 }
 
 /// What is bounded, as the error says it.
@@ -61,6 +73,54 @@ impl Timers {
             key.place != Place::Nowhere && self.0.get(slot).is_some_and(|timer| timer.place == key.place);
         found.then(|| self.0.remove(slot))
     }
+
+    /// Has a task run at its time; none if there are `limit` of them, and the task is dropped.
+    pub(crate) fn arm(
+        &mut self,
+        channel: Key,
+        limit: usize,
+        services: &mut LoopServices,
+        when: When,
+        task: Box<dyn Any>,
+    ) -> Option<TaskKey> {
+        if self.0.len() >= limit {
+            drop_guarded(task);
+            return None;
+        }
+        let slot = self.enter(Some(task));
+        let place = match when {
+            When::Exact(deadline) => {
+                Place::Exact(services.queue.insert(deadline, Due::Channel(channel, slot)))
+            }
+            When::Coarse(deadline) => {
+                Place::Coarse(services.wheel.insert(deadline, Coarse { channel, slot }))
+            }
+        };
+        Some(self.place(slot, place))
+    }
+
+    /// Cancels a task; whether it was waiting.
+    pub(crate) fn cancel(&mut self, services: &mut LoopServices, key: TaskKey) -> bool {
+        let Some(timer) = self.take(key) else { return false };
+        take_out(services, timer.place);
+        drop_guarded(timer.task);
+        true
+    }
+
+    /// The task that is due in `slot`.
+    pub(crate) fn take_due(&mut self, slot: u32) -> Option<Box<dyn Any>> {
+        self.0.try_remove(slot as usize)?.task
+    }
+
+    /// Drops all tasks; how many there were.
+    pub(crate) fn cancel_all(&mut self, services: &mut LoopServices) -> usize {
+        let cancelled = self.0.len();
+        for timer in std::mem::take(&mut self.0).drain() {
+            take_out(services, timer.place);
+            drop_guarded(timer.task);
+        }
+        cancelled
+    }
 }
 
 impl ChannelState {
@@ -71,10 +131,7 @@ impl ChannelState {
         deadline: u64,
         task: Box<dyn Any>,
     ) -> TaskKey {
-        let channel = self.key();
-        self.arm(services, task, |services, slot| {
-            Place::Exact(services.queue.insert(deadline, Due::Channel(channel, slot)))
-        })
+        self.arm(services, When::Exact(deadline), task)
     }
 
     /// Has a task run in the tick of the wheel after `deadline`. Beyond the limit it is dropped, of which the handler is
@@ -85,27 +142,16 @@ impl ChannelState {
         deadline: u64,
         task: Box<dyn Any>,
     ) -> TaskKey {
-        let channel = self.key();
-        self.arm(services, task, |services, slot| {
-            Place::Coarse(services.wheel.insert(deadline, Coarse { channel, slot }))
-        })
+        self.arm(services, When::Coarse(deadline), task)
     }
 
-    fn arm(
-        &mut self,
-        services: &mut LoopServices,
-        task: Box<dyn Any>,
-        insert: impl FnOnce(&mut LoopServices, u32) -> Place,
-    ) -> TaskKey {
-        let limit = self.config.max_scheduled_tasks;
+    fn arm(&mut self, services: &mut LoopServices, when: When, task: Box<dyn Any>) -> TaskKey {
+        let (channel, limit) = (self.key(), self.config.max_scheduled_tasks);
         let timers = self.timers.get_or_insert_default();
-        if timers.0.len() >= limit {
+        timers.arm(channel, limit, services, when, task).unwrap_or_else(|| {
             self.set(Flags::TASK_REFUSED);
-            drop_guarded(task);
-            return TaskKey { slot: 0, place: Place::Nowhere };
-        }
-        let slot = timers.enter(Some(task));
-        timers.place(slot, insert(services, slot))
+            TaskKey::NONE
+        })
     }
 
     /// Limits how long a closing channel waits for its peer.
@@ -123,26 +169,17 @@ impl ChannelState {
 
     /// Cancels a task; whether it was waiting.
     pub(crate) fn cancel(&mut self, services: &mut LoopServices, key: TaskKey) -> bool {
-        let Some(timer) = self.timers.as_mut().and_then(|timers| timers.take(key)) else { return false };
-        take_out(services, timer.place);
-        drop_guarded(timer.task);
-        true
+        self.timers.as_mut().is_some_and(|timers| timers.cancel(services, key))
     }
 
     /// Takes out the task whose entry has come due.
     pub(crate) fn take_due_task(&mut self, slot: u32) -> Option<Box<dyn Any>> {
-        self.timers.as_mut()?.0.try_remove(slot as usize)?.task
+        self.timers.as_mut()?.take_due(slot)
     }
 
     /// Drops the tasks that wait for their time, and with them the close timeout; how many that were.
     pub(crate) fn cancel_tasks(&mut self, services: &mut LoopServices) -> usize {
-        let Some(mut timers) = self.timers.take() else { return 0 };
-        let cancelled = timers.0.len();
-        for timer in timers.0.drain() {
-            take_out(services, timer.place);
-            drop_guarded(timer.task);
-        }
-        cancelled
+        self.timers.take().map_or(0, |mut timers| timers.cancel_all(services))
     }
 }
 

@@ -117,7 +117,7 @@ impl Turn {
         let now = self.io.services.now;
         let (rest, told) = listening.retry.failed(now);
         listening.paused = true;
-        let address = listening.address;
+        let address = listening.address.clone();
         self.io.services.queue.insert(now.saturating_add(rest), Due::Source(key));
         if let Some(unsaid) = told {
             let (name, rest) = (&self.shared.name, Duration::from_nanos(rest));
@@ -138,7 +138,7 @@ impl Turn {
         let told = seldom.note(self.io.services.now);
         // It is the program's, and must not cost the listener.
         let panicked = caught(|| listening.gate.settings().tell(rejection));
-        let (name, address) = (&self.shared.name, listening.address);
+        let (name, address) = (&self.shared.name, &listening.address);
         if let Some(unsaid) = told {
             log::log!(level, "{name}: on {address}: {rejection}{unsaid}");
             if let Some(message) = panicked {
@@ -180,7 +180,8 @@ impl Turn {
                     slot.settle(&mut self.io, &self.shared.metrics);
                 }
             }
-            None => {}
+            // It has no timers of its own.
+            Some(Slot::Datagram(_)) | None => {}
         }
     }
 
@@ -194,7 +195,7 @@ impl Turn {
             return;
         }
         let opened = (|| -> Result<_> {
-            setup.options.apply(&stream.socket()).map_err(|e| Error::io("setting a socket's options", e))?;
+            stream.apply(&setup.options).map_err(|e| Error::io("setting a socket's options", e))?;
             let pipeline = make_pipeline(&setup, &Peer { address: peer, local_address: local })?;
             let key = self.sources.next_key()?;
             self.io
@@ -276,11 +277,11 @@ impl Turn {
 
     pub(super) fn finish_connect(&mut self, key: Key, event: &mio::event::Event) {
         let Some(Slot::Connecting(connecting)) = self.sources.get(key) else { return };
-        // Being writable is not success: the socket's error says, and the peer's address is there only then.
+        // Being writable is not success: the socket's error says, and the peer is there only then.
         let error = match connecting.stream.take_error() {
             Ok(Some(e)) | Err(e) => Some(e),
-            Ok(None) => match connecting.stream.peer_address() {
-                Ok(_) => None,
+            Ok(None) => match connecting.stream.has_peer() {
+                Ok(()) => None,
                 Err(e) if e.kind() == ErrorKind::NotConnected && !event.is_error() => return,
                 Err(e) => Some(e),
             },
@@ -297,11 +298,11 @@ impl Turn {
             self.io.services.cancel_timer(deadline);
         }
         let (setup, peer) = (connecting.setup.clone(), connecting.peer);
-        let options = setup.options.apply(&connecting.stream.socket());
+        let options = connecting.stream.apply(&setup.options);
         let local = connecting.stream.local_address();
         let pipeline = options
             .map_err(|e| Error::io("setting a socket's options", e))
-            .and_then(|()| make_pipeline(&setup, &Peer { address: Some(peer), local_address: local }));
+            .and_then(|()| make_pipeline(&setup, &Peer { address: peer, local_address: local }));
         let pipeline = match pipeline {
             Ok(pipeline) => pipeline,
             Err(e) => {
@@ -309,7 +310,7 @@ impl Turn {
                 return;
             }
         };
-        let mut core = self.core(key, &setup, pipeline, (local, Some(peer)));
+        let mut core = self.core(key, &setup, pipeline, (local, peer));
         let shared = core.state.share(&self.io.services);
         let slot = ChannelSlot { core, stream: None, assignment: None, admitted: None };
         let slot = Slot::Channel(slot);
@@ -370,7 +371,7 @@ fn let_in(
         Ok(place) => place,
         Err(reason) => return Err((stream, Rejection::new(peer, reason))),
     };
-    let local = Some(listening.address).filter(|address| !address.ip().is_unspecified());
+    let local = listening.address.as_tcp().filter(|address| !address.ip().is_unspecified());
     let local = local.or_else(|| stream.local_address());
     let setup = listening.setup.clone();
     Ok((child, Accepted { assignment, stream, admitted, peer, local, setup }))

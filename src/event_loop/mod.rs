@@ -4,7 +4,7 @@
 //! those to end it). The loop itself is in `turn` (the order of things) with `task_phase` and `timer_phase` (what runs
 //! for how long, by `budget`), `selector` (the poll, wake causes), `sleep` (whether and how long), `spin` (turning in
 //! vain), `guard` (panics that nobody has caught), `rebuild` (moving to a new poll), `io` (one channel's socket),
-//! `accept` (new connections), `task` and `tasks` (given, and scheduled ones, repeated as `periodic` says, found by
+//! `accept` (new connections), `datagrams` (channels of UDP), `task` and `tasks` (given, and scheduled ones, repeated as `periodic` says, found by
 //! `local`) and `shutdown`. `stopwatch`, `load` (how many connections, how long turns take), `metrics` and `watchdog`
 //! look on. `manual` is the loop without a thread, `affinity` says where a thread runs.
 
@@ -13,6 +13,7 @@ mod accept_retry;
 mod affinity;
 mod broadcast;
 mod budget;
+mod datagrams;
 mod guard;
 mod io;
 mod load;
@@ -40,8 +41,10 @@ mod watchdog;
 pub(crate) use accept_retry::AcceptRetry;
 pub(crate) use affinity::Core;
 pub(crate) use budget::{Budget, DEFAULT_MAX_TASK_TIME, UNLIMITED};
+pub(crate) use io::Io;
 pub(crate) use load::Assignment;
 pub use manual::ManualEventLoop;
+pub(crate) use metrics::Metrics;
 pub use metrics::{Histogram, LoopMetrics};
 pub use periodic::{MissedRuns, Periodic};
 pub use rebuild::{RebuildCause, RebuildReport};
@@ -69,7 +72,6 @@ use crate::{
     sync::{Completion, Phase, completion, loop_id, mailbox},
     timer::Wheel,
 };
-use io::Io;
 use selector::Selector;
 use sleep::Sleep;
 use sources::Sources;

@@ -4,7 +4,9 @@ use crate::{Error, Result};
 use socket2::{SockRef, TcpKeepalive};
 use std::time::Duration;
 
-/// Options of a TCP connection; what is not set stays as the operating system has it.
+/// Options of a connection; what is not set stays as the operating system has it.
+///
+/// Of a Unix socket the buffers count; what is TCP's own (the others) is not applied.
 ///
 /// | option | default | unit |
 /// |---|---|---|
@@ -120,17 +122,28 @@ impl TcpOptions {
 /// | `reuse_address` | on, so that a restarted server can bind again at once (Unix) |
 /// | `reuse_port` | off; on, another process of the same user may bind the port too and take connections (Unix) |
 /// | `receive_buffer` | the system's; accepted connections inherit it |
+/// | `remove_stale_socket` | off: a socket file that is there keeps a server from listening (Unix sockets) |
+///
+/// Of a Unix socket only `backlog` and `remove_stale_socket` count.
 #[derive(Debug, Clone)]
 pub struct ListenerOptions {
     pub(crate) backlog: u32,
     pub(crate) reuse_address: bool,
     pub(crate) reuse_port: bool,
+    #[cfg_attr(not(unix), expect(dead_code, reason = "there are no Unix sockets here"))]
+    pub(crate) remove_stale_socket: bool,
     pub(crate) receive_buffer: Option<usize>,
 }
 
 impl Default for ListenerOptions {
     fn default() -> Self {
-        ListenerOptions { backlog: 1024, reuse_address: true, reuse_port: false, receive_buffer: None }
+        ListenerOptions {
+            backlog: 1024,
+            reuse_address: true,
+            reuse_port: false,
+            remove_stale_socket: false,
+            receive_buffer: None,
+        }
     }
 }
 
@@ -158,6 +171,17 @@ impl ListenerOptions {
         self
     }
 
+    /// Whether a socket file on which nobody listens is removed by a server that is to listen there: what a predecessor
+    /// has left that was killed. Nothing is removed that is not a socket, or that somebody listens on: then, and whenever
+    /// this is off, binding fails with `AddrInUse`.
+    ///
+    /// Somebody is there if a connect is not refused; a server that is alive sees one connection come and go. Of two
+    /// servers that start over the same stale file at the very same instant, the one may remove the file of the other.
+    pub fn remove_stale_socket(mut self, on: bool) -> Self {
+        self.remove_stale_socket = on;
+        self
+    }
+
     /// `SO_RCVBUF` in bytes.
     pub fn receive_buffer(mut self, bytes: usize) -> Self {
         self.receive_buffer = Some(bytes);
@@ -173,7 +197,7 @@ impl ListenerOptions {
 }
 
 /// Socket buffers are given to the kernel as an `int`.
-fn check_buffer(setting: &'static str, bytes: Option<usize>) -> Result {
+pub(super) fn check_buffer(setting: &'static str, bytes: Option<usize>) -> Result {
     match bytes {
         Some(bytes) if bytes == 0 || i32::try_from(bytes).is_err() => {
             Err(Error::setting(setting, bytes, "1 to 2147483647 bytes"))

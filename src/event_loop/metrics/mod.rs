@@ -1,7 +1,7 @@
 //! What a loop counts about itself.
 //!
 //! Always holds: only the loop's thread adds (a plain load and store, no locked instruction), any thread reads;
-//! counters never go back. The exceptions are `wakes_written` and `timers_cancelled`, which other threads count too.
+//! counters never go back. The exceptions are `wakes_written`, `timers_cancelled` and `datagrams_refused`, which other threads count too.
 //! What happens once per message is counted in a plain number first ([`Tally`]) and added here once per turn.
 
 mod histogram;
@@ -179,6 +179,14 @@ metrics! {
         /// Times that a channel paused its reading because the program held more of its input than
         /// [`inbound_mark`](crate::ChannelOptions::inbound_mark).
         reads_held,
+        /// Datagram channels open now; they are not among `channels`.
+        datagram_channels,
+        /// Datagrams that handlers were given.
+        datagrams_received,
+        /// Datagrams that the kernel took.
+        datagrams_sent,
+        /// Datagrams that were refused since too much waited, or dropped since their channel closed.
+        datagrams_refused,
     }
     times {
         /// Time in the poll, nearly all of it asleep.
