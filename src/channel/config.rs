@@ -223,7 +223,8 @@ impl ChannelOptions {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Overflow {
-    /// The write fails with [`Error::Full`]; through a handle the message is handed back.
+    /// The write fails with [`Error::Full`]; through a handle the message is handed back, unless it was
+    /// [on its way](crate::Channel::write) already.
     #[default]
     Refuse,
     /// The message is dropped, and the write succeeds: for news that the next message repeats.

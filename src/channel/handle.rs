@@ -230,7 +230,10 @@ impl<M> Channel<M> {
 impl<M: 'static> Channel<M> {
     /// Writes a message: it is encoded on the channel's loop and sent at the end of that turn.
     ///
-    /// If the encoding fails, the error goes to the handler's [`error`](crate::Handler::error). If the pipeline is
+    /// If the encoding fails, the error goes to the handler's [`error`](crate::Handler::error). So does
+    /// [`Full`](crate::Error::Full), if the message was on its way when the limit was reached: how long it is, only its
+    /// encoding shows. A handler that wants to keep such a channel answers `Ok` without closing; a program that wants to
+    /// know of each message asks with [`write_notify`](Channel::write_notify). If the pipeline is
     /// [replaced](Scope::replace_pipeline) by one of another message type before it, the message is dropped.
     ///
     /// # Errors

@@ -221,7 +221,13 @@ impl Turn {
                 self.sources.insert(Slot::Channel(ChannelSlot { core, stream, assignment, admitted }));
                 self.activate(key);
             }
-            Err(e) => log::warn!("{}: a connection from {peer:?} is closed: {e}", self.shared.name),
+            // Whatever it is, it may be so for each that comes: the kernel watches no more sockets, a factory fails.
+            Err(e) => {
+                drop(stream);
+                if let Some(unsaid) = self.not_opened.note(self.io.services.now) {
+                    log::warn!("{}: a connection from {peer:?} is closed: {e}{unsaid}", self.shared.name);
+                }
+            }
         }
     }
 

@@ -198,6 +198,7 @@ impl EventLoop {
                 at_end: VecDeque::new(),
                 poll_failures: 0,
                 told_of_failure: false,
+                not_opened: Seldom::default(),
             }
         };
         Ok((shared, Box::new(make)))

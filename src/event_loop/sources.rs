@@ -294,3 +294,25 @@ impl Sources {
         self.slots.len()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::channel::ChannelState;
+    use std::mem::size_of;
+
+    /// What each connection costs at the least, idle as it may be. If this fails, put what few channels need behind one
+    /// `Option<Box<..>>` beside the others in `ChannelState`, and have `tests/rss.rs` say what a connection costs in all;
+    /// raise the bounds only for what every channel needs at every time.
+    #[test]
+    #[cfg(target_pointer_width = "64")]
+    fn a_channel_stays_small() {
+        let (state, core, slot) = (size_of::<ChannelState>(), size_of::<ChannelCore>(), size_of::<Slot>());
+        assert!(state <= 192, "ChannelState: {state} bytes");
+        // The pipeline, a fat pointer.
+        assert_eq!(core - state, 2 * size_of::<usize>());
+        // One allocation: with its header it is just what allocators with classes of 16 bytes make of 256.
+        assert!(slot <= 248, "Slot: {slot} bytes");
+        assert_eq!(size_of::<ChannelSlot>(), slot, "nothing else that is watched is larger than a channel");
+    }
+}

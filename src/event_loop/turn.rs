@@ -16,6 +16,7 @@ use super::{
     budget::{Budget, Share},
     io::Io,
     rebuild::RebuildCause,
+    seldom::Seldom,
     selector::{Selector, WakeCause},
     shared::{LoopMail, LoopShared},
     shutdown::Shutdown,
@@ -69,6 +70,8 @@ pub(crate) struct Turn {
     pub(crate) poll_failures: u32,
     /// Whether it was said that the poll fails, and not yet that it works again.
     pub(crate) told_of_failure: bool,
+    /// What was said of connections from which no channel could be made.
+    pub(crate) not_opened: Seldom,
 }
 
 impl Turn {
