@@ -215,7 +215,7 @@ where
         }
         let mut result = Err(Error::Closed);
         for address in address.addresses()? {
-            if listeners > 1 && address.as_tcp().is_none() {
+            if *listener_per_loop && address.as_tcp().is_none() {
                 return Err(Error::setting("listener_per_loop", true, "off for a Unix socket"));
             }
             let listening = Listener::listen_all(&address, &options, listeners);
