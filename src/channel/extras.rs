@@ -13,6 +13,16 @@ pub(crate) struct Extras {
 }
 
 impl ChannelState {
+    /// What a pipeline brings: its values take the places of those of the same types, the others stay.
+    pub(crate) fn add_extras(&mut self, extras: Option<Box<Extras>>) {
+        let Some(Extras { attributes, wire_log, .. }) = extras.map(|extras| *extras) else { return };
+        let own = self.extras_mut();
+        own.attributes.merge(attributes);
+        if wire_log.is_some() {
+            own.wire_log = wire_log;
+        }
+    }
+
     fn extras_mut(&mut self) -> &mut Extras {
         self.extras.get_or_insert_default()
     }

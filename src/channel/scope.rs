@@ -175,7 +175,11 @@ impl<M> Scope<'_, M> {
     }
 
     /// Asks for one read while auto-read is off: for the messages of the next bytes that come, or of those that
-    /// are there.
+    /// are there; for one message, with [`one_message_per_read`](crate::ChannelOptions::one_message_per_read).
+    ///
+    /// Bytes that bring the handler no message do not use it up: it goes on with the next ones. Within a callback it is for
+    /// what comes behind that callback. Asked for twice before anything came, it is one read. The end of the stream is read
+    /// like bytes: not before it is asked for.
     pub fn read(&mut self) {
         self.state.set(Flags::READ_WANTED);
     }

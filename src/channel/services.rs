@@ -13,6 +13,7 @@ use super::{
 use crate::{
     clock::TimeSource,
     id::Key,
+    pipeline::AnyPipeline,
     sync::Whereabouts,
     timer::{QueueKey, Wheel},
     worker_pool::WorkerPool,
@@ -47,6 +48,10 @@ pub(crate) struct LoopServices {
     pub(crate) outbound: OutboundBudget,
     /// What has been done in this turn.
     pub(crate) tally: Tally,
+    /// The pipeline for which the running callback has asked: it takes over when that has returned.
+    pub(crate) replacement: Option<AnyPipeline>,
+    /// Pipelines that were replaced so far.
+    pub(crate) replaced: u64,
     #[expect(
         clippy::vec_box,
         reason = "a channel owns its buffer boxed, so that an idle one pays a pointer only"
@@ -125,6 +130,8 @@ impl LoopServices {
             attention: Vec::new(),
             outbound,
             tally: Tally::default(),
+            replacement: None,
+            replaced: 0,
             spares: Vec::new(),
             spare_memory: 0,
         }

@@ -20,7 +20,7 @@ use crate::{
     buffer::{Mark, Outbound},
     id::{ChannelId, Key},
 };
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use std::{net::SocketAddr, sync::Arc};
 
 /// Facts and wishes, one bit each.
@@ -98,11 +98,19 @@ flags! {
     HEARD,
     /// The handler was given a message, ever.
     SERVED,
+    /// Another pipeline waits to take over.
+    REPLACED,
+    /// As `READ_GRANTED`, for one message.
+    ONE_GRANTED,
 }
 
 impl Flags {
     /// What ends the delivery of messages at once.
-    const STOP: Flags = Flags(Self::CLOSING.0 | Self::CLOSE_NOW.0 | Self::CLOSED.0 | Self::FLUSH.0);
+    const STOP: Flags =
+        Flags(Self::CLOSING.0 | Self::CLOSE_NOW.0 | Self::CLOSED.0 | Self::FLUSH.0 | Self::REPLACED.0);
+
+    /// What lets messages through while auto-read is off.
+    const GRANTED: Flags = Flags(Self::READ_GRANTED.0 | Self::ONE_GRANTED.0);
 
     /// What pauses the reading of a channel that reads by itself.
     const PAUSE: Flags = Flags(Self::HELD.0 | Self::CHOKED.0);
@@ -121,8 +129,8 @@ pub struct ChannelState {
     pub(crate) traffic: Traffic,
     pub(crate) counts: Counts,
     outbound: Option<Box<Loan>>,
-    /// Bytes that came and were not decoded.
-    pub(crate) partial: BytesMut,
+    /// Bytes that came and were not decoded; the memory is the channel's own.
+    pub(crate) partial: Bytes,
     pub(crate) config: Arc<ChannelConfig>,
     /// Made when somebody asks for a handle.
     pub(crate) shared: Option<Arc<ChannelShared>>,
@@ -157,7 +165,7 @@ impl ChannelState {
             traffic: Traffic { read: now, written: now },
             counts: Counts::new(now),
             outbound: None,
-            partial: BytesMut::new(),
+            partial: Bytes::new(),
             config,
             shared: None,
             ledger: None,
@@ -211,7 +219,7 @@ impl ChannelState {
     /// Whether messages may be handed to the handler.
     #[inline]
     pub(crate) fn may_deliver(&self) -> bool {
-        !self.has(Flags::STOP) && (self.has(Flags::READ_GRANTED) || self.reads_by_itself())
+        !self.has(Flags::STOP) && (self.has(Flags::GRANTED) || self.reads_by_itself())
     }
 
     /// Whether the socket may be read.
@@ -282,8 +290,34 @@ impl ChannelState {
         if on {
             self.set(Flags::AUTO_READ);
         } else {
-            self.unset(Flags::AUTO_READ.with(Flags::READ_WANTED).with(Flags::READ_GRANTED));
+            self.unset(Flags::AUTO_READ.with(Flags::READ_WANTED).with(Flags::GRANTED));
         }
+    }
+
+    /// A message goes to the handler. If it is the one that was asked for, no other follows.
+    #[inline]
+    pub(crate) fn note_message(&mut self) {
+        const ENDED: Flags = Flags::STUCK.with(Flags::ONE_GRANTED);
+        // Looked at first: a store for each message would hold up the loads of the other flags.
+        if self.has(ENDED) {
+            self.unset(ENDED);
+        }
+    }
+
+    /// A read that was asked for is used up by the bytes that are to be decoded now.
+    pub(crate) fn grant_read(&mut self) {
+        if self.take(Flags::READ_WANTED) {
+            let one = self.config.one_message_per_read;
+            self.set(if one { Flags::ONE_GRANTED } else { Flags::READ_GRANTED });
+        }
+    }
+
+    /// The bytes of a read that was asked for are decoded. If they brought no message it is still asked for.
+    pub(crate) fn end_grant(&mut self, brought_none: bool) {
+        if self.has(Flags::GRANTED) && brought_none && !self.reads_by_itself() {
+            self.set(Flags::READ_WANTED);
+        }
+        self.unset(Flags::GRANTED);
     }
 
     // ---- outbound ------------------------------------------------------------------------------------
@@ -477,6 +511,6 @@ impl ChannelState {
         if dropped > 0 {
             log::debug!("channel {}: closed with {dropped} bytes unsent", self.id);
         }
-        self.partial = BytesMut::new();
+        self.partial = Bytes::new();
     }
 }

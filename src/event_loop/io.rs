@@ -8,9 +8,10 @@ use super::{linger::Leaving, metrics::Metrics, selector::Selector, sources::Chan
 use crate::{
     Error,
     buffer::{RECEIVE_SIZE, ReceiveBuffers},
-    channel::{Flags, LoopServices, Wish},
+    channel::{Flags, LoopServices, Memory, Wish},
     id::Key,
 };
+use bytes::{Bytes, BytesMut};
 use std::{
     collections::VecDeque,
     io::{self, ErrorKind, IoSlice},
@@ -181,18 +182,10 @@ impl ChannelSlot {
     /// Decodes what was kept when decoding was stopped.
     fn decode_kept(&mut self, io: &mut Io, metrics: &Metrics) {
         self.core.state.unset(Flags::UNDECODED);
-        self.grant();
-        let mut input = std::mem::take(&mut self.core.state.partial).freeze();
+        let mut input = std::mem::take(&mut self.core.state.partial);
+        let reading = self.core.begin_input(&io.services, Memory::Own(input.len()));
         self.decode(io, metrics, &mut input);
-        self.core.keep(&mut io.services, input);
-        self.core.state.unset(Flags::READ_GRANTED);
-    }
-
-    /// A read that was asked for one by one is used up by the bytes that it brings.
-    fn grant(&mut self) {
-        if self.core.state.take(Flags::READ_WANTED) {
-            self.core.state.set(Flags::READ_GRANTED);
-        }
+        self.core.end_input(&mut io.services, reading, input);
     }
 
     fn read_once(&mut self, io: &mut Io, metrics: &Metrics) -> Read {
@@ -234,25 +227,25 @@ impl ChannelSlot {
         io.turn_bytes += n;
         // In front of what was read now stands what was kept.
         self.core.state.note_read(&received.data[prefix.len()..], io.services.now);
-        self.grant();
         if grows {
-            let mut grown = kept;
+            let mut grown = BytesMut::from(kept);
             grown.extend_from_slice(&received.data);
             io.receive.give_back(received);
             let mut input = grown.freeze();
+            let reading = self.core.begin_input(&io.services, Memory::Own(input.len()));
             self.decode(io, metrics, &mut input);
-            self.core.keep(&mut io.services, input);
+            self.core.end_input(&mut io.services, reading, input);
         } else {
+            let reading = self.core.begin_input(&io.services, Memory::Lent);
             self.decode(io, metrics, &mut received.data);
             let rest = std::mem::take(&mut received.data);
-            self.core.keep(&mut io.services, rest);
+            self.core.end_input(&mut io.services, reading, rest);
             io.receive.give_back(received);
         }
-        self.core.state.unset(Flags::READ_GRANTED);
         Read::Bytes { full }
     }
 
-    fn decode(&mut self, io: &mut Io, metrics: &Metrics, input: &mut bytes::Bytes) {
+    fn decode(&mut self, io: &mut Io, metrics: &Metrics, input: &mut Bytes) {
         loop {
             self.core.handle_input(&mut io.services, input);
             if !self.core.state.take(Flags::FLUSH) {
@@ -264,7 +257,7 @@ impl ChannelSlot {
             }
         }
         if !self.core.state.is_open() {
-            *input = bytes::Bytes::new();
+            *input = Bytes::new();
         }
     }
 

@@ -36,6 +36,9 @@
 //! let _ = Pipeline::new().codec(LengthField::u32()).handler(Texts);
 //! ```
 //!
+//! A channel may be given another pipeline while it lives ([`Scope::replace_pipeline`](crate::Scope::replace_pipeline)): that is
+//! replaced whole, and bytes that were not decoded go to the new one.
+//!
 //! Filters (bytes to bytes, before the codec: TLS, a PROXY header) have their place between `new` and `codec`;
 //! there are none yet.
 

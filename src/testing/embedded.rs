@@ -6,7 +6,9 @@
 use super::ManualClock;
 use crate::{
     Channel, ChannelOptions, Clock, Error, Result,
-    channel::{ChannelCore, Coarse, Delivery, Due, Flags, LoopServices, Mail, OutboundBudget, Outlet, Wish},
+    channel::{
+        ChannelCore, Coarse, Delivery, Due, Flags, LoopServices, Mail, Memory, OutboundBudget, Outlet, Wish,
+    },
     clock::TimeSource,
     id::{ChannelId, Key},
     pipeline::ChannelPipeline,
@@ -153,9 +155,9 @@ impl<M: 'static> EmbeddedChannel<M> {
         Ok(channel)
     }
 
-    /// A handle to the channel.
+    /// A handle to the channel, of the message type of the pipeline that it was made with.
     pub fn channel(&mut self) -> Channel<M> {
-        Channel::new(self.core.state.share(&self.services))
+        Channel::new(self.core.share(&self.services))
     }
 
     /// The clock that this channel runs on.
@@ -413,12 +415,11 @@ impl<M: 'static> EmbeddedChannel<M> {
                 let n = self.unread.len().min(state.config.read_size);
                 let bytes = self.unread.split_to(n);
                 state.note_read(&bytes, self.services.now);
-                input.extend_from_slice(&bytes);
+                let mut grown = BytesMut::from(input);
+                grown.extend_from_slice(&bytes);
+                input = grown.freeze();
             }
-            if state.take(Flags::READ_WANTED) {
-                state.set(Flags::READ_GRANTED);
-            }
-            let mut input = input.freeze();
+            let reading = self.core.begin_input(&self.services, Memory::Own(input.len()));
             loop {
                 self.core.handle_input(&mut self.services, &mut input);
                 if !self.core.state.take(Flags::FLUSH) {
@@ -426,10 +427,7 @@ impl<M: 'static> EmbeddedChannel<M> {
                 }
                 self.flush();
             }
-            if self.core.state.is_open() {
-                self.core.keep(&mut self.services, input);
-            }
-            self.core.state.unset(Flags::READ_GRANTED);
+            self.core.end_input(&mut self.services, reading, input);
             complete = true;
         }
         if complete && self.core.state.is_open() {
