@@ -3,7 +3,6 @@
 //! Always holds: at most one value of a type. They stay on the channel's loop, so they need neither `Send` nor a lock, and
 //! go with the channel, after its handler's `inactive`.
 
-use crate::error::drop_guarded;
 use std::{
     any::{Any, TypeId},
     fmt,
@@ -14,8 +13,7 @@ use std::{
 /// From [`Scope::attributes`](crate::Scope::attributes) and [`attributes_mut`](crate::Scope::attributes_mut), of a stage
 /// from [`StageContext`](crate::pipeline::StageContext), and to begin with from
 /// [`Pipeline::attribute`](crate::Pipeline::attribute). They are looked for one by one, which is the fastest way for the
-/// few that a channel has. They belong to the channel, and stay when its pipeline is replaced; those that the new one
-/// brings are added. Give each value a type of its own, so that two parts of a program do not meet by chance.
+/// few that a channel has. Give each value a type of its own, so that two parts of a program do not meet by chance.
 ///
 /// A [`Channel`](crate::Channel) handle does not reach them, since it may be on another thread: ask by
 /// [`Channel::execute`](crate::Channel::execute). A channel without any pays a pointer at most.
@@ -88,14 +86,16 @@ impl Attributes {
         self.find::<T>().is_some()
     }
 
-    /// Keeps all of `others`, each in the place of the one of its type.
-    pub(crate) fn merge(&mut self, others: Attributes) {
-        for (id, value) in others.0 {
+    /// Takes over all of `other`, which is left with what was kept of their types before.
+    pub(super) fn absorb(&mut self, other: &mut Attributes) {
+        let mut replaced = Vec::new();
+        for (id, value) in other.0.drain(..) {
             match self.0.iter_mut().find(|(of, _)| *of == id) {
-                Some((_, kept)) => drop_guarded(std::mem::replace(kept, value)),
+                Some((_, kept)) => replaced.push((id, std::mem::replace(kept, value))),
                 None => self.0.push((id, value)),
             }
         }
+        other.0 = replaced;
     }
 
     /// How many there are.

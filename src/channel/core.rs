@@ -73,7 +73,7 @@ impl ChannelCore {
         let mut state = ChannelState::new(id, config, services.now, addresses.0, addresses.1);
         state.set_idle(services, pipeline.idle);
         state.set_time_limits(services, pipeline.limits);
-        state.add_extras(pipeline.extras);
+        state.extras = pipeline.extras;
         ChannelCore { state, links: pipeline.links }
     }
 

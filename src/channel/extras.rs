@@ -13,18 +13,26 @@ pub(crate) struct Extras {
 }
 
 impl ChannelState {
-    /// What a pipeline brings: its values take the places of those of the same types, the others stay.
-    pub(crate) fn add_extras(&mut self, extras: Option<Box<Extras>>) {
-        let Some(Extras { attributes, wire_log, .. }) = extras.map(|extras| *extras) else { return };
-        let own = self.extras_mut();
-        own.attributes.merge(attributes);
-        if wire_log.is_some() {
-            own.wire_log = wire_log;
-        }
-    }
-
     fn extras_mut(&mut self) -> &mut Extras {
         self.extras.get_or_insert_default()
+    }
+
+    /// Adds what another pipeline brings; what it takes the place of is for the caller to drop.
+    pub(crate) fn add_extras(&mut self, extras: Option<Box<Extras>>) -> Option<Box<Extras>> {
+        let Some(mut new) = extras else { return None };
+        match &mut self.extras {
+            None => {
+                self.extras = Some(new);
+                None
+            }
+            Some(old) => {
+                old.attributes.absorb(&mut new.attributes);
+                if new.wire_log.is_some() {
+                    std::mem::swap(&mut old.wire_log, &mut new.wire_log);
+                }
+                Some(new)
+            }
+        }
     }
 
     pub(crate) fn attributes(&self) -> &Attributes {

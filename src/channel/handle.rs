@@ -308,6 +308,16 @@ impl<M: 'static> Channel<M> {
         self.deliver(Mail::Schedule(deadline, Box::new(ScopeTask::new(task))))
     }
 
+    /// Whether the pipeline writes messages of this type.
+    pub(crate) fn fits_message(&self) -> bool {
+        self.shared.fits(|types| types.message == TypeId::of::<M>())
+    }
+
+    /// Whether the channel's handler is an `H`, and always has been if its pipeline was never replaced.
+    pub(crate) fn fits_handler<H: 'static>(&self) -> bool {
+        self.shared.fits(|types| types.handler == TypeId::of::<H>())
+    }
+
     /// What the channel has moved so far; asked on its loop, behind what one thread asked of the channel before.
     ///
     /// The completion fails with [`Closed`](Error::Closed) if the channel is, with [`Full`](Error::Full) if the loop's queue
@@ -323,16 +333,6 @@ impl<M: 'static> Channel<M> {
             Ok(()) => completion,
             Err(refused) => Completion::ready(Err(refused)),
         }
-    }
-
-    /// Whether the pipeline writes messages of this type.
-    pub(crate) fn fits_message(&self) -> bool {
-        self.shared.fits(|types| types.message == TypeId::of::<M>())
-    }
-
-    /// Whether the channel's handler is an `H`, and always has been if its pipeline was never replaced.
-    pub(crate) fn fits_handler<H: 'static>(&self) -> bool {
-        self.shared.fits(|types| types.handler == TypeId::of::<H>())
     }
 
     pub(crate) fn deliver(&self, mail: Mail) -> Result {

@@ -77,6 +77,9 @@ impl<M> Scope<'_, M> {
     /// # Ok::<(), netwheel::Error>(())
     /// ```
     ///
+    /// Attributes stay: they are the channel's. Those that the new pipeline brings are added, and take the place of others of their
+    /// type. A wire log goes on, unless the new one brings another.
+    ///
     /// # Errors
     /// The one that `pipeline` is, if it is a `Result` and making it has failed; [`Closed`](Error::Closed) if the channel is
     /// closing. The pipeline is dropped then. Returned from the callback, as with `?`, it goes to the handler's
@@ -159,8 +162,8 @@ impl ChannelCore {
         }
         let AnyPipeline { links, idle, limits, extras } = pipeline;
         let links = std::mem::replace(&mut self.links, links);
-        drop_pipeline(&self.state, AnyPipeline { links, idle, limits, extras: None });
-        self.state.add_extras(extras);
+        let replaced = self.state.add_extras(extras);
+        drop_pipeline(&self.state, AnyPipeline { links, idle, limits, extras: replaced });
         self.state.set_idle(services, idle);
         self.state.set_time_limits(services, limits);
     }
