@@ -75,6 +75,7 @@ impl ChannelCore {
         state.set_idle(services, pipeline.idle);
         state.set_time_limits(services, pipeline.limits);
         state.set_traffic_shaping(services, pipeline.traffic);
+        state.extras = pipeline.extras;
         ChannelCore { state, links: pipeline.links }
     }
 
@@ -362,6 +363,12 @@ impl ChannelCore {
                 self.state.schedule(services, deadline, task);
                 self.after(services);
             }
+            Mail::Answer(task) => match self.state.take_answered(task) {
+                Some(task) if self.state.is_open() => {
+                    self.call(services, |links, state, services| links.run(state, services, task));
+                }
+                gone => drop_guarded(gone),
+            },
             Mail::Released => self.state.release(services),
             Mail::EndOutput => {
                 self.state.request_end_of_output();
@@ -452,6 +459,7 @@ impl ChannelCore {
     // ---- inside --------------------------------------------------------------------------------------
 
     fn event(&mut self, services: &mut LoopServices, event: Event) {
+        self.state.log_event(&event);
         self.call(services, |links, state, services| links.event(state, services, event));
     }
 
@@ -503,6 +511,7 @@ impl ChannelCore {
 
     /// Tells the handler something; a panic becomes an error.
     fn tell(&mut self, services: &mut LoopServices, event: Event) -> Result {
+        self.state.log_event(&event);
         match self.enter(services, |links, state, services| links.event(state, services, event)) {
             Ok(result) => result,
             Err(panic) => Err(Error::Panicked(panic_message(panic))),

@@ -5,12 +5,14 @@
 
 use super::{
     config::ChannelConfig,
+    extras::Extras,
     handle::ChannelShared,
     idle::Traffic,
     ledger::Ledger,
     outbound_budget::{Loan, OUTBOUND},
     services::LoopServices,
     shaping::{Shaper, Way},
+    stats::Counts,
     timers::Timers,
     watch::Watch,
 };
@@ -126,6 +128,7 @@ pub struct ChannelState {
     /// The time of the phase in which its pipeline was last called.
     pub(crate) now: u64,
     pub(crate) traffic: Traffic,
+    pub(crate) counts: Counts,
     outbound: Option<Box<Loan>>,
     /// Bytes that came and were not decoded; the memory is the channel's own.
     pub(crate) partial: Bytes,
@@ -140,6 +143,8 @@ pub struct ChannelState {
     pub(crate) shaper: Option<Box<Shaper>>,
     /// Tasks of the handler that wait for their time; see `timers`.
     pub(crate) timers: Option<Box<Timers>>,
+    /// What most channels do without; see `extras`.
+    pub(crate) extras: Option<Box<Extras>>,
     pub(crate) peer_address: Option<SocketAddr>,
     pub(crate) local_address: Option<SocketAddr>,
 }
@@ -161,6 +166,7 @@ impl ChannelState {
             flags,
             now,
             traffic: Traffic { read: now, written: now },
+            counts: Counts::new(now),
             outbound: None,
             partial: Bytes::new(),
             config,
@@ -169,6 +175,7 @@ impl ChannelState {
             watch: None,
             shaper: None,
             timers: None,
+            extras: None,
             peer_address: peer,
             local_address: local,
         }
@@ -256,6 +263,9 @@ impl ChannelState {
 
     /// No more is written after what waits.
     pub(crate) fn request_end_of_output(&mut self) {
+        if self.extras.is_some() && !self.has(Flags::END_OUTPUT) {
+            self.log_closing(Flags::END_OUTPUT);
+        }
         self.set(Flags::END_OUTPUT);
         if let Some(shared) = &self.shared {
             shared.set_output_ended();
@@ -271,6 +281,9 @@ impl ChannelState {
     }
 
     fn begin_close(&mut self, how: Flags) {
+        if self.extras.is_some() && !self.has(how.with(Flags::CLOSED)) {
+            self.log_closing(how);
+        }
         self.set(how);
         if let Some(shared) = &self.shared {
             shared.set_closing();
@@ -386,12 +399,22 @@ impl ChannelState {
         }
     }
 
+    /// Bytes came from the socket.
+    #[inline]
+    pub(crate) fn note_read(&mut self, bytes: &[u8], now: u64) {
+        self.traffic.read = now;
+        self.counts.bytes_read += bytes.len() as u64;
+        self.log_read(bytes);
+    }
+
     /// The kernel took `n` bytes.
     pub(crate) fn consume_outbound(&mut self, n: usize, now: u64) {
+        self.log_written(n);
         if let Some(loan) = &mut self.outbound {
             loan.buffer.consume(n);
         }
         if n > 0 {
+            self.counts.bytes_written += n as u64;
             self.traffic.written = now;
             self.note_moved(Way::Write, n);
             self.note_taken(n);

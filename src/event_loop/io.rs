@@ -4,7 +4,7 @@
 //! poll will not tell again; it is flushed at most once per turn unless it asks for more; its socket leaves the
 //! poll before it is closed. Runs on the loop's thread.
 
-use super::{metrics::Metrics, selector::Selector, sources::ChannelSlot};
+use super::{linger::Leaving, metrics::Metrics, selector::Selector, sources::ChannelSlot};
 use crate::{
     Error,
     buffer::{RECEIVE_SIZE, ReceiveBuffers},
@@ -233,7 +233,8 @@ impl ChannelSlot {
         let full = received.full || n == size;
         metrics.bytes_read.add(n as u64);
         io.turn_bytes += n;
-        self.core.state.traffic.read = io.services.now;
+        // In front of what was read now stands what was kept.
+        self.core.state.note_read(&received.data[prefix.len()..], io.services.now);
         self.core.state.note_moved(Way::Read, n);
         if grows {
             let mut grown = BytesMut::from(kept);
@@ -372,16 +373,18 @@ impl ChannelSlot {
         if let Err(e) = io.selector.deregister(stream.source()) {
             log::debug!("channel {}: leaving the poll: {e}", self.core.state.id());
         }
-        if !self.core.state.has(Flags::CLOSE_NOW) {
+        let linger = self.core.state.config.linger.filter(|_| stream.can_linger());
+        // The end of the stream would come before the reset, and the peer take it for a good one.
+        let resets = linger.is_some_and(|time| time.is_zero());
+        if !self.core.state.has(Flags::CLOSE_NOW) && !resets {
             // Nothing more comes from us: the peer sees the end of the stream after our last byte.
             let _ = stream.shutdown_write();
             if !self.core.state.has(Flags::HANG_UP) {
                 discard(&mut stream, io);
             }
         }
-        drop(stream);
-        self.assignment = None;
-        self.admitted = None;
+        let counted = (self.assignment.take(), self.admitted.take());
+        Leaving { stream, counted }.close(linger, self.core.state.id(), &io.services);
         metrics.channels.set(metrics.channels.read().saturating_sub(1));
         metrics.channels_closed.add(1);
         let unsent = self.core.state.pending_bytes();

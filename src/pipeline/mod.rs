@@ -46,6 +46,7 @@ mod chain;
 mod codec;
 mod context;
 mod handler;
+mod offload;
 mod remote;
 mod shared;
 mod stage;
@@ -60,7 +61,7 @@ pub use stage::{Stage, StageContext};
 
 use crate::{
     Result,
-    channel::{IdleTimeouts, TimeLimits, TrafficShaping},
+    channel::{Extras, IdleTimeouts, TimeLimits, TrafficShaping, WireLog},
 };
 use chain::{Assembled, CodecLink, Pull, StageLink};
 use std::{fmt, marker::PhantomData};
@@ -86,6 +87,7 @@ pub struct Pipeline<P> {
     idle: IdleTimeouts,
     limits: TimeLimits,
     traffic: TrafficShaping,
+    extras: Option<Box<Extras>>,
 }
 
 /// The beginning of a pipeline: nothing but the socket.
@@ -100,6 +102,7 @@ impl Pipeline<Start> {
             idle: IdleTimeouts::new(),
             limits: TimeLimits::new(),
             traffic: TrafficShaping::default(),
+            extras: None,
         }
     }
 
@@ -129,9 +132,22 @@ impl<P> Pipeline<P> {
         self
     }
 
+    /// Writes what the channel does to the log: its events, and its bytes as a hex dump; see [`WireLog`].
+    pub fn wire_log(mut self, wire_log: WireLog) -> Self {
+        self.extras.get_or_insert_default().wire_log = Some(wire_log);
+        self
+    }
+
+    /// Keeps a value with the channel from its first moment on; see [`Attributes`](crate::Attributes). A second one of the
+    /// same type replaces the first.
+    pub fn attribute<T: 'static>(mut self, value: T) -> Self {
+        self.extras.get_or_insert_default().attributes.insert(value);
+        self
+    }
+
     fn with<Q>(self, link: impl FnOnce(P) -> Q) -> Pipeline<Q> {
-        let Pipeline { links, idle, limits, traffic } = self;
-        Pipeline { links: link(links), idle, limits, traffic }
+        let Pipeline { links, idle, limits, traffic, extras } = self;
+        Pipeline { links: link(links), idle, limits, traffic, extras }
     }
 }
 
@@ -149,12 +165,13 @@ impl<P: Pull> Pipeline<P> {
     where
         P: Push<H::Out>,
     {
-        let Pipeline { links, idle, limits, traffic } = self;
+        let Pipeline { links, idle, limits, traffic, extras } = self;
         ChannelPipeline {
             links: Box::new(Assembled { links, handler }),
             idle,
             limits,
             traffic,
+            extras,
             message: PhantomData,
         }
     }
@@ -168,6 +185,7 @@ pub struct ChannelPipeline<M> {
     idle: IdleTimeouts,
     limits: TimeLimits,
     traffic: TrafficShaping,
+    extras: Option<Box<Extras>>,
     message: PhantomData<fn(M)>,
 }
 
@@ -177,12 +195,13 @@ pub(crate) struct AnyPipeline {
     pub(crate) idle: IdleTimeouts,
     pub(crate) limits: TimeLimits,
     pub(crate) traffic: TrafficShaping,
+    pub(crate) extras: Option<Box<Extras>>,
 }
 
 impl<M> From<ChannelPipeline<M>> for AnyPipeline {
     fn from(pipeline: ChannelPipeline<M>) -> Self {
-        let ChannelPipeline { links, idle, limits, traffic, .. } = pipeline;
-        AnyPipeline { links, idle, limits, traffic }
+        let ChannelPipeline { links, idle, limits, traffic, extras, .. } = pipeline;
+        AnyPipeline { links, idle, limits, traffic, extras }
     }
 }
 

@@ -15,6 +15,7 @@ use crate::{
     pipeline::ChannelPipeline,
     sync::{Inbox, Mailbox, loop_id, mailbox},
     timer::{Wheel, WheelBuilder},
+    worker_pool::WorkerPool,
 };
 use bytes::{Bytes, BytesMut};
 use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
@@ -129,8 +130,14 @@ impl<M: 'static> EmbeddedChannel<M> {
         let time = TimeSource::new(Arc::new(clock.clone()));
         let (mailbox, inbox) = mailbox(MAX_MAIL);
         let mail = Arc::new(TestOutlet { event_loop, mailbox, time: time.clone() });
-        let mut services =
-            LoopServices::new(time, wheel, mail.clone(), Arc::default(), OutboundBudget::unlimited());
+        let mut services = LoopServices::new(
+            time,
+            wheel,
+            mail.clone(),
+            Arc::default(),
+            OutboundBudget::unlimited(),
+            WorkerPool::by_hand(),
+        );
         let id = ChannelId { event_loop, key: Key { index: 0, generation: 0 } };
         let core = ChannelCore::new(id, config, pipeline.into(), (None, None), &mut services);
         let mut channel = EmbeddedChannel {
@@ -226,15 +233,28 @@ impl<M: 'static> EmbeddedChannel<M> {
         self.within(|_| {});
     }
 
-    /// Handles what waits: mail from handles, due tasks and timers, flushes; how much mail and timers that were.
+    /// Handles what waits: mail from handles, due tasks and timers, flushes, and work that was given to
+    /// [`offload`](crate::Context::offload), of which no other method runs any; how much mail, timers and works that were.
+    ///
+    /// There are no worker threads here: the work runs now, on this thread, in the order in which it was given, and then the
+    /// handler has the answers.
     pub fn run_pending(&mut self) -> usize {
-        self.within(|_| {})
+        let mut handled = self.within(|_| {});
+        loop {
+            let works = self.services.workers.run_waiting();
+            if works == 0 {
+                return handled;
+            }
+            handled += works + self.within(|_| {});
+        }
     }
 
-    /// Whether mail waits, or something is due now.
+    /// Whether mail or work waits, or something is due now.
     pub fn has_pending(&self) -> bool {
         let now = self.services.time.now();
-        !self.inbox.is_empty() || self.services.next_deadline().is_some_and(|at| at <= now)
+        self.services.workers.has_waiting()
+            || !self.inbox.is_empty()
+            || self.services.next_deadline().is_some_and(|at| at <= now)
     }
 
     /// Scheduled tasks and idle entries that wait for their time.
@@ -403,10 +423,11 @@ impl<M: 'static> EmbeddedChannel<M> {
             }
             let mut input = std::mem::take(&mut state.partial);
             if !undecoded {
+                let bytes = self.unread.split_to(n);
+                state.note_read(&bytes, self.services.now);
                 let mut grown = BytesMut::from(input);
-                grown.extend_from_slice(&self.unread.split_to(n));
+                grown.extend_from_slice(&bytes);
                 input = grown.freeze();
-                state.traffic.read = self.services.now;
                 state.note_moved(Way::Read, n);
             }
             let reading = self.core.begin_input(&self.services, Memory::Own(input.len()));
