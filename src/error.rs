@@ -63,6 +63,8 @@ pub enum Error {
         /// What it was given to.
         to: &'static str,
     },
+    /// The pipeline for which it was meant has been [replaced](crate::Scope::replace_pipeline) by one of other types.
+    Replaced,
     /// A callback or a task panicked; the text is the panic's message.
     Panicked(String),
     /// A handler, codec, stage or task failed with an error of its own.
@@ -162,6 +164,7 @@ impl Error {
             Error::WouldDeadlock => Error::WouldDeadlock,
             Error::Cancelled => Error::Cancelled,
             Error::Foreign { to } => Error::Foreign { to },
+            Error::Replaced => Error::Replaced,
             Error::Panicked(message) => Error::Panicked(message.clone()),
             Error::Other(e) => Error::Other(e.to_string().into()),
         }
@@ -196,6 +199,7 @@ impl fmt::Display for Error {
             Error::WouldDeadlock => f.write_str("waiting on its own thread would never end"),
             Error::Cancelled => f.write_str("cancelled"),
             Error::Foreign { to } => write!(f, "it does not belong to {to}"),
+            Error::Replaced => f.write_str("the pipeline that it was meant for has been replaced"),
             Error::Panicked(message) => write!(f, "panicked: {message}"),
             Error::Other(e) => e.fmt(f),
         }

@@ -163,6 +163,7 @@ fn c_59_over_tcp_bytes_then_their_end() {
     end(&group);
 }
 
+/// C-59, D-06: the last messages, the end of a read, the end of the channel.
 #[test]
 fn c_59_what_is_left_at_the_end_is_decoded_for_the_last_time_even_across_flushes() {
     /// Single bytes, but only once no more will come.
@@ -588,6 +589,7 @@ fn errors_that_take_no_byte_close_only_if_nothing_moves_in_between() {
     assert_eq!(log.take().iter().filter(|e| *e == "error bang").count(), 3);
 }
 
+/// D-02.
 #[test]
 fn a_codec_that_makes_messages_of_no_bytes_does_not_go_round_for_ever() {
     struct Endless;
@@ -608,6 +610,7 @@ fn a_codec_that_makes_messages_of_no_bytes_does_not_go_round_for_ever() {
     assert!(log.take().iter().all(|e| !e.starts_with("read ")));
 }
 
+/// D-11: messages before a failed decoding are delivered, then the failure, then those behind it.
 #[test]
 fn a_handler_that_stays_open_after_an_error_reads_on_behind_it() {
     let log = Log::new();
@@ -633,6 +636,51 @@ fn a_handler_that_stays_open_after_an_error_reads_on_behind_it() {
             "read_complete"
         ]
     );
+}
+
+/// Writes down what it is given and when, and takes one byte for a message, but only at last if it is `x`.
+struct Asked(Log);
+
+impl Codec for Asked {
+    type In = Bytes;
+    type Out = Bytes;
+
+    fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
+        self.0.push(format!("decode {}", String::from_utf8_lossy(input)));
+        Ok(input.first().is_some_and(|first| *first != b'x').then(|| input.split_to(1)))
+    }
+
+    fn decode_last(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
+        self.0.push(format!("decode_last {}", String::from_utf8_lossy(input)));
+        Ok((!input.is_empty()).then(|| input.split_to(input.len())))
+    }
+
+    fn encode(&mut self, message: Bytes, output: &mut Outbound) -> Result {
+        output.put(message);
+        Ok(())
+    }
+}
+
+/// D-06, D-07, D-08: at the end of input what is left is decoded for the last time, and then the channel closes, or is told of
+/// the end and nothing else. Nothing but `decode_last`, which may have a last word, is asked with no bytes.
+#[test]
+fn d_07_the_last_decoding_is_asked_until_nothing_is_left_also_at_a_half_close() {
+    for half_close in [false, true] {
+        let log = Log::new();
+        let options = ChannelOptions::new().half_close(half_close);
+        // The recorder closes when it is told of the end; that is the default.
+        let mut channel = with_codec(&options, Asked(log.clone()), Recorder::new(&log));
+        channel.write_inbound(b"axy").unwrap();
+        assert_eq!(log.take(), ["active", "decode axy", "read a", "decode xy", "read_complete"]);
+        channel.end_inbound();
+        assert_eq!(log.take(), ["decode_last xy", "read xy", "decode_last ", "read_complete", "inactive"]);
+
+        let mut channel = with_codec(&options, Asked(log.clone()), Recorder::new(&log));
+        channel.write_inbound(b"a").unwrap();
+        channel.end_inbound();
+        let told = log.take();
+        assert_eq!(told[told.len() - 3..], ["decode_last ", "read_complete", "inactive"]);
+    }
 }
 
 /// Writes down what it is given, and wants four bytes for a message.

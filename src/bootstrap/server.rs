@@ -4,7 +4,7 @@ use super::Server;
 use crate::{
     Admission, Error, EventLoop, EventLoopGroup, Result,
     admission::Gate,
-    channel::ChannelOptions,
+    channel::{ChannelConfig, ChannelOptions},
     event_loop::{
         AcceptRetry, ChildSetup, ListenerGuard, ListenerShared, Listening, LoopMail, Peer, Seldom,
         ServerShared,
@@ -303,7 +303,7 @@ where
         let factory = self.factory;
         let setup = Arc::new(ChildSetup {
             factory: Box::new(move |peer| Ok(AnyPipeline::from(factory(peer).into_pipeline()?))),
-            config: Arc::new(channel.build()?),
+            config: Arc::new(ChannelConfig { linger: child.lingers(), ..channel.build()? }),
             options: child.clone(),
         });
         let gate = Arc::new(Gate::new(admission.clone()));

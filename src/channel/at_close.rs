@@ -65,18 +65,12 @@ impl AtClose {
         let waiting = loop {
             let mut steps = self.lock();
             let Some(listed) = &mut *steps else { return };
-            let groups: Vec<Step> = listed.extract_if(.., |step| matches!(step, Step::Leave(_))).collect();
+            let groups = take_groups(listed);
             if groups.is_empty() {
                 break steps.take();
             }
             drop(steps);
-            for group in groups {
-                if let Step::Leave(group) = group
-                    && let Some(group) = group.upgrade()
-                {
-                    group.leave(id);
-                }
-            }
+            leave_all(groups, id);
         };
         for step in waiting.into_iter().flatten() {
             if let Step::Tell(completer) = step {
@@ -85,10 +79,30 @@ impl AtClose {
         }
     }
 
+    /// The channel leaves the groups that it is in, and lives on.
+    pub(super) fn leave_groups(&self, id: ChannelId) {
+        let groups = self.lock().as_mut().map(take_groups);
+        leave_all(groups.unwrap_or_default(), id);
+    }
+
     /// How many steps there are.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.lock().as_ref().map_or(0, Vec::len)
+    }
+}
+
+fn take_groups(steps: &mut Vec<Step>) -> Vec<Step> {
+    steps.extract_if(.., |step| matches!(step, Step::Leave(_))).collect()
+}
+
+fn leave_all(groups: Vec<Step>, id: ChannelId) {
+    for group in groups {
+        if let Step::Leave(group) = group
+            && let Some(group) = group.upgrade()
+        {
+            group.leave(id);
+        }
     }
 }
 

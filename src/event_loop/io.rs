@@ -4,13 +4,14 @@
 //! poll will not tell again; it is flushed at most once per turn unless it asks for more; its socket leaves the
 //! poll before it is closed. Runs on the loop's thread.
 
-use super::{metrics::Metrics, selector::Selector, sources::ChannelSlot};
+use super::{linger::Leaving, metrics::Metrics, selector::Selector, sources::ChannelSlot};
 use crate::{
     Error,
     buffer::{RECEIVE_SIZE, ReceiveBuffers},
-    channel::{Flags, LoopServices, Wish},
+    channel::{Flags, LoopServices, Memory, Wish},
     id::Key,
 };
+use bytes::{Bytes, BytesMut};
 use std::{
     collections::VecDeque,
     io::{self, ErrorKind, IoSlice},
@@ -181,18 +182,10 @@ impl ChannelSlot {
     /// Decodes what was kept when decoding was stopped.
     fn decode_kept(&mut self, io: &mut Io, metrics: &Metrics) {
         self.core.state.unset(Flags::UNDECODED);
-        self.grant();
-        let mut input = std::mem::take(&mut self.core.state.partial).freeze();
+        let mut input = std::mem::take(&mut self.core.state.partial);
+        let reading = self.core.begin_input(&io.services, Memory::Own(input.len()));
         self.decode(io, metrics, &mut input);
-        self.core.keep(&mut io.services, input);
-        self.core.state.unset(Flags::READ_GRANTED);
-    }
-
-    /// A read that was asked for one by one is used up by the bytes that it brings.
-    fn grant(&mut self) {
-        if self.core.state.take(Flags::READ_WANTED) {
-            self.core.state.set(Flags::READ_GRANTED);
-        }
+        self.core.end_input(&mut io.services, reading, input);
     }
 
     fn read_once(&mut self, io: &mut Io, metrics: &Metrics) -> Read {
@@ -232,26 +225,27 @@ impl ChannelSlot {
         let full = received.full || n == size;
         metrics.bytes_read.add(n as u64);
         io.turn_bytes += n;
-        self.core.state.traffic.read = io.services.now;
-        self.grant();
+        // In front of what was read now stands what was kept.
+        self.core.state.note_read(&received.data[prefix.len()..], io.services.now);
         if grows {
-            let mut grown = kept;
+            let mut grown = BytesMut::from(kept);
             grown.extend_from_slice(&received.data);
             io.receive.give_back(received);
             let mut input = grown.freeze();
+            let reading = self.core.begin_input(&io.services, Memory::Own(input.len()));
             self.decode(io, metrics, &mut input);
-            self.core.keep(&mut io.services, input);
+            self.core.end_input(&mut io.services, reading, input);
         } else {
+            let reading = self.core.begin_input(&io.services, Memory::Lent);
             self.decode(io, metrics, &mut received.data);
             let rest = std::mem::take(&mut received.data);
-            self.core.keep(&mut io.services, rest);
+            self.core.end_input(&mut io.services, reading, rest);
             io.receive.give_back(received);
         }
-        self.core.state.unset(Flags::READ_GRANTED);
         Read::Bytes { full }
     }
 
-    fn decode(&mut self, io: &mut Io, metrics: &Metrics, input: &mut bytes::Bytes) {
+    fn decode(&mut self, io: &mut Io, metrics: &Metrics, input: &mut Bytes) {
         loop {
             self.core.handle_input(&mut io.services, input);
             if !self.core.state.take(Flags::FLUSH) {
@@ -263,7 +257,7 @@ impl ChannelSlot {
             }
         }
         if !self.core.state.is_open() {
-            *input = bytes::Bytes::new();
+            *input = Bytes::new();
         }
     }
 
@@ -365,16 +359,18 @@ impl ChannelSlot {
         if let Err(e) = io.selector.deregister(stream.source()) {
             log::debug!("channel {}: leaving the poll: {e}", self.core.state.id());
         }
-        if !self.core.state.has(Flags::CLOSE_NOW) {
+        let linger = self.core.state.config.linger.filter(|_| stream.can_linger());
+        // The end of the stream would come before the reset, and the peer take it for a good one.
+        let resets = linger.is_some_and(|time| time.is_zero());
+        if !self.core.state.has(Flags::CLOSE_NOW) && !resets {
             // Nothing more comes from us: the peer sees the end of the stream after our last byte.
             let _ = stream.shutdown_write();
             if !self.core.state.has(Flags::HANG_UP) {
                 discard(&mut stream, io);
             }
         }
-        drop(stream);
-        self.assignment = None;
-        self.admitted = None;
+        let counted = (self.assignment.take(), self.admitted.take());
+        Leaving { stream, counted }.close(linger, self.core.state.id(), &io.services);
         metrics.channels.set(metrics.channels.read().saturating_sub(1));
         metrics.channels_closed.add(1);
         let unsent = self.core.state.pending_bytes();

@@ -6,12 +6,15 @@
 use super::ManualClock;
 use crate::{
     Channel, ChannelOptions, Clock, Error, Result,
-    channel::{ChannelCore, Coarse, Delivery, Due, Flags, LoopServices, Mail, OutboundBudget, Outlet, Wish},
+    channel::{
+        ChannelCore, Coarse, Delivery, Due, Flags, LoopServices, Mail, Memory, OutboundBudget, Outlet, Wish,
+    },
     clock::TimeSource,
     id::{ChannelId, Key},
     pipeline::ChannelPipeline,
     sync::{Inbox, Mailbox, loop_id, mailbox},
     timer::{Wheel, WheelBuilder},
+    worker_pool::WorkerPool,
 };
 use bytes::{Bytes, BytesMut};
 use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
@@ -126,8 +129,14 @@ impl<M: 'static> EmbeddedChannel<M> {
         let time = TimeSource::new(Arc::new(clock.clone()));
         let (mailbox, inbox) = mailbox(MAX_MAIL);
         let mail = Arc::new(TestOutlet { event_loop, mailbox, time: time.clone() });
-        let mut services =
-            LoopServices::new(time, wheel, mail.clone(), Arc::default(), OutboundBudget::unlimited());
+        let mut services = LoopServices::new(
+            time,
+            wheel,
+            mail.clone(),
+            Arc::default(),
+            OutboundBudget::unlimited(),
+            WorkerPool::by_hand(),
+        );
         let id = ChannelId { event_loop, key: Key { index: 0, generation: 0 } };
         let core = ChannelCore::new(id, config, pipeline.into(), (None, None), &mut services);
         let mut channel = EmbeddedChannel {
@@ -146,9 +155,9 @@ impl<M: 'static> EmbeddedChannel<M> {
         Ok(channel)
     }
 
-    /// A handle to the channel.
+    /// A handle to the channel, of the message type of the pipeline that it was made with.
     pub fn channel(&mut self) -> Channel<M> {
-        Channel::new(self.core.state.share(&self.services))
+        Channel::new(self.core.share(&self.services))
     }
 
     /// The clock that this channel runs on.
@@ -223,15 +232,28 @@ impl<M: 'static> EmbeddedChannel<M> {
         self.within(|_| {});
     }
 
-    /// Handles what waits: mail from handles, due tasks and timers, flushes; how much mail and timers that were.
+    /// Handles what waits: mail from handles, due tasks and timers, flushes, and work that was given to
+    /// [`offload`](crate::Context::offload), of which no other method runs any; how much mail, timers and works that were.
+    ///
+    /// There are no worker threads here: the work runs now, on this thread, in the order in which it was given, and then the
+    /// handler has the answers.
     pub fn run_pending(&mut self) -> usize {
-        self.within(|_| {})
+        let mut handled = self.within(|_| {});
+        loop {
+            let works = self.services.workers.run_waiting();
+            if works == 0 {
+                return handled;
+            }
+            handled += works + self.within(|_| {});
+        }
     }
 
-    /// Whether mail waits, or something is due now.
+    /// Whether mail or work waits, or something is due now.
     pub fn has_pending(&self) -> bool {
         let now = self.services.time.now();
-        !self.inbox.is_empty() || self.services.next_deadline().is_some_and(|at| at <= now)
+        self.services.workers.has_waiting()
+            || !self.inbox.is_empty()
+            || self.services.next_deadline().is_some_and(|at| at <= now)
     }
 
     /// Scheduled tasks and idle entries that wait for their time.
@@ -391,13 +413,13 @@ impl<M: 'static> EmbeddedChannel<M> {
             let mut input = std::mem::take(&mut state.partial);
             if !undecoded {
                 let n = self.unread.len().min(state.config.read_size);
-                input.extend_from_slice(&self.unread.split_to(n));
-                state.traffic.read = self.services.now;
+                let bytes = self.unread.split_to(n);
+                state.note_read(&bytes, self.services.now);
+                let mut grown = BytesMut::from(input);
+                grown.extend_from_slice(&bytes);
+                input = grown.freeze();
             }
-            if state.take(Flags::READ_WANTED) {
-                state.set(Flags::READ_GRANTED);
-            }
-            let mut input = input.freeze();
+            let reading = self.core.begin_input(&self.services, Memory::Own(input.len()));
             loop {
                 self.core.handle_input(&mut self.services, &mut input);
                 if !self.core.state.take(Flags::FLUSH) {
@@ -405,10 +427,7 @@ impl<M: 'static> EmbeddedChannel<M> {
                 }
                 self.flush();
             }
-            if self.core.state.is_open() {
-                self.core.keep(&mut self.services, input);
-            }
-            self.core.state.unset(Flags::READ_GRANTED);
+            self.core.end_input(&mut self.services, reading, input);
             complete = true;
         }
         if complete && self.core.state.is_open() {
