@@ -2,12 +2,14 @@
 //!
 //! Always holds: a channel that uses none of them has none of this. Runs on the channel's loop.
 
-use super::{attributes::Attributes, state::ChannelState, wire_log::WireLog};
+use super::{attributes::Attributes, shaping::Shaper, state::ChannelState, wire_log::WireLog};
 
 #[derive(Debug, Default)]
 pub(crate) struct Extras {
     pub(crate) attributes: Attributes,
     pub(crate) wire_log: Option<WireLog>,
+    /// What limits its traffic; see `shaping`.
+    shaper: Option<Box<Shaper>>,
     /// Messages that were dropped because too much waits.
     dropped: u64,
 }
@@ -51,6 +53,22 @@ impl ChannelState {
     pub(crate) fn set_wire_log(&mut self, wire_log: Option<WireLog>) {
         if wire_log.is_some() || self.extras.is_some() {
             self.extras_mut().wire_log = wire_log;
+        }
+    }
+
+    #[inline]
+    pub(crate) fn shaper(&self) -> Option<&Shaper> {
+        self.extras.as_ref()?.shaper.as_deref()
+    }
+
+    #[inline]
+    pub(crate) fn shaper_mut(&mut self) -> Option<&mut Shaper> {
+        self.extras.as_mut()?.shaper.as_deref_mut()
+    }
+
+    pub(crate) fn set_shaper(&mut self, shaper: Option<Box<Shaper>>) {
+        if shaper.is_some() || self.extras.is_some() {
+            self.extras_mut().shaper = shaper;
         }
     }
 

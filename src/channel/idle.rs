@@ -5,7 +5,7 @@
 //! reckoned from that when it is asked. Pure: `watch` keeps the entry on the loop's wheel. Runs on the channel's loop.
 
 use crate::clock::nanos;
-use std::{fmt, time::Duration};
+use std::{fmt, rc::Rc, time::Duration};
 
 /// What has been quiet for too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -113,7 +113,8 @@ pub(crate) struct Traffic {
 /// The idle detection of one channel.
 #[derive(Debug)]
 pub(crate) struct Idle {
-    timeouts: IdleTimeouts,
+    /// None if nothing is watched. Shared by channels that watch for the same: most of a server do.
+    timeouts: Option<Rc<IdleTimeouts>>,
     /// By how much the next event is postponed.
     postponed: u64,
     /// From when each kind counts, where that is later than the traffic: the start, a reset, or the last event.
@@ -125,20 +126,22 @@ pub(crate) struct Idle {
 const KINDS: [IdleState; 3] = [IdleState::Reader, IdleState::Writer, IdleState::All];
 
 impl Idle {
-    pub(crate) fn new(timeouts: IdleTimeouts, now: u64) -> Self {
-        Idle { timeouts, postponed: postponement(timeouts), since: [now; 3], reported: [0; 3] }
+    pub(crate) fn new(timeouts: Option<Rc<IdleTimeouts>>, now: u64) -> Self {
+        let postponed = timeouts.as_ref().map_or(0, |timeouts| postponement(**timeouts));
+        Idle { timeouts, postponed, since: [now; 3], reported: [0; 3] }
     }
 
     pub(crate) fn timeouts(&self) -> IdleTimeouts {
-        self.timeouts
+        self.timeouts.as_ref().map_or_else(IdleTimeouts::new, |timeouts| **timeouts)
     }
 
     /// Changes what is watched; the quiet so far counts on.
-    pub(crate) fn set(&mut self, timeouts: IdleTimeouts) {
-        if timeouts.jitter != self.timeouts.jitter {
-            self.postponed = postponement(timeouts);
-        }
+    pub(crate) fn set(&mut self, timeouts: Option<Rc<IdleTimeouts>>) {
+        let before = self.timeouts().jitter;
         self.timeouts = timeouts;
+        if self.timeouts().jitter != before {
+            self.postponed = postponement(self.timeouts());
+        }
     }
 
     /// Counts as traffic of one kind from `now` on, without making the next event a first one.
@@ -154,7 +157,8 @@ impl Idle {
     }
 
     fn timeout(&self, kind: usize) -> Option<u64> {
-        let timeout = [self.timeouts.reader, self.timeouts.writer, self.timeouts.all][kind];
+        let timeouts = self.timeouts.as_ref()?;
+        let timeout = [timeouts.reader, timeouts.writer, timeouts.all][kind];
         (timeout > 0).then_some(timeout)
     }
 
@@ -193,7 +197,7 @@ impl Idle {
             Some(IdleEvent { state: KINDS[kind], first })
         });
         if events.iter().any(Option::is_some) {
-            self.postponed = postponement(self.timeouts);
+            self.postponed = postponement(self.timeouts());
         }
         events
     }
@@ -210,8 +214,12 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
     const QUIET: Traffic = Traffic { read: 0, written: 0 };
 
+    fn watching(timeouts: IdleTimeouts, now: u64) -> Idle {
+        Idle::new(Some(Rc::new(timeouts)), now)
+    }
+
     fn reader() -> Idle {
-        Idle::new(IdleTimeouts::new().reader(Duration::from_secs(1)), 0)
+        watching(IdleTimeouts::new().reader(Duration::from_secs(1)), 0)
     }
 
     fn first_of(events: [Option<IdleEvent>; 3]) -> Option<IdleEvent> {
@@ -222,7 +230,7 @@ mod tests {
     fn i_11_zero_is_off_and_tiny_times_are_raised() {
         assert!(IdleTimeouts::new().reader(Duration::ZERO).is_off());
         assert_eq!(IdleTimeouts::new().all(Duration::from_nanos(1)).all, 1_000_000);
-        assert_eq!(Idle::new(IdleTimeouts::new(), 0).deadline(QUIET), None);
+        assert_eq!(watching(IdleTimeouts::new(), 0).deadline(QUIET), None);
     }
 
     #[test]
@@ -249,14 +257,14 @@ mod tests {
 
     #[test]
     fn all_is_reset_by_either_side() {
-        let idle = Idle::new(IdleTimeouts::new().all(Duration::from_secs(1)), 0);
+        let idle = watching(IdleTimeouts::new().all(Duration::from_secs(1)), 0);
         assert_eq!(idle.deadline(Traffic { read: 5, written: 0 }), Some(SECOND + 5));
         assert_eq!(idle.deadline(Traffic { read: 0, written: 7 }), Some(SECOND + 7));
     }
 
     #[test]
     fn far_deadlines_saturate() {
-        let idle = Idle::new(IdleTimeouts::new().reader(Duration::MAX), 10);
+        let idle = watching(IdleTimeouts::new().reader(Duration::MAX), 10);
         assert_eq!(idle.deadline(QUIET), Some(u64::MAX));
     }
 }

@@ -17,6 +17,7 @@ mod limits;
 mod mail;
 mod memory;
 mod outbound_budget;
+mod packed_address;
 mod replace;
 mod scope;
 mod services;

@@ -135,12 +135,12 @@ impl<M> Scope<'_, M> {
 
     /// The address of this end, if the transport has one.
     pub fn local_address(&self) -> Option<SocketAddr> {
-        self.state.local_address
+        self.state.local_address()
     }
 
     /// The address of the other end, if the transport has one.
     pub fn peer_address(&self) -> Option<SocketAddr> {
-        self.state.peer_address
+        self.state.peer_address()
     }
 
     /// Whether the channel takes writes.
@@ -280,7 +280,7 @@ impl ChannelState {
         let shared = Arc::new(ChannelShared::new(
             self.id(),
             services.outlet.clone(),
-            (self.local_address, self.peer_address),
+            (self.local_address(), self.peer_address()),
             &self.config,
         ));
         if self.has(Flags::CLOSED) {

@@ -6,6 +6,7 @@
 
 use super::{
     due_queue::DueQueue,
+    idle::IdleTimeouts,
     mail::Outlet,
     outbound_budget::{Loan, OutboundBudget},
     tally::Tally,
@@ -18,7 +19,7 @@ use crate::{
     timer::{QueueKey, Wheel},
     worker_pool::WorkerPool,
 };
-use std::{panic::Location, sync::Arc};
+use std::{panic::Location, rc::Rc, sync::Arc};
 
 /// Spare outbound buffers kept for the next writers: as many as a turn's broadcasts take.
 const MAX_SPARES: usize = 4096;
@@ -52,6 +53,8 @@ pub(crate) struct LoopServices {
     pub(crate) replacement: Option<AnyPipeline>,
     /// Pipelines that were replaced so far.
     pub(crate) replaced: u64,
+    /// What a channel last watched for: the next one most likely watches for the same.
+    idle_timeouts: Option<Rc<IdleTimeouts>>,
     #[expect(
         clippy::vec_box,
         reason = "a channel owns its buffer boxed, so that an idle one pays a pointer only"
@@ -137,6 +140,7 @@ impl LoopServices {
             tally: Tally::default(),
             replacement: None,
             replaced: 0,
+            idle_timeouts: None,
             spares: Vec::new(),
             spare_memory: 0,
         }
@@ -155,6 +159,17 @@ impl LoopServices {
         let due = self.queue.cancel(key);
         self.tally.timers_cancelled += u64::from(due.is_some());
         due
+    }
+
+    /// One copy for all channels in a row that watch for the same; none if they watch for nothing.
+    pub(crate) fn share_idle_timeouts(&mut self, timeouts: IdleTimeouts) -> Option<Rc<IdleTimeouts>> {
+        if timeouts.is_off() {
+            return None;
+        }
+        if self.idle_timeouts.as_deref() != Some(&timeouts) {
+            self.idle_timeouts = Some(Rc::new(timeouts));
+        }
+        self.idle_timeouts.clone()
     }
 
     pub(crate) fn lend_outbound(&mut self) -> Box<Loan> {

@@ -10,8 +10,9 @@ use super::{
     idle::Traffic,
     ledger::Ledger,
     outbound_budget::{Loan, OUTBOUND},
+    packed_address::PackedAddress,
     services::LoopServices,
-    shaping::{Shaper, Way},
+    shaping::Way,
     stats::Counts,
     timers::Timers,
     watch::Watch,
@@ -139,14 +140,12 @@ pub struct ChannelState {
     pub(crate) ledger: Option<Box<Ledger>>,
     /// What it waits for by itself; see `watch`.
     pub(crate) watch: Option<Box<Watch>>,
-    /// What limits its traffic; see `shaping`.
-    pub(crate) shaper: Option<Box<Shaper>>,
     /// Tasks of the handler that wait for their time; see `timers`.
     pub(crate) timers: Option<Box<Timers>>,
     /// What most channels do without; see `extras`.
     pub(crate) extras: Option<Box<Extras>>,
-    pub(crate) peer_address: Option<SocketAddr>,
-    pub(crate) local_address: Option<SocketAddr>,
+    peer_address: PackedAddress,
+    local_address: PackedAddress,
 }
 
 impl ChannelState {
@@ -173,16 +172,23 @@ impl ChannelState {
             shared: None,
             ledger: None,
             watch: None,
-            shaper: None,
             timers: None,
             extras: None,
-            peer_address: peer,
-            local_address: local,
+            peer_address: PackedAddress::pack(peer),
+            local_address: PackedAddress::pack(local),
         }
     }
 
     pub(crate) fn id(&self) -> ChannelId {
         self.id
+    }
+
+    pub(crate) fn local_address(&self) -> Option<SocketAddr> {
+        self.local_address.unpack()
+    }
+
+    pub(crate) fn peer_address(&self) -> Option<SocketAddr> {
+        self.peer_address.unpack()
     }
 
     pub(crate) fn key(&self) -> Key {

@@ -32,7 +32,7 @@ pub(crate) struct Watch {
 
 impl Watch {
     fn new(now: u64) -> Self {
-        Watch { entry: None, idle: Idle::new(IdleTimeouts::new(), now), limits: None, stages: NEVER }
+        Watch { entry: None, idle: Idle::new(None, now), limits: None, stages: NEVER }
     }
 
     /// When something may be due if no more bytes move.
@@ -65,11 +65,12 @@ impl ChannelState {
         if self.watch.is_none() && timeouts.is_off() {
             return;
         }
+        let shared = services.share_idle_timeouts(timeouts);
         let watch = self.watch(services.now);
         if watch.idle.timeouts().is_off() {
-            watch.idle = Idle::new(timeouts, services.now);
+            watch.idle = Idle::new(shared, services.now);
         } else {
-            watch.idle.set(timeouts);
+            watch.idle.set(shared);
         }
         self.arm_watch(services);
     }

@@ -169,10 +169,10 @@ impl fmt::Display for Told<'_> {
         match self.1 {
             Event::Active => {
                 f.write_str("active")?;
-                if let Some(local) = self.0.local_address {
+                if let Some(local) = self.0.local_address() {
                     write!(f, ", local {local}")?;
                 }
-                match self.0.peer_address {
+                match self.0.peer_address() {
                     Some(peer) => write!(f, ", peer {peer}"),
                     None => Ok(()),
                 }

@@ -99,18 +99,23 @@ const DEFAULT_MAX_LEN: usize = 1024 * 1024;
 #[derive(Debug, Clone)]
 pub struct LengthField {
     max_len: usize,
-    offset: usize,
-    width: usize,
     adjustment: i64,
-    strip: usize,
+    offset: u32,
+    strip: u32,
+    width: u8,
     little_endian: bool,
     fail_slow: bool,
     /// Four bytes in network byte order and the payload, nothing else: the short way.
     plain: bool,
-    /// Bytes of a frame that is too long which have not come yet.
+    /// A frame that is too long and has not come to its end; boxed, since every channel has a codec and few have such a frame.
+    overlong: Option<Box<Overlong>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Overlong {
+    length: u64,
+    /// Bytes of it which have not come yet.
     left: u64,
-    /// The length of that frame.
-    overlong: u64,
 }
 
 impl LengthField {
@@ -141,21 +146,20 @@ impl LengthField {
 
     /// All settings; starts as [`LengthField::u32`].
     pub fn builder() -> LengthFieldBuilder {
-        LengthFieldBuilder { frames: Self::u32(), strip: None }
+        LengthFieldBuilder { frames: Self::u32(), width: 4, offset: 0, strip: None }
     }
 
-    fn with_width(width: usize) -> Self {
+    fn with_width(width: u8) -> Self {
         let frames = LengthField {
             max_len: DEFAULT_MAX_LEN,
-            offset: 0,
-            width,
             adjustment: 0,
-            strip: width,
+            offset: 0,
+            strip: width.into(),
+            width,
             little_endian: false,
             fail_slow: false,
             plain: false,
-            left: 0,
-            overlong: 0,
+            overlong: None,
         };
         frames.prepared()
     }
@@ -191,9 +195,21 @@ impl LengthField {
         self
     }
 
+    fn offset(&self) -> usize {
+        self.offset as usize
+    }
+
+    fn width(&self) -> usize {
+        self.width.into()
+    }
+
+    fn strip(&self) -> usize {
+        self.strip as usize
+    }
+
     /// Where the length field ends.
     fn header(&self) -> usize {
-        self.offset + self.width
+        self.offset() + self.width()
     }
 
     /// The largest value that the length field can have.
@@ -211,42 +227,43 @@ impl LengthField {
 
     /// Any configuration, any state.
     fn decode_any(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
-        if self.left > 0 {
-            self.discard(input);
-            if self.left > 0 {
+        if let Some(overlong) = &mut self.overlong {
+            let length = overlong.length;
+            if !overlong.discard(input) {
                 return Ok(None);
             }
+            self.overlong = None;
             if self.fail_slow {
-                return Err(self.too_long());
+                return Err(self.too_long(length));
             }
         }
         let header = self.header();
-        let Some(field) = input.get(self.offset..header) else { return Ok(None) };
+        let Some(field) = input.get(self.offset()..header) else { return Ok(None) };
         let value = self.read_length(field);
         let Some(rest) = value.checked_add_signed(self.adjustment).filter(|_| value <= self.max_value())
         else {
             input.advance(header);
             return Err(self.corrupted(value));
         };
-        let frame = rest.saturating_add(header as u64);
-        if frame > self.max_len as u64 {
-            self.overlong = frame;
-            self.left = frame;
-            self.discard(input);
-            let report = !self.fail_slow || self.left == 0;
-            return if report { Err(self.too_long()) } else { Ok(None) };
+        let length = rest.saturating_add(header as u64);
+        if length > self.max_len as u64 {
+            let mut overlong = Overlong { length, left: length };
+            let over = overlong.discard(input);
+            self.overlong = (!over).then(|| Box::new(overlong));
+            let report = !self.fail_slow || over;
+            return if report { Err(self.too_long(length)) } else { Ok(None) };
         }
         // At most `max_len`, so it fits.
-        let frame = frame as usize;
+        let frame = length as usize;
         if input.len() < frame {
             return Ok(None);
         }
-        if self.strip > frame {
+        if self.strip() > frame {
             input.advance(frame);
             return Err(PeerError::Corrupted("a frame is shorter than what is stripped from it").into());
         }
-        input.advance(self.strip);
-        Ok(Some(input.split_to(frame - self.strip)))
+        input.advance(self.strip());
+        Ok(Some(input.split_to(frame - self.strip())))
     }
 
     fn read_length(&self, field: &[u8]) -> u64 {
@@ -254,17 +271,9 @@ impl LengthField {
         if self.little_endian { field.iter().rev().fold(0, append) } else { field.iter().fold(0, append) }
     }
 
-    /// Drops what has come of a frame that is too long.
-    fn discard(&mut self, input: &mut Bytes) {
-        let here = self.left.min(input.len() as u64);
-        // At most `input.len()`, so it fits.
-        input.advance(here as usize);
-        self.left -= here;
-    }
-
     #[cold]
-    fn too_long(&self) -> Error {
-        PeerError::TooLong { what: "frame", length: self.overlong, limit: self.max_len }.into()
+    fn too_long(&self, length: u64) -> Error {
+        PeerError::TooLong { what: "frame", length, limit: self.max_len }.into()
     }
 
     #[cold]
@@ -281,8 +290,8 @@ impl LengthField {
     fn encode_any(&self, mut message: Bytes, output: &mut Outbound) -> Result {
         let header = self.header();
         // The part of the length field that reading leaves in the message.
-        let left_in = header.saturating_sub(self.strip.max(self.offset));
-        let own = self.offset + left_in;
+        let left_in = header.saturating_sub(self.strip().max(self.offset()));
+        let own = self.offset() + left_in;
         let Some(rest) = message.len().checked_sub(own) else {
             return unencodable(format!("{} bytes, the header alone has {own}", message.len()));
         };
@@ -291,8 +300,8 @@ impl LengthField {
         if frame > limit {
             return Err(EncodeError::TooLong { what: "frame", length: frame, limit }.into());
         }
-        if frame < self.strip as u64 {
-            return unencodable(format!("a frame of {frame} bytes, {} are stripped", self.strip));
+        if frame < u64::from(self.strip) {
+            return unencodable(format!("a frame of {frame} bytes, {} are stripped", self.strip()));
         }
         // Not beyond `max_value`, or the frame would be longer than `longest`.
         let value = rest as i128 - i128::from(self.adjustment);
@@ -300,11 +309,11 @@ impl LengthField {
             return unencodable(format!("a length of {value}"));
         };
         let bytes = if self.little_endian { value.to_le_bytes() } else { value.to_be_bytes() };
-        let field = if self.little_endian { &bytes[..self.width] } else { &bytes[8 - self.width..] };
-        if message[self.offset..own] != field[self.width - left_in..] {
+        let field = if self.little_endian { &bytes[..self.width()] } else { &bytes[8 - self.width()..] };
+        if message[self.offset()..own] != field[self.width() - left_in..] {
             return unencodable(format!("the message's own length field does not say {value}"));
         }
-        output.put_slice(&message[..self.offset]);
+        output.put_slice(&message[..self.offset()]);
         output.put_slice(field);
         message.advance(own);
         output.put(message);
@@ -317,13 +326,24 @@ fn unencodable(why: String) -> Result {
     Err(EncodeError::Unencodable(why).into())
 }
 
+impl Overlong {
+    /// Drops what has come of it; whether that was the last of it.
+    fn discard(&mut self, input: &mut Bytes) -> bool {
+        let here = self.left.min(input.len() as u64);
+        // At most `input.len()`, so it fits.
+        input.advance(here as usize);
+        self.left -= here;
+        self.left == 0
+    }
+}
+
 impl Codec for LengthField {
     type In = Bytes;
     type Out = Bytes;
 
     #[inline]
     fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
-        if self.plain && self.left == 0 {
+        if self.plain && self.overlong.is_none() {
             let Some(field) = input.first_chunk::<4>() else { return Ok(None) };
             let payload = u32::from_be_bytes(*field) as usize;
             if payload <= self.max_len - 4 {
@@ -345,9 +365,10 @@ impl Codec for LengthField {
         if let Some(frame) = self.decode(input)? {
             return Ok(Some(frame));
         }
-        let unreported = self.fail_slow && self.left > 0;
-        self.left = 0;
-        if unreported { Err(self.too_long()) } else { Ok(None) }
+        match self.overlong.take() {
+            Some(overlong) if self.fail_slow => Err(self.too_long(overlong.length)),
+            _ => Ok(None),
+        }
     }
 
     /// Appends one frame.
@@ -374,7 +395,7 @@ impl Codec for LengthField {
         if self.plain {
             return Some(self.max_len as u64);
         }
-        let small = [self.offset as u64, self.width as u64, self.strip as u64, self.little_endian.into()];
+        let small = [self.offset.into(), self.width.into(), self.strip.into(), self.little_endian.into()];
         let settings = small.into_iter().chain([self.adjustment as u64]);
         Some(settings.fold(self.max_len as u64, combine))
     }
@@ -405,19 +426,21 @@ impl Codec for LengthField {
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct LengthFieldBuilder {
     frames: LengthField,
+    width: usize,
+    offset: usize,
     strip: Option<usize>,
 }
 
 impl LengthFieldBuilder {
     /// Bytes of the length field: 1, 2, 3, 4 or 8; 4 by default.
     pub fn width(mut self, bytes: usize) -> Self {
-        self.frames.width = bytes;
+        self.width = bytes;
         self
     }
 
     /// Bytes of the header before the length field, at most `max_len` − `width`; 0 by default.
     pub fn offset(mut self, bytes: usize) -> Self {
-        self.frames.offset = bytes;
+        self.offset = bytes;
         self
     }
 
@@ -462,16 +485,21 @@ impl LengthFieldBuilder {
     /// length field, and an adjustment or strip with which no frame at all could be read.
     pub fn build(self) -> Result<LengthField> {
         let mut frames = self.frames;
-        let LengthField { max_len, offset, width, adjustment, .. } = frames;
+        let LengthField { max_len, adjustment, .. } = frames;
+        let (width, offset) = (self.width, self.offset);
         if !matches!(width, 1 | 2 | 3 | 4 | 8) {
             return Err(Error::setting("width", width, "1, 2, 3, 4 or 8 bytes"));
         }
+        // One of the five.
+        frames.width = width as u8;
         let Some(room) = max_len.checked_sub(width) else {
             return Err(Error::setting("max_len", max_len, "at least the header's length"));
         };
         let Some(room) = room.checked_sub(offset) else {
             return Err(Error::setting("offset", offset, "at most max_len - width"));
         };
+        frames.offset =
+            u32::try_from(offset).map_err(|_| Error::setting("offset", offset, "less than 4 GiB"))?;
         let longest = frames.longest().filter(|_| i128::from(adjustment) <= room as i128);
         let Some(longest) = longest else {
             return Err(Error::setting(
@@ -480,10 +508,11 @@ impl LengthFieldBuilder {
                 "one that leaves a length between the header's and max_len",
             ));
         };
-        frames.strip = self.strip.unwrap_or(if offset == 0 { width } else { 0 });
-        if frames.strip as u64 > longest {
-            return Err(Error::setting("strip", frames.strip, "at most the longest possible frame"));
+        let strip = self.strip.unwrap_or(if offset == 0 { width } else { 0 });
+        if strip as u64 > longest {
+            return Err(Error::setting("strip", strip, "at most the longest possible frame"));
         }
+        frames.strip = u32::try_from(strip).map_err(|_| Error::setting("strip", strip, "less than 4 GiB"))?;
         Ok(frames.prepared())
     }
 }

@@ -178,18 +178,18 @@ impl Drop for Shaper {
 
 impl ChannelState {
     pub(crate) fn traffic_shaping(&self) -> TrafficShaping {
-        self.shaper.as_ref().map_or_else(TrafficShaping::default, |shaper| shaper.settings.clone())
+        self.shaper().map_or_else(TrafficShaping::default, |shaper| shaper.settings.clone())
     }
 
     /// From now on; whoever waits by the old settings looks again at once.
     pub(crate) fn set_traffic_shaping(&mut self, services: &mut LoopServices, settings: TrafficShaping) {
-        if self.shaper.is_none() && settings.is_off() {
+        if self.shaper().is_none() && settings.is_off() {
             return;
         }
         self.disarm_shaper(services);
-        let was_shaped = self.shaper.is_some();
-        let shaper = Shaper::new(settings, self.shaper.as_deref_mut(), services.now);
-        self.shaper = (!shaper.settings.is_off()).then(|| Box::new(shaper));
+        let was_shaped = self.shaper().is_some();
+        let shaper = Shaper::new(settings, self.shaper_mut(), services.now);
+        self.set_shaper((!shaper.settings.is_off()).then(|| Box::new(shaper)));
         if was_shaped {
             self.want_attention(services);
         }
@@ -198,11 +198,11 @@ impl ChannelState {
     /// How many of `want` bytes may be read or written now; if none may, the channel is told when some may, and waits.
     #[inline]
     pub(crate) fn allowance(&mut self, services: &mut LoopServices, way: Way, want: usize) -> usize {
-        if self.shaper.is_none() { want } else { self.shaped_allowance(services, way, want) }
+        if self.shaper().is_none() { want } else { self.shaped_allowance(services, way, want) }
     }
 
     fn shaped_allowance(&mut self, services: &mut LoopServices, way: Way, want: usize) -> usize {
-        let Some(shaper) = self.shaper.as_deref_mut() else { return want };
+        let Some(shaper) = self.shaper_mut() else { return want };
         let (now, instant) = (services.now, services.time.instant(services.now));
         let (lane, group) = shaper.lane_and_group(way);
         let waited = lane.until.is_some();
@@ -220,7 +220,7 @@ impl ChannelState {
     /// So many bytes have moved.
     #[inline]
     pub(crate) fn note_moved(&mut self, way: Way, bytes: usize) {
-        if let Some(shaper) = &mut self.shaper {
+        if let Some(shaper) = self.shaper_mut() {
             shaper.lane(way).moved(bytes);
         }
     }
@@ -229,7 +229,7 @@ impl ChannelState {
     /// is the limit that it waits for: then nothing changes.
     #[inline]
     pub(crate) fn give_allowance_back(&mut self, way: Way) {
-        if let Some(shaper) = &mut self.shaper
+        if let Some(shaper) = self.shaper_mut()
             && shaper.lane(way).until.is_none()
         {
             shaper.give_back(way);
@@ -240,7 +240,7 @@ impl ChannelState {
     /// Whether this direction waits.
     #[inline]
     pub(crate) fn is_held_up(&self, way: Way) -> bool {
-        self.shaper.as_ref().is_some_and(|shaper| match way {
+        self.shaper().is_some_and(|shaper| match way {
             Way::Read => shaper.read.until.is_some(),
             Way::Write => shaper.write.until.is_some(),
         })
@@ -248,7 +248,7 @@ impl ChannelState {
 
     /// Whether the limit, and not the peer, is why nothing has moved of late.
     pub(crate) fn was_held_up(&self, way: Way) -> bool {
-        self.shaper.as_ref().is_some_and(|shaper| match way {
+        self.shaper().is_some_and(|shaper| match way {
             Way::Read => shaper.read.held_up,
             Way::Write => shaper.write.held_up,
         })
@@ -256,7 +256,7 @@ impl ChannelState {
 
     /// The entry has come due, and is gone: who has waited long enough goes on.
     pub(crate) fn shaper_is_due(&mut self, services: &mut LoopServices) {
-        let Some(shaper) = self.shaper.as_deref_mut() else { return };
+        let Some(shaper) = self.shaper_mut() else { return };
         shaper.entry = None;
         for way in [Way::Read, Way::Write] {
             let (lane, group) = shaper.lane_and_group(way);
@@ -278,7 +278,7 @@ impl ChannelState {
     fn arm_shaper(&mut self, services: &mut LoopServices) {
         self.disarm_shaper(services);
         let key = self.key();
-        if let Some(shaper) = self.shaper.as_deref_mut()
+        if let Some(shaper) = self.shaper_mut()
             && let Some(at) = shaper.next()
         {
             shaper.entry = Some(services.queue.insert(at, Due::Channel(key, Due::SHAPER)));
@@ -286,13 +286,13 @@ impl ChannelState {
     }
 
     fn disarm_shaper(&mut self, services: &mut LoopServices) {
-        if let Some(entry) = self.shaper.as_mut().and_then(|shaper| shaper.entry.take()) {
+        if let Some(entry) = self.shaper_mut().and_then(|shaper| shaper.entry.take()) {
             drop(services.cancel_timer(entry));
         }
     }
 
     pub(crate) fn end_shaper(&mut self, services: &mut LoopServices) {
         self.disarm_shaper(services);
-        self.shaper = None;
+        self.set_shaper(None);
     }
 }
