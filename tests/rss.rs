@@ -213,13 +213,13 @@ fn rss_slope_per_connection() {
 }
 
 /// As many as come and go in a round.
-const PEERS: usize = 2_000;
+const PEERS: usize = 4_000;
 
 /// Ten times they all come and go: how large the server is before, and after each time.
 fn ten_times(mut sessions: Sessions) -> (usize, Vec<usize>) {
     assert!(more_descriptors() > PEERS + 200, "too few descriptors: raise `ulimit -n`");
-    // What the first connection and its answer make the program touch is the program's own.
-    sessions.grow_to(1);
+    // What the first connections make the program touch, the loop's read buffers for one, is the program's own.
+    sessions.grow_to(200);
     let start = sessions.leave();
     let mut after = Vec::new();
     for _ in 0..10 {
@@ -242,7 +242,7 @@ fn rss_returns() {
     let (start, after) = ten_times(Sessions::start_with(&[&tunables[..], &thresholds[..]].concat()));
     for size in &after {
         let left = size.saturating_sub(start);
-        assert!(left <= 64 * PEERS + 384 * KIB, "{left} bytes of {PEERS} connections are left: {after:?}");
+        assert!(left <= 64 * PEERS + 512 * KIB, "{left} bytes of {PEERS} connections are left: {after:?}");
     }
     assert!(after[9] <= after[0] + 64 * KIB, "it grows: {after:?}");
 }
