@@ -52,7 +52,7 @@
 //!
 //! Modules stand in layers; each imports only from those below it. From the top: `bootstrap`, `prometheus`; `group`,
 //! `event_loop`, `datagram`; `transport`; `codec`, `stage`, `testing`; `channel`, `pipeline`; `timer`, `buffer`, `admission`,
-//! `sync`; `error`, `id`, `clock`.
+//! `sync`, `worker_pool`; `error`, `id`, `clock`.
 
 // Not `forbid`, for the sake of one small module that says why it needs it: `sync::task_cell`.
 #![deny(unsafe_code)]
@@ -77,6 +77,7 @@ mod admission;
 pub mod buffer;
 mod sync;
 pub mod timer;
+mod worker_pool;
 
 mod clock;
 mod error;
@@ -88,8 +89,9 @@ pub use bootstrap::{
     Reconnect, ReconnectEvent, Reconnecting, Server, ServerBootstrap,
 };
 pub use channel::{
-    Broadcast, BroadcastReport, Channel, ChannelGroup, ChannelGroupBuilder, ChannelOptions, Held, IdleEvent,
-    IdleState, IdleTimeouts, Overflow, Scope, TaskKey, TimeLimits,
+    Attributes, Broadcast, BroadcastReport, Channel, ChannelGroup, ChannelGroupBuilder, ChannelOptions,
+    ChannelStats, Held, IdleEvent, IdleState, IdleTimeouts, Overflow, Scope, SharedTraffic, TaskKey,
+    TimeLimits, TrafficLimits, TrafficShaping, WireLog,
 };
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub use clock::BootClock;
@@ -107,6 +109,7 @@ pub use sync::{Completion, Phase};
 #[cfg(unix)]
 pub use transport::UnixAddress;
 pub use transport::{Address, Adoptable, Endpoint, ListenerOptions, MulticastGroup, TcpOptions, UdpOptions};
+pub use worker_pool::{WorkerMetrics, WorkerPool, WorkerPoolBuilder};
 
 /// The README's code, compiled with the tests.
 #[cfg(doctest)]

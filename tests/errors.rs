@@ -303,6 +303,7 @@ fn every_failure_is_the_same_without_a_socket() {
 }
 
 // The default of Netty leaves the channel open; ours logs and closes. Staying open has to be said.
+/// C-29 in our form: an error that nobody handles closes the channel.
 #[test]
 fn the_default_for_an_error_is_to_close() {
     struct Default;

@@ -140,6 +140,7 @@ fn c_04_a_close_that_was_sent_in_time_leaves_no_timer() {
     assert_eq!(channel.timers(), 0);
 }
 
+/// C-06: the handler is dropped behind its last call.
 fn c_04_over_tcp_closed_comes_before_inactive_and_the_peer_has_every_byte() {
     let group = one_loop();
     let log = Log::new();
@@ -243,6 +244,7 @@ fn c_07_over_tcp_inactive_is_never_called_within_a_read() {
     end(&group);
 }
 
+/// C-33: who asked first is told first.
 #[test]
 fn c_08_closing_twice_and_from_the_closed_callback_tells_once() {
     let log = Log::new();
@@ -358,6 +360,7 @@ fn c_24_a_factory_that_fails_costs_its_own_connection_only() {
     end(&group);
 }
 
+/// C-71: and closes the socket that was made.
 #[test]
 fn c_24_a_clients_factory_that_fails_fails_the_connect() {
     recorder::quiet_panics();

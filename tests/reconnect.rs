@@ -562,7 +562,7 @@ fn settings_are_refused_when_it_begins() {
         setting(bootstrap.reconnect(Backoff::new().max_attempts(0)).connect(ANY_PORT)),
         "max_attempts"
     );
-    let linger = bootstrap.options(TcpOptions::new().linger(ms(1000)));
+    let linger = bootstrap.options(TcpOptions::new().linger(ms(1500)));
     assert_eq!(setting(linger.reconnect(Backoff::new()).connect(ANY_PORT)), "linger");
     end(&group);
 }

@@ -368,7 +368,7 @@ fn a_pool_gives_out_channels_to_a_unix_socket() {
 
 #[test]
 fn one_listener_for_a_name() {
-    let (directory, group) = (Directory::new(), EventLoopGroup::builder().threads(2).build().unwrap());
+    let (directory, group) = (Directory::new(), one_loop());
     let path = directory.join("socket");
     let refused = bootstrap(&group).listener_per_loop(true).bind(name(&path)).unwrap_err();
     assert!(matches!(&refused, Error::Setting(e) if e.setting == "listener_per_loop"), "{refused}");

@@ -153,7 +153,7 @@ where
     /// If a setting is out of its range.
     pub(super) fn check(&self) -> Result<Arc<ChannelConfig>> {
         self.options.check()?;
-        Ok(Arc::new(self.channel.build()?))
+        Ok(Arc::new(ChannelConfig { linger: self.options.lingers(), ..self.channel.build()? }))
     }
 
     /// Begins an attempt, on any thread; whatever comes of it, `done` hears of it, here or on the loop.

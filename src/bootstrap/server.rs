@@ -4,7 +4,7 @@ use super::Server;
 use crate::{
     Admission, Error, EventLoop, EventLoopGroup, Result,
     admission::Gate,
-    channel::ChannelOptions,
+    channel::{ChannelConfig, ChannelOptions},
     event_loop::{
         AcceptRetry, ChildSetup, ListenerGuard, ListenerShared, Listening, LoopMail, Peer, Seldom,
         ServerShared,
@@ -215,7 +215,7 @@ where
         }
         let mut result = Err(Error::Closed);
         for address in address.addresses()? {
-            if listeners > 1 && address.as_tcp().is_none() {
+            if *listener_per_loop && address.as_tcp().is_none() {
                 return Err(Error::setting("listener_per_loop", true, "off for a Unix socket"));
             }
             let listening = Listener::listen_all(&address, &options, listeners);
@@ -303,7 +303,7 @@ where
         let factory = self.factory;
         let setup = Arc::new(ChildSetup {
             factory: Box::new(move |peer| Ok(AnyPipeline::from(factory(peer).into_pipeline()?))),
-            config: Arc::new(channel.build()?),
+            config: Arc::new(ChannelConfig { linger: child.lingers(), ..channel.build()? }),
             options: child.clone(),
         });
         let gate = Arc::new(Gate::new(admission.clone()));

@@ -210,6 +210,7 @@ impl ChannelOptions {
             close_timeout: nanos(self.close_timeout),
             max_scheduled_tasks: self.max_scheduled_tasks,
             weight: self.weight,
+            linger: None,
         })
     }
 }
@@ -260,4 +261,6 @@ pub(crate) struct ChannelConfig {
     pub(crate) close_timeout: u64,
     pub(crate) max_scheduled_tasks: usize,
     pub(crate) weight: u32,
+    /// How long closing the socket waits for the peer, if it does; whoever opens the socket sets it.
+    pub(crate) linger: Option<Duration>,
 }

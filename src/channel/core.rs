@@ -16,7 +16,8 @@ use super::{
     mail::Mail,
     memory::Memory,
     outbound_budget::Loan,
-    services::{Coarse, LoopServices},
+    services::{Coarse, Due, LoopServices},
+    shaping::Way,
     state::{ChannelState, Flags},
     timers::TASKS,
 };
@@ -73,6 +74,8 @@ impl ChannelCore {
         let mut state = ChannelState::new(id, config, services.now, addresses.0, addresses.1);
         state.set_idle(services, pipeline.idle);
         state.set_time_limits(services, pipeline.limits);
+        state.extras = pipeline.extras;
+        state.set_traffic_shaping(services, pipeline.traffic);
         ChannelCore { state, links: pipeline.links }
     }
 
@@ -254,13 +257,18 @@ impl ChannelCore {
     /// The channel's entry on the wheel is due: stages are called, the handler is told of quiet, then of a time limit.
     fn handle_watch(&mut self, services: &mut LoopServices) {
         let (traffic, now, replaced) = (self.state.traffic, services.now, services.replaced);
-        let paused = !self.state.may_read() || self.state.has(Flags::INPUT_ENDED);
+        let paused =
+            !self.state.may_read() || self.state.has(Flags::INPUT_ENDED) || self.state.was_held_up(Way::Read);
+        let writing_paused = self.state.was_held_up(Way::Write);
         let Some(watch) = self.state.watch_is_due() else { return };
         let events = watch.idle.take_due(traffic, now);
         let stages = watch.take_stages(now);
         let reached = watch.limits.as_mut().and_then(|limits| {
             if paused {
                 limits.pause(now);
+            }
+            if writing_paused {
+                limits.pause_writing(now);
             }
             limits.take_reached(traffic, now)
         });
@@ -297,8 +305,12 @@ impl ChannelCore {
         }
     }
 
-    /// A scheduled task is due.
+    /// A scheduled task is due, or a limit of traffic lets the channel go on.
     pub(crate) fn handle_task(&mut self, services: &mut LoopServices, slot: u32) {
+        if slot == Due::SHAPER {
+            self.state.shaper_is_due(services);
+            return;
+        }
         let Some(task) = self.state.take_due_task(slot) else { return };
         if !self.state.is_open() {
             drop_guarded(task);
@@ -351,6 +363,12 @@ impl ChannelCore {
                 self.state.schedule(services, deadline, task);
                 self.after(services);
             }
+            Mail::Answer(task) => match self.state.take_answered(task) {
+                Some(task) if self.state.is_open() => {
+                    self.call(services, |links, state, services| links.run(state, services, task));
+                }
+                gone => drop_guarded(gone),
+            },
             Mail::Released => self.state.release(services),
             Mail::EndOutput => {
                 self.state.request_end_of_output();
@@ -441,6 +459,7 @@ impl ChannelCore {
     // ---- inside --------------------------------------------------------------------------------------
 
     fn event(&mut self, services: &mut LoopServices, event: Event) {
+        self.state.log_event(&event);
         self.call(services, |links, state, services| links.event(state, services, event));
     }
 
@@ -492,6 +511,7 @@ impl ChannelCore {
 
     /// Tells the handler something; a panic becomes an error.
     fn tell(&mut self, services: &mut LoopServices, event: Event) -> Result {
+        self.state.log_event(&event);
         match self.enter(services, |links, state, services| links.event(state, services, event)) {
             Ok(result) => result,
             Err(panic) => Err(Error::Panicked(panic_message(panic))),

@@ -11,6 +11,7 @@ use super::{
     ledger::Confirmation,
     mail::{Mail, Outlet},
     scope::{Scope, ScopeTask},
+    stats::ChannelStats,
 };
 use crate::{
     Error, Result,
@@ -318,6 +319,23 @@ impl<M: 'static> Channel<M> {
     /// Whether the channel's handler is an `H`, and always has been if its pipeline was never replaced.
     pub(crate) fn fits_handler<H: 'static>(&self) -> bool {
         self.shared.fits(|types| types.handler == TypeId::of::<H>())
+    }
+
+    /// What the channel has moved so far; asked on its loop, behind what one thread asked of the channel before.
+    ///
+    /// The completion fails with [`Closed`](Error::Closed) if the channel is, with [`Full`](Error::Full) if the loop's queue
+    /// is. What it had moved when it closed is known to its handler's [`inactive`](crate::Handler::inactive)
+    /// ([`Scope::stats`]).
+    pub fn stats(&self) -> Completion<ChannelStats> {
+        let (confirmation, completion) = Confirmation::new(self.shared.id.event_loop);
+        let asked = self.execute(move |scope| {
+            confirmation.complete(Ok(scope.stats()));
+            Ok(())
+        });
+        match asked {
+            Ok(()) => completion,
+            Err(refused) => Completion::ready(Err(refused)),
+        }
     }
 
     pub(crate) fn deliver(&self, mail: Mail) -> Result {

@@ -251,6 +251,13 @@ impl Limits {
         }
     }
 
+    /// The channel's own limits hold up what is written: the peer is not late meanwhile.
+    pub(crate) fn pause_writing(&mut self, now: u64) {
+        if let Some(mark) = &mut self.waiting {
+            mark.since = now;
+        }
+    }
+
     fn first_byte_due(&self) -> Option<u64> {
         let since = self.first_byte.filter(|_| self.settings.first_byte > 0)?;
         Some(since.saturating_add(self.settings.first_byte))

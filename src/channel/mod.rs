@@ -3,10 +3,12 @@
 //! Nothing here does I/O or reads a clock.
 
 mod at_close;
+mod attributes;
 mod channel_group;
 mod config;
 mod core;
 mod due_queue;
+mod extras;
 mod handle;
 mod held;
 mod idle;
@@ -18,17 +20,22 @@ mod outbound_budget;
 mod replace;
 mod scope;
 mod services;
+mod shaping;
 mod state;
+mod stats;
 mod tally;
 mod timers;
 mod watch;
+mod wire_log;
 
 pub(crate) use self::core::{ChannelCore, Wish};
+pub use attributes::Attributes;
 pub use channel_group::{Broadcast, BroadcastReport, ChannelGroup, ChannelGroupBuilder};
 pub(crate) use channel_group::{Delivery, Outcome};
 pub(crate) use config::ChannelConfig;
 pub use config::{ChannelOptions, Overflow};
 pub(crate) use due_queue::DueQueue;
+pub(crate) use extras::Extras;
 pub use handle::Channel;
 pub(crate) use handle::{ChannelShared, PipelineTypes};
 pub use held::Held;
@@ -40,8 +47,12 @@ pub(crate) use outbound_budget::{OutboundBudget, SharedBudget};
 pub use scope::Scope;
 pub(crate) use scope::ScopeTask;
 pub(crate) use services::{Coarse, Due, LoopServices, Scheduled};
+pub(crate) use shaping::Way;
+pub use shaping::{SharedTraffic, TrafficLimits, TrafficShaping};
 pub(crate) use state::ChannelState;
 pub(crate) use state::Flags;
+pub use stats::ChannelStats;
 pub(crate) use tally::Tally;
 pub use timers::TaskKey;
 pub(crate) use timers::{TASKS, Timers, When};
+pub use wire_log::WireLog;

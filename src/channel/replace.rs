@@ -77,6 +77,9 @@ impl<M> Scope<'_, M> {
     /// # Ok::<(), netwheel::Error>(())
     /// ```
     ///
+    /// Attributes stay: they are the channel's. Those that the new pipeline brings are added, and take the place of others of their
+    /// type. A wire log goes on, unless the new one brings another.
+    ///
     /// # Errors
     /// The one that `pipeline` is, if it is a `Result` and making it has failed; [`Closed`](Error::Closed) if the channel is
     /// closing. The pipeline is dropped then. Returned from the callback, as with `?`, it goes to the handler's
@@ -157,11 +160,16 @@ impl ChannelCore {
                 shared.leave_groups();
             }
         }
-        let AnyPipeline { links, idle, limits } = pipeline;
+        let AnyPipeline { links, idle, limits, traffic, extras } = pipeline;
         let links = std::mem::replace(&mut self.links, links);
-        drop_pipeline(&self.state, AnyPipeline { links, idle, limits });
+        let replaced = self.state.add_extras(extras);
+        drop_pipeline(
+            &self.state,
+            AnyPipeline { links, idle, limits, traffic: traffic.clone(), extras: replaced },
+        );
         self.state.set_idle(services, idle);
         self.state.set_time_limits(services, limits);
+        self.state.set_traffic_shaping(services, traffic);
     }
 
     /// What the old pipeline has left is for the new one, although no event will announce it.

@@ -5,11 +5,14 @@
 
 use super::{
     config::ChannelConfig,
+    extras::Extras,
     handle::ChannelShared,
     idle::Traffic,
     ledger::Ledger,
     outbound_budget::{Loan, OUTBOUND},
     services::LoopServices,
+    shaping::{Shaper, Way},
+    stats::Counts,
     timers::Timers,
     watch::Watch,
 };
@@ -125,6 +128,7 @@ pub struct ChannelState {
     /// The time of the phase in which its pipeline was last called.
     pub(crate) now: u64,
     pub(crate) traffic: Traffic,
+    pub(crate) counts: Counts,
     outbound: Option<Box<Loan>>,
     /// Bytes that came and were not decoded; the memory is the channel's own.
     pub(crate) partial: Bytes,
@@ -135,8 +139,12 @@ pub struct ChannelState {
     pub(crate) ledger: Option<Box<Ledger>>,
     /// What it waits for by itself; see `watch`.
     pub(crate) watch: Option<Box<Watch>>,
+    /// What limits its traffic; see `shaping`.
+    pub(crate) shaper: Option<Box<Shaper>>,
     /// Tasks of the handler that wait for their time; see `timers`.
     pub(crate) timers: Option<Box<Timers>>,
+    /// What most channels do without; see `extras`.
+    pub(crate) extras: Option<Box<Extras>>,
     pub(crate) peer_address: Option<SocketAddr>,
     pub(crate) local_address: Option<SocketAddr>,
 }
@@ -158,13 +166,16 @@ impl ChannelState {
             flags,
             now,
             traffic: Traffic { read: now, written: now },
+            counts: Counts::new(now),
             outbound: None,
             partial: Bytes::new(),
             config,
             shared: None,
             ledger: None,
             watch: None,
+            shaper: None,
             timers: None,
+            extras: None,
             peer_address: peer,
             local_address: local,
         }
@@ -238,7 +249,7 @@ impl ChannelState {
     /// Whether there are bytes, here or in the socket, that may be read now and that no event will announce.
     #[inline]
     pub(crate) fn wants_read(&self) -> bool {
-        self.has(Flags::UNDECODED.with(Flags::MAYBE_READABLE))
+        (self.has(Flags::UNDECODED) || self.has(Flags::MAYBE_READABLE) && !self.is_held_up(Way::Read))
             && self.may_read()
             && !self.has(Flags::INPUT_ENDED)
             && self.is_open()
@@ -252,6 +263,9 @@ impl ChannelState {
 
     /// No more is written after what waits.
     pub(crate) fn request_end_of_output(&mut self) {
+        if self.extras.is_some() && !self.has(Flags::END_OUTPUT) {
+            self.log_closing(Flags::END_OUTPUT);
+        }
         self.set(Flags::END_OUTPUT);
         if let Some(shared) = &self.shared {
             shared.set_output_ended();
@@ -267,6 +281,9 @@ impl ChannelState {
     }
 
     fn begin_close(&mut self, how: Flags) {
+        if self.extras.is_some() && !self.has(how.with(Flags::CLOSED)) {
+            self.log_closing(how);
+        }
         self.set(how);
         if let Some(shared) = &self.shared {
             shared.set_closing();
@@ -382,13 +399,24 @@ impl ChannelState {
         }
     }
 
+    /// Bytes came from the socket.
+    #[inline]
+    pub(crate) fn note_read(&mut self, bytes: &[u8], now: u64) {
+        self.traffic.read = now;
+        self.counts.bytes_read += bytes.len() as u64;
+        self.log_read(bytes);
+    }
+
     /// The kernel took `n` bytes.
     pub(crate) fn consume_outbound(&mut self, n: usize, now: u64) {
+        self.log_written(n);
         if let Some(loan) = &mut self.outbound {
             loan.buffer.consume(n);
         }
         if n > 0 {
+            self.counts.bytes_written += n as u64;
             self.traffic.written = now;
+            self.note_moved(Way::Write, n);
             self.note_taken(n);
             self.confirm_taken(n);
         }
@@ -482,6 +510,7 @@ impl ChannelState {
     pub(crate) fn end(&mut self, services: &mut LoopServices) {
         self.set(Flags::CLOSED);
         self.end_watch(services);
+        self.end_shaper(services);
         self.cancel_tasks(services);
         self.confirm_nothing_more();
         let dropped = self.drop_outbound(services);

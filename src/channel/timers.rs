@@ -1,7 +1,8 @@
-//! The tasks of one channel that wait for their time: exact ones on the loop's heap, coarse ones on its wheel.
+//! The tasks of one channel that wait: for their time, exact ones on the loop's heap, coarse ones on its wheel; or for the
+//! answer of a worker.
 //!
-//! Always holds: every task here has exactly one entry in the heap or on the wheel, which knows it by its slot; it is
-//! run once, or dropped when it is cancelled or the channel ends, whichever comes first. There is a limit to them. To
+//! Always holds: every task here has exactly one entry in the heap, on the wheel or among the works of a pool, which knows it
+//! by its slot; it is run once, or dropped when it is cancelled or the channel ends, whichever comes first. There is a limit to them. To
 //! arm, cancel or run one takes the same time however many the channel has. Runs on the channel's loop; owns the tasks,
 //! neither heap nor wheel nor clock. A channel without tasks pays one word.
 
@@ -10,6 +11,7 @@ use super::{
     state::{ChannelState, Flags},
 };
 use crate::{
+    Error, Result,
     error::drop_guarded,
     id::Key,
     timer::{QueueKey, WheelKey},
@@ -17,7 +19,7 @@ use crate::{
 use slab::Slab;
 use std::any::Any;
 
-/// Names a scheduled task or a timeout of a channel, to cancel it by.
+/// Names a scheduled task, a timeout or an offloaded work of a channel, to cancel it by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TaskKey {
     slot: u32,
@@ -29,6 +31,8 @@ pub struct TaskKey {
 enum Place {
     Exact(QueueKey),
     Coarse(WheelKey),
+    /// Among the works of a pool; the loop's count of them.
+    Worker(u64),
     /// Nowhere: it was refused.
     Nowhere,
 }
@@ -177,7 +181,46 @@ impl ChannelState {
         self.timers.as_mut()?.take_due(slot)
     }
 
-    /// Drops the tasks that wait for their time, and with them the close timeout; how many that were.
+    /// Has a task wait for the answer of a worker.
+    ///
+    /// # Errors
+    /// If as many tasks wait as may; it is dropped.
+    pub(crate) fn await_worker(
+        &mut self,
+        services: &mut LoopServices,
+        task: Box<dyn Any>,
+    ) -> Result<TaskKey> {
+        let limit = self.config.max_scheduled_tasks;
+        let timers = self.timers.get_or_insert_default();
+        if timers.0.len() >= limit {
+            drop_guarded(task);
+            return Err(Error::Full { what: TASKS, limit });
+        }
+        services.offloaded += 1;
+        let slot = timers.enter(Some(task));
+        Ok(timers.place(slot, Place::Worker(services.offloaded)))
+    }
+
+    /// Takes a task whose answer is there; none if it was cancelled.
+    pub(crate) fn take_answered(&mut self, key: TaskKey) -> Option<Box<dyn Any>> {
+        self.timers.as_mut()?.take(key)?.task
+    }
+
+    /// Drops the tasks that wait for their time; how many that were. Those that wait for an answer stay.
+    pub(crate) fn cancel_timed_tasks(&mut self, services: &mut LoopServices) -> usize {
+        let Some(timers) = &mut self.timers else { return 0 };
+        let is_timed = |timer: &Timer| !matches!(timer.place, Place::Worker(_));
+        let timed: Vec<_> =
+            timers.0.iter().filter(|(_, timer)| is_timed(timer)).map(|(slot, _)| slot).collect();
+        for slot in &timed {
+            let timer = timers.0.remove(*slot);
+            take_out(services, timer.place);
+            drop_guarded(timer.task);
+        }
+        timed.len()
+    }
+
+    /// Drops the tasks that wait, and with them the close timeout; how many that were.
     pub(crate) fn cancel_tasks(&mut self, services: &mut LoopServices) -> usize {
         self.timers.take().map_or(0, |mut timers| timers.cancel_all(services))
     }
@@ -190,6 +233,7 @@ fn take_out(services: &mut LoopServices, place: Place) {
         Place::Coarse(key) => {
             services.tally.wheel_cancelled += u64::from(services.wheel.cancel(key).is_some())
         }
-        Place::Nowhere => {}
+        // A worker that comes to it sees that nobody wants it.
+        Place::Worker(_) | Place::Nowhere => {}
     }
 }

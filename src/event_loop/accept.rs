@@ -7,7 +7,7 @@
 
 use super::{
     accept_retry::concerns_one_connection,
-    io::Io,
+    io::{Io, discard},
     metrics::Metrics,
     shared::{LifeState, LoopMail, LoopShared},
     sources::{Accepted, ChannelSlot, ChildSetup, Connecting, Listening, Peer, Slot},
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     Error, Result,
-    admission::{RejectReason, Rejection},
+    admission::{MAX_FAREWELL, RejectReason, Rejection},
     channel::{ChannelCore, Due, Flags},
     error::{caught, panic_message},
     id::{ChannelId, Key},
@@ -134,15 +134,25 @@ impl Turn {
             _ => (&metrics.rejected_limit, &mut listening.turned_away, log::Level::Warn),
         };
         counter.add(1);
-        drop(stream);
+        // These are the program's, and must not cost the listener.
+        let mut farewell = None;
+        let panicked = caught(|| farewell = listening.gate.settings().farewell_to(rejection));
+        let too_long = farewell.as_ref().is_some_and(|bytes| bytes.len() > MAX_FAREWELL);
+        if let Some(bytes) = farewell.filter(|_| !too_long) {
+            say_farewell(stream, &bytes, &mut self.io);
+        } else {
+            drop(stream);
+        }
         let told = seldom.note(self.io.services.now);
-        // It is the program's, and must not cost the listener.
-        let panicked = caught(|| listening.gate.settings().tell(rejection));
+        let panicked = caught(|| listening.gate.settings().tell(rejection)).or(panicked);
         let (name, address) = (&self.shared.name, &listening.address);
         if let Some(unsaid) = told {
             log::log!(level, "{name}: on {address}: {rejection}{unsaid}");
             if let Some(message) = panicked {
                 log::error!("{name}: on {address}: being told of that panicked: {message}");
+            }
+            if too_long {
+                log::error!("{name}: on {address}: a farewell of more than {MAX_FAREWELL} bytes is not sent");
             }
         }
     }
@@ -380,6 +390,15 @@ fn let_in(
 fn activate(slot: &mut ChannelSlot, io: &mut Io, metrics: &Metrics) {
     slot.core.handle_active(&mut io.services);
     slot.settle(io, metrics);
+}
+
+/// Sends last words to a connection that is not let in, as far as the kernel takes them at once, and closes it.
+fn say_farewell(mut stream: Stream, bytes: &[u8], io: &mut Io) {
+    // What it does not take is lost: a peer that is not let in is not waited for.
+    let _ = stream.write(bytes);
+    let _ = stream.shutdown_write();
+    // Unread bytes would have the kernel send a reset, which could overtake them.
+    discard(&mut stream, io);
 }
 
 /// Calls a pipeline factory; a panic in it is an error.

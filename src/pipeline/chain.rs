@@ -236,6 +236,7 @@ impl<H: Handler, P: Pull<Item = H::In> + Push<H::Out>> Links for Assembled<P, H>
             let Some(message) = self.links.pull(state, input, last)? else { break };
             state.note_message();
             services.tally.messages_read += 1;
+            state.counts.messages_read += 1;
             let (handler, mut ctx) = self.split(state, services);
             handler.read(&mut ctx, message)?;
         }

@@ -7,13 +7,15 @@ use super::ManualClock;
 use crate::{
     Channel, ChannelOptions, Clock, Error, Result,
     channel::{
-        ChannelCore, Coarse, Delivery, Due, Flags, LoopServices, Mail, Memory, OutboundBudget, Outlet, Wish,
+        ChannelCore, Coarse, Delivery, Due, Flags, LoopServices, Mail, Memory, OutboundBudget, Outlet, Way,
+        Wish,
     },
     clock::TimeSource,
     id::{ChannelId, Key},
     pipeline::ChannelPipeline,
     sync::{Inbox, Mailbox, loop_id, mailbox},
     timer::{Wheel, WheelBuilder},
+    worker_pool::WorkerPool,
 };
 use bytes::{Bytes, BytesMut};
 use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
@@ -128,8 +130,14 @@ impl<M: 'static> EmbeddedChannel<M> {
         let time = TimeSource::new(Arc::new(clock.clone()));
         let (mailbox, inbox) = mailbox(MAX_MAIL);
         let mail = Arc::new(TestOutlet { event_loop, mailbox, time: time.clone() });
-        let mut services =
-            LoopServices::new(time, wheel, mail.clone(), Arc::default(), OutboundBudget::unlimited());
+        let mut services = LoopServices::new(
+            time,
+            wheel,
+            mail.clone(),
+            Arc::default(),
+            OutboundBudget::unlimited(),
+            WorkerPool::by_hand(),
+        );
         let id = ChannelId { event_loop, key: Key { index: 0, generation: 0 } };
         let core = ChannelCore::new(id, config, pipeline.into(), (None, None), &mut services);
         let mut channel = EmbeddedChannel {
@@ -225,15 +233,28 @@ impl<M: 'static> EmbeddedChannel<M> {
         self.within(|_| {});
     }
 
-    /// Handles what waits: mail from handles, due tasks and timers, flushes; how much mail and timers that were.
+    /// Handles what waits: mail from handles, due tasks and timers, flushes, and work that was given to
+    /// [`offload`](crate::Context::offload), of which no other method runs any; how much mail, timers and works that were.
+    ///
+    /// There are no worker threads here: the work runs now, on this thread, in the order in which it was given, and then the
+    /// handler has the answers.
     pub fn run_pending(&mut self) -> usize {
-        self.within(|_| {})
+        let mut handled = self.within(|_| {});
+        loop {
+            let works = self.services.workers.run_waiting();
+            if works == 0 {
+                return handled;
+            }
+            handled += works + self.within(|_| {});
+        }
     }
 
-    /// Whether mail waits, or something is due now.
+    /// Whether mail or work waits, or something is due now.
     pub fn has_pending(&self) -> bool {
         let now = self.services.time.now();
-        !self.inbox.is_empty() || self.services.next_deadline().is_some_and(|at| at <= now)
+        self.services.workers.has_waiting()
+            || !self.inbox.is_empty()
+            || self.services.next_deadline().is_some_and(|at| at <= now)
     }
 
     /// Scheduled tasks and idle entries that wait for their time.
@@ -355,15 +376,16 @@ impl<M: 'static> EmbeddedChannel<M> {
         while !self.core.state.has(Flags::CLOSE_NOW)
             && let Some(out) = self.core.state.outbound().filter(|out| !out.is_empty())
         {
+            let front = out.front().len();
+            let n = self.room.map_or(front, |room| room.min(front));
+            let n = if n > 0 { self.core.state.allowance(&mut self.services, Way::Write, n) } else { 0 };
+            let Some(out) = self.core.state.outbound().filter(|_| n > 0) else { break };
             let front = out.front();
-            let n = self.room.map_or(front.len(), |room| room.min(front.len()));
-            if n == 0 {
-                return;
-            }
             self.sent.extend_from_slice(&front[..n]);
             self.room = self.room.map(|room| room - n);
             self.core.handle_written(&mut self.services, n);
         }
+        self.core.state.give_allowance_back(Way::Write);
     }
 
     /// The same order of things as a read from a socket: what was kept, then one read's worth at a time.
@@ -390,13 +412,23 @@ impl<M: 'static> EmbeddedChannel<M> {
                 }
                 break;
             }
+            let mut n = 0;
+            if !undecoded {
+                n = self.unread.len().min(state.config.read_size);
+                n = state.allowance(&mut self.services, Way::Read, n);
+                if n == 0 {
+                    state.set(Flags::MAYBE_READABLE);
+                    break;
+                }
+            }
             let mut input = std::mem::take(&mut state.partial);
             if !undecoded {
-                let n = self.unread.len().min(state.config.read_size);
+                let bytes = self.unread.split_to(n);
+                state.note_read(&bytes, self.services.now);
                 let mut grown = BytesMut::from(input);
-                grown.extend_from_slice(&self.unread.split_to(n));
+                grown.extend_from_slice(&bytes);
                 input = grown.freeze();
-                state.traffic.read = self.services.now;
+                state.note_moved(Way::Read, n);
             }
             let reading = self.core.begin_input(&self.services, Memory::Own(input.len()));
             loop {
@@ -409,6 +441,7 @@ impl<M: 'static> EmbeddedChannel<M> {
             self.core.end_input(&mut self.services, reading, input);
             complete = true;
         }
+        self.core.state.give_allowance_back(Way::Read);
         if complete && self.core.state.is_open() {
             self.core.handle_read_complete(&mut self.services);
         }

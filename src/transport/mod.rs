@@ -5,6 +5,7 @@
 
 mod address;
 mod listener;
+mod listener_options;
 mod options;
 #[cfg(unix)]
 mod socket_file;
@@ -19,7 +20,8 @@ mod unix_address;
 pub(crate) use address::Resolve;
 pub use address::{Address, Adoptable, Endpoint};
 pub(crate) use listener::Listener;
-pub use options::{ListenerOptions, TcpOptions};
+pub use listener_options::ListenerOptions;
+pub use options::TcpOptions;
 #[cfg(unix)]
 pub(crate) use socket_file::SocketFile;
 pub(crate) use stream::Stream;

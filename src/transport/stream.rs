@@ -13,6 +13,7 @@ use socket2::SockRef;
 use std::{
     io::{self, IoSlice, Read, Write},
     net::{Shutdown, SocketAddr},
+    time::Duration,
 };
 
 /// A non-blocking stream socket.
@@ -95,6 +96,21 @@ impl Stream {
             #[cfg(unix)]
             Stream::Unix(unix) => options.apply_buffers(&SockRef::from(unix)),
         }
+    }
+
+    /// Whether closing it can wait for the peer, or reset the connection.
+    pub(crate) fn can_linger(&self) -> bool {
+        matches!(self, Stream::Tcp(_))
+    }
+
+    /// Has the close that comes next wait for the peer, and so block.
+    pub(crate) fn linger(&self, time: Duration) -> io::Result<()> {
+        each!(self, socket => {
+            let socket = SockRef::from(socket);
+            // Where closing a non-blocking socket does not wait, it fails instead (Windows).
+            socket.set_nonblocking(false)?;
+            socket.set_linger(Some(time))
+        })
     }
 
     /// What the poll watches.

@@ -166,6 +166,10 @@ metrics! {
         messages_refused,
         /// Channels that were closed because they had too much to send.
         closes_overflowed,
+        /// Times that a limit of traffic ([`TrafficLimits`](crate::TrafficLimits)) held up reading from a channel.
+        reads_paused,
+        /// Times that a limit of traffic held up writing to a channel.
+        writes_paused,
         /// Broadcasts to channels of this loop ([`ChannelGroup`](crate::ChannelGroup)).
         broadcasts,
         /// Channels that broadcasts have come to, whether these took the message or not.
@@ -220,6 +224,8 @@ impl Metrics {
             messages_dropped,
             messages_refused,
             closes_overflowed,
+            reads_paused,
+            writes_paused,
             deliveries,
             broadcast_encodings,
             reads_held,
@@ -238,6 +244,12 @@ impl Metrics {
         if deliveries > 0 {
             self.deliveries.add(deliveries);
             self.broadcast_encodings.add(broadcast_encodings);
+        }
+        if reads_paused > 0 {
+            self.reads_paused.add(reads_paused);
+        }
+        if writes_paused > 0 {
+            self.writes_paused.add(writes_paused);
         }
         self.channel_errors.add(channel_errors);
         self.wheel_cancelled.add(wheel_cancelled);

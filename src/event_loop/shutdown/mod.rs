@@ -188,7 +188,8 @@ impl Turn {
         let Turn { sources, io, shared, shutdown, .. } = self;
         // One that is closing is left to its close timeout, which is among its tasks.
         let Some(slot) = sources.channel(key).filter(|slot| slot.core.state.is_open()) else { return };
-        let cancelled = slot.core.state.cancel_tasks(&mut io.services);
+        // What is with a worker is a reply in flight, and no plan for later: it goes if the channel closes.
+        let cancelled = slot.core.state.cancel_timed_tasks(&mut io.services);
         if let Some(shutdown) = shutdown {
             shutdown.report.tasks_cancelled += cancelled as u64;
         }
