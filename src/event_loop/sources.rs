@@ -308,11 +308,11 @@ mod tests {
     #[cfg(target_pointer_width = "64")]
     fn a_channel_stays_small() {
         let (state, core, slot) = (size_of::<ChannelState>(), size_of::<ChannelCore>(), size_of::<Slot>());
-        assert!(state <= 192, "ChannelState: {state} bytes");
+        assert!(state <= 240, "ChannelState: {state} bytes");
         // The pipeline, a fat pointer.
         assert_eq!(core - state, 2 * size_of::<usize>());
-        // One allocation: with its header it is just what allocators with classes of 16 bytes make of 256.
-        assert!(slot <= 248, "Slot: {slot} bytes");
+        // One allocation: with glibc's header of 8 bytes, 304, one of its sizes.
+        assert!(slot <= 296, "Slot: {slot} bytes");
         assert_eq!(size_of::<ChannelSlot>(), slot, "nothing else that is watched is larger than a channel");
     }
 }
