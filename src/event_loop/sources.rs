@@ -311,8 +311,8 @@ mod tests {
         assert!(state <= 240, "ChannelState: {state} bytes");
         // The pipeline, a fat pointer.
         assert_eq!(core - state, 2 * size_of::<usize>());
-        // One allocation: with glibc's header of 8 bytes, 304, one of its sizes.
-        assert!(slot <= 296, "Slot: {slot} bytes");
+        // One allocation: with its header of 8 bytes this fills one of glibc's sizes, 320.
+        assert!(slot <= 312, "Slot: {slot} bytes");
         assert_eq!(size_of::<ChannelSlot>(), slot, "nothing else that is watched is larger than a channel");
     }
 }
