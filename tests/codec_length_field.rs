@@ -151,6 +151,9 @@ fn d_16_settings_that_contradict_each_other_are_refused_by_name() {
     assert_eq!(refused(builder(8).adjustment(i64::MIN)), ("adjustment", i64::MIN.to_string()));
     assert_eq!(refused(builder(8).adjustment(i64::MAX)), ("adjustment", i64::MAX.to_string()));
     assert_eq!(refused(builder(4).max_len(10).strip(11)), ("strip", "11".into()));
+    let four_gib = 1 << 32;
+    assert_eq!(refused(builder(4).max_len(usize::MAX).offset(four_gib)), ("offset", four_gib.to_string()));
+    assert_eq!(refused(builder(8).max_len(usize::MAX).strip(four_gib)), ("strip", four_gib.to_string()));
     assert_eq!(refused(builder(1).strip(257)), ("strip", "257".into()));
 
     for allowed in [
@@ -159,7 +162,7 @@ fn d_16_settings_that_contradict_each_other_are_refused_by_name() {
         builder(4).max_len(10).adjustment(6),
         builder(1).adjustment(-255),
         builder(4).max_len(10).strip(10),
-        builder(8).max_len(usize::MAX).offset(usize::MAX - 8),
+        builder(8).max_len(usize::MAX).offset(u32::MAX as usize),
         builder(8).max_len(usize::MAX).adjustment(i64::MAX),
         builder(8).max_len(usize::MAX).adjustment(-i64::MAX),
     ] {

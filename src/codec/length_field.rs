@@ -438,7 +438,7 @@ impl LengthFieldBuilder {
         self
     }
 
-    /// Bytes of the header before the length field, at most `max_len` − `width`; 0 by default.
+    /// Bytes of the header before the length field, at most `max_len` − `width` and less than 4 GiB; 0 by default.
     pub fn offset(mut self, bytes: usize) -> Self {
         self.offset = bytes;
         self
@@ -454,7 +454,7 @@ impl LengthFieldBuilder {
     }
 
     /// Bytes to take off the front of each frame that is read; by default the length field where the frame
-    /// begins with it, and otherwise nothing.
+    /// begins with it, and otherwise nothing. Less than 4 GiB.
     pub fn strip(mut self, bytes: usize) -> Self {
         self.strip = Some(bytes);
         self
