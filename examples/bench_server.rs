@@ -15,7 +15,6 @@ use netwheel::{
     prelude::*,
 };
 use std::{
-    cell::RefCell,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -57,33 +56,22 @@ impl Handler for Echo {
     }
 }
 
-thread_local! {
-    /// The members of the room; there is one loop, so they all live on this thread.
-    static MEMBERS: RefCell<Vec<Channel<Bytes>>> = const { RefCell::new(Vec::new()) };
+/// One of those who get what any of them sends.
+struct Member {
+    room: ChannelGroup<Bytes>,
 }
-
-struct Member;
 
 impl Handler for Member {
     type In = Bytes;
     type Out = Bytes;
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
-        MEMBERS.with_borrow_mut(|members| members.push(ctx.channel()));
+        self.room.join(ctx.channel());
         Ok(())
     }
 
     fn read(&mut self, _: &mut Context<'_, Self>, message: Bytes) -> Result {
-        MEMBERS.with_borrow(|members| {
-            for member in members {
-                let _ = member.write(message.clone());
-            }
-        });
-        Ok(())
-    }
-
-    fn inactive(&mut self, ctx: &mut Context<'_, Self>) -> Result {
-        MEMBERS.with_borrow_mut(|members| members.retain(|member| member.id() != ctx.id()));
+        self.room.broadcast(message)?;
         Ok(())
     }
 }
@@ -105,7 +93,10 @@ fn main() -> Result {
             .pipeline(move |_| Pipeline::new().idle(idle).codec(frames()).handler(Echo))
             .bind(address)?,
         Mode::Broadcast => {
-            server.pipeline(move |_| Pipeline::new().codec(frames()).handler(Member)).bind(address)?
+            let room = ChannelGroup::new();
+            server
+                .pipeline(move |_| Pipeline::new().codec(frames()).handler(Member { room: room.clone() }))
+                .bind(address)?
         }
     };
     println!("listening on {}", server.local_address());

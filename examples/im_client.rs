@@ -114,6 +114,7 @@ impl Handler for Client {
                     Reason::Idle => "nothing was sent for too long",
                     Reason::Shutdown => "it is shutting down",
                     Reason::ProtocolError => "it did not understand us",
+                    Reason::SlowConsumer => "we did not read as fast as it wrote",
                 };
                 self.why = Some(format!("the server says goodbye: {why}"));
             }

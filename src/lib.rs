@@ -85,7 +85,8 @@ pub use bootstrap::{
     ReconnectEvent, Reconnecting, Server, ServerBootstrap,
 };
 pub use channel::{
-    Channel, ChannelOptions, Held, IdleEvent, IdleState, IdleTimeouts, Overflow, Scope, TaskKey, TimeLimits,
+    Broadcast, BroadcastReport, Channel, ChannelGroup, ChannelGroupBuilder, ChannelOptions, Held, IdleEvent,
+    IdleState, IdleTimeouts, Overflow, Scope, TaskKey, TimeLimits,
 };
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub use clock::BootClock;
@@ -109,7 +110,7 @@ struct Readme;
 /// What most programs use, for `use netwheel::prelude::*`.
 pub mod prelude {
     pub use crate::{
-        Channel, ClientBootstrap, Completion, Context, Error, EventLoop, EventLoopGroup, Handler, IdleEvent,
-        IdleState, IdleTimeouts, Pipeline, Result, Server, ServerBootstrap, TcpOptions,
+        Channel, ChannelGroup, ClientBootstrap, Completion, Context, Error, EventLoop, EventLoopGroup,
+        Handler, IdleEvent, IdleState, IdleTimeouts, Pipeline, Result, Server, ServerBootstrap, TcpOptions,
     };
 }

@@ -14,15 +14,17 @@ mod session;
 mod wire;
 
 use hub::Hub;
+use netwheel::stage::Json;
 use netwheel::{
     ChannelOptions,
     prelude::*,
     testing::{EmbeddedChannel, ManualClock},
 };
+use protocol::{Reply, Request};
 use serde_json::{Value, json};
 use session::{Session, Settings};
 use std::{sync::Arc, time::Duration};
-use wire::{Lines, Messages, Outgoing};
+use wire::Lines;
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_UNACKED: usize = 3;
@@ -36,7 +38,7 @@ struct World {
 }
 
 /// A connection, seen from its client.
-struct Client(EmbeddedChannel<Outgoing>);
+struct Client(EmbeddedChannel<Reply>);
 
 impl World {
     fn new() -> Self {
@@ -59,7 +61,7 @@ impl World {
         };
         let pipeline = Pipeline::new()
             .codec(Lines::new(1000))
-            .stage(Messages::default())
+            .stage(Json::<Request, Reply>::new())
             .handler(Session::new(self.hub.clone(), settings));
         let tick = Duration::from_millis(1);
         Client(EmbeddedChannel::with(pipeline, &ChannelOptions::new(), self.clock.clone(), tick).unwrap())

@@ -3,8 +3,8 @@
 //! Nothing here runs: the assertions hold if this file compiles.
 
 use netwheel::{
-    Channel, ChannelId, ChannelOptions, ChannelPipeline, ClientBootstrap, Completion, Context, Error,
-    EventLoop, EventLoopGroup, EventLoopGroupBuilder, Handler, Histogram, IdleEvent, IdleTimeouts,
+    Channel, ChannelGroup, ChannelId, ChannelOptions, ChannelPipeline, ClientBootstrap, Completion, Context,
+    Error, EventLoop, EventLoopGroup, EventLoopGroupBuilder, Handler, Histogram, IdleEvent, IdleTimeouts,
     LoopMetrics, ManualEventLoop, Peer, Refused, Result, ScheduledTask, Scope, Server, ServerBootstrap,
     TaskKey, TcpOptions,
     buffer::{Outbound, WaterMark},
@@ -37,6 +37,8 @@ assert_impl_all!(Server: Send, Sync, Clone, std::fmt::Debug);
 assert_impl_all!(Channel<String>: Send, Sync, Clone, Eq, Hash, std::fmt::Debug);
 // Even where the messages do not: such a handle can do everything but `write`.
 assert_impl_all!(Channel<Local>: Send, Sync, Clone, Eq, Hash);
+assert_impl_all!(ChannelGroup<String>: Send, Sync, Clone, Default, std::fmt::Debug);
+assert_impl_all!(ChannelGroup<Local>: Send, Sync, Clone);
 assert_impl_all!(ScheduledTask<String>: Send, Sync);
 assert_impl_all!(ChannelId: Send, Sync, Copy, Ord, Hash);
 assert_impl_all!(TaskKey: Send, Sync, Copy, Eq, Hash);

@@ -119,6 +119,7 @@ pub(crate) enum Code {
     TooLarge,
     Undelivered,
     TooManyUnacked,
+    Busy,
 }
 
 /// Why the server closes a connection.
@@ -128,4 +129,5 @@ pub(crate) enum Reason {
     Idle,
     Shutdown,
     ProtocolError,
+    SlowConsumer,
 }

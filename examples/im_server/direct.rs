@@ -10,7 +10,6 @@ use crate::{
     hub,
     protocol::{Code, MessageId, Reply},
     session::Session,
-    wire::Outgoing,
 };
 use netwheel::{TaskKey, prelude::*};
 use std::{collections::HashMap, sync::Arc, time::Duration};
@@ -29,7 +28,7 @@ pub(crate) struct Direct {
 /// Tells the sender of a direct message how that ended: once, whatever happens.
 pub(crate) struct Receipt {
     from: Arc<str>,
-    sender: Channel<Outgoing>,
+    sender: Channel<Reply>,
     to: String,
     id: Option<MessageId>,
     /// Counts the message as under way; none when the sender is told.
@@ -39,7 +38,7 @@ pub(crate) struct Receipt {
 impl Receipt {
     pub(crate) fn new(
         from: Arc<str>,
-        sender: Channel<Outgoing>,
+        sender: Channel<Reply>,
         to: String,
         id: Option<MessageId>,
         under_way: Arc<()>,
@@ -64,7 +63,7 @@ impl Receipt {
     fn end(&mut self, reply: Reply) {
         // No longer under way before the sender hears of it: then it may send the next one.
         self.under_way = None;
-        hub::send(&self.from, &self.sender, reply.into());
+        hub::send(&self.from, &self.sender, reply);
     }
 }
 
@@ -86,7 +85,7 @@ pub(crate) struct Unacked {
 }
 
 struct Waiting {
-    line: Outgoing,
+    message: Reply,
     resends: u32,
     timeout: TaskKey,
     receipt: Receipt,
@@ -107,10 +106,10 @@ impl Unacked {
         }
         self.last += 1;
         let id = self.last;
-        let line = Outgoing::encode(&Reply::Direct { from, text, ts, id })?;
+        let message = Reply::Direct { from, text, ts, id };
         let timeout = arm(ctx, self.timeout, id);
-        self.waiting.insert(id, Waiting { line: line.clone(), resends: 0, timeout, receipt });
-        ctx.write(line)
+        self.waiting.insert(id, Waiting { message: message.clone(), resends: 0, timeout, receipt });
+        ctx.write(message)
     }
 
     /// The client has got it; false if it was not waited for.
@@ -134,11 +133,11 @@ impl Unacked {
             waiting.receipt.failed(Code::Undelivered, why);
             return Ok(());
         }
-        let line = waiting.line.clone();
+        let message = waiting.message.clone();
         waiting.resends += 1;
         waiting.timeout = arm(ctx, self.timeout, id);
         self.waiting.insert(id, waiting);
-        ctx.write(line)
+        ctx.write(message)
     }
 }
 

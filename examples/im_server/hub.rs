@@ -1,11 +1,14 @@
 //! What all connections share: names in use, rooms, counters.
 //!
-//! Always holds: a name belongs to one connection at most; a room that is in the hub has a member. The locks
-//! guard membership only: a broadcast takes a snapshot of the members and writes without any lock. Where both
+//! Always holds: a name belongs to one connection at most; a room that is in the hub has a user. The locks
+//! guard membership only: what is said in a room goes through its `ChannelGroup`, without any lock of ours. Where both
 //! are held, the hub's lock is taken before the room's. Used by all loops.
 
-use crate::{session::Session, wire::Outgoing};
-use netwheel::{Channel, ChannelId, Error, Remote};
+use crate::{
+    protocol::{Reason, Reply},
+    session::Session,
+};
+use netwheel::{Channel, ChannelGroup, ChannelId, Error, Refused, Remote};
 use std::{
     collections::{HashMap, hash_map::Entry},
     sync::{
@@ -34,16 +37,10 @@ pub(crate) struct Counters {
 
 pub(crate) struct Room {
     name: Arc<str>,
-    /// Behind an `Arc`, so that a snapshot is one reference; copied only if it changes while one is in use.
-    members: Mutex<Members>,
-}
-
-type Members = Arc<Vec<Member>>;
-
-#[derive(Clone)]
-struct Member {
-    user: Arc<str>,
-    channel: Channel<Outgoing>,
+    /// Who is told what is said.
+    members: ChannelGroup<Reply>,
+    /// What they are called.
+    users: Mutex<HashMap<ChannelId, Arc<str>>>,
 }
 
 /// The data behind our locks is whole at every moment, so a panic elsewhere does not spoil it.
@@ -74,55 +71,46 @@ impl Hub {
     }
 
     /// Makes `user` a member of a room, which is made if need be; none if the room is full.
-    pub(crate) fn join(&self, room: &str, user: &Arc<str>, channel: &Channel<Outgoing>) -> Option<Arc<Room>> {
+    pub(crate) fn join(&self, room: &str, user: &Arc<str>, channel: Channel<Reply>) -> Option<Arc<Room>> {
         let mut rooms = lock(&self.rooms);
         let room = match rooms.get(room) {
             Some(room) => room.clone(),
             None => {
                 let name: Arc<str> = room.into();
-                let room = Arc::new(Room { name: name.clone(), members: Mutex::default() });
+                let (members, users) = (ChannelGroup::new(), Mutex::default());
+                let room = Arc::new(Room { name: name.clone(), members, users });
                 rooms.insert(name, room.clone());
                 room
             }
         };
-        // Still under the hub's lock: otherwise the last member might leave now and take the room away.
-        let mut members = lock(&room.members);
-        if members.len() >= MAX_MEMBERS {
+        // Still under the hub's lock: otherwise the last user might leave now and take the room away.
+        let mut users = lock(&room.users);
+        if users.len() >= MAX_MEMBERS {
             return None;
         }
-        Arc::make_mut(&mut members).push(Member { user: user.clone(), channel: channel.clone() });
-        drop(members);
+        users.insert(channel.id(), user.clone());
+        drop(users);
+        room.members.join(channel);
         Some(room)
     }
 
     pub(crate) fn leave(&self, room: &Room, who: ChannelId) {
         let mut rooms = lock(&self.rooms);
-        let mut members = lock(&room.members);
-        if let Some(at) = members.iter().position(|member| member.channel.id() == who) {
-            Arc::make_mut(&mut members).swap_remove(at);
-        }
-        if members.is_empty() {
+        let mut users = lock(&room.users);
+        users.remove(&who);
+        // A channel that has closed has left the group by itself.
+        room.members.leave(who);
+        if users.is_empty() {
             rooms.remove(&room.name);
         }
     }
 
     /// The names of those who are in a room; none are in a room that nobody has joined.
     pub(crate) fn who(&self, room: &str) -> Vec<String> {
-        let room = lock(&self.rooms).get(room).cloned();
-        let members = room.map(|room| room.snapshot()).unwrap_or_default();
-        let mut users: Vec<String> = members.iter().map(|member| member.user.to_string()).collect();
+        let Some(room) = lock(&self.rooms).get(room).cloned() else { return Vec::new() };
+        let mut users: Vec<String> = lock(&room.users).values().map(|user| user.to_string()).collect();
         users.sort_unstable();
         users
-    }
-
-    /// Writes `message` to every member of `room` but one; to how many.
-    ///
-    /// All that one session sends is submitted by its own thread, one message after the other, and every loop takes
-    /// its submissions in order: so each member sees a sender's messages as they were sent.
-    pub(crate) fn send_to_others(&self, room: &Room, but: ChannelId, message: &Outgoing) -> usize {
-        let members = room.snapshot();
-        let others = members.iter().filter(|member| member.channel.id() != but);
-        others.filter(|member| member.send(message)).count()
     }
 }
 
@@ -131,28 +119,37 @@ impl Room {
         &self.name
     }
 
-    fn snapshot(&self) -> Members {
-        lock(&self.members).clone()
+    /// Writes `message` to every member but one; to how many.
+    ///
+    /// All that one session sends is submitted by its own thread, one message after the other, and every loop takes
+    /// its submissions in order: so each member sees a sender's messages as they were sent. It is encoded once. Members that
+    /// do not keep up are dealt with on their own loops, by the policy of their channels.
+    pub(crate) fn send_to_others(&self, but: ChannelId, message: Reply) -> Result<usize, Refused<Reply>> {
+        let broadcast = self.members.broadcast_except(but, message)?;
+        if broadcast.unreached() > 0 {
+            log::warn!(
+                "{}: {} members miss a message: their loops take no more",
+                self.name,
+                broadcast.unreached()
+            );
+        }
+        Ok(broadcast.members() - broadcast.unreached())
     }
 }
 
-impl Member {
-    fn send(&self, message: &Outgoing) -> bool {
-        send(&self.user, &self.channel, message.clone())
-    }
-}
-
-/// Sends something to another session; whether that is on its way.
+/// Sends something to another session.
 ///
 /// One that does not read as fast as it is written to has missed a message now: nobody can wait for it, so it goes.
 /// One that is closed already is about to leave by itself.
-pub(crate) fn send(user: &str, channel: &Channel<Outgoing>, message: Outgoing) -> bool {
-    let Err(refused) = channel.write(message) else { return true };
+pub(crate) fn send(user: &str, channel: &Channel<Reply>, message: Reply) {
+    let Err(refused) = channel.write(message) else { return };
     if let Error::Full { .. } = refused.reason {
         log::info!("{user}: too slow ({}), closing", refused.reason);
-        channel.close_now();
+        let goodbye = channel.execute(|scope| scope.close_with(Reply::Bye { reason: Reason::SlowConsumer }));
+        if goodbye.is_err() {
+            channel.close_now();
+        }
     }
-    false
 }
 
 impl Counters {

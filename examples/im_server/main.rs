@@ -24,19 +24,17 @@ mod protocol;
 mod session;
 mod wire;
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use hub::Hub;
-use netwheel::{ChannelOptions, ShutdownOptions, Watchdog, prelude::*};
+use netwheel::{Admission, ChannelOptions, Overflow, ShutdownOptions, Watchdog, prelude::*, stage::Json};
+use protocol::{Reply, Request};
 use session::{Session, Settings};
 use std::{
     sync::{Arc, atomic::Ordering, mpsc},
     time::Duration,
 };
-use wire::{Lines, Messages};
+use wire::Lines;
 
-/// Bytes that may wait for a client that does not read; one that needs more is closed. More than the longest
-/// single reply, the list of a full room.
-const MAX_OUTBOUND: usize = 4 * 1024 * 1024;
 /// How long a client that is closed may take to read what it was sent before.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -61,6 +59,18 @@ struct Options {
     /// Direct messages from one client, and to one client, that may wait for their acknowledgement.
     #[arg(long, default_value_t = 100)]
     max_unacked: usize,
+    /// What becomes of a client that does not read as fast as the others talk.
+    #[arg(long, value_enum, default_value_t = SlowConsumer::Close)]
+    slow_consumer: SlowConsumer,
+    /// Bytes that may wait for a client that does not read. A full room's list of members takes about 1.4 MB.
+    #[arg(long, default_value_t = 4 * 1024 * 1024)]
+    max_outbound: usize,
+    /// Clients that may be connected; further ones are closed at once. Without it: as many as there are descriptors for.
+    #[arg(long)]
+    max_connections: Option<usize>,
+    /// Clients of one IP address that may be connected; an IPv6 address counts as its /64. Without it: any number.
+    #[arg(long)]
+    max_per_ip: Option<usize>,
     /// Percent of its busy time that a loop spends on I/O while tasks wait.
     #[arg(long, default_value_t = 50)]
     io_ratio: u32,
@@ -78,6 +88,14 @@ struct Options {
     watchdog: Duration,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, ValueEnum)]
+enum SlowConsumer {
+    /// It misses the oldest messages that wait for it.
+    Drop,
+    /// It is told why, and closed.
+    Close,
+}
+
 fn at_least_a_millisecond(text: &str) -> std::result::Result<Duration, String> {
     let time = humantime::parse_duration(text).map_err(|e| e.to_string())?;
     if time < Duration::from_millis(1) { Err("1ms or more".to_owned()) } else { Ok(time) }
@@ -85,8 +103,10 @@ fn at_least_a_millisecond(text: &str) -> std::result::Result<Duration, String> {
 
 fn main() -> Result {
     env_logger::init();
-    let options = Options::parse();
-    println!("{}", descriptors::describe(descriptors::raise_limit()));
+    let mut options = Options::parse();
+    let connections = descriptors::raise_limit();
+    println!("{}", descriptors::describe(connections));
+    options.max_connections = options.max_connections.or(connections.and_then(|n| usize::try_from(n).ok()));
     let mut group = EventLoopGroup::builder().threads(options.threads).name("im").io_ratio(options.io_ratio);
     if !options.watchdog.is_zero() {
         group = group.watchdog(Watchdog::new(options.watchdog));
@@ -117,11 +137,25 @@ fn listen(group: &EventLoopGroup, hub: &Arc<Hub>, options: &Options) -> Result<S
     };
     let idle = IdleTimeouts::new().reader(settings.idle_timeout).writer(settings.heartbeat);
     let (hub, max_line) = (hub.clone(), options.max_line);
+    let mut admission = Admission::new();
+    if let Some(connections) = options.max_connections {
+        admission = admission.max_connections(connections);
+    }
+    if let Some(connections) = options.max_per_ip {
+        admission = admission.max_connections_per_ip(connections);
+    }
+    let overflow = match options.slow_consumer {
+        SlowConsumer::Drop => Overflow::DropOldest,
+        // The session is told that there is no room, and says goodbye.
+        SlowConsumer::Close => Overflow::Refuse,
+    };
     ServerBootstrap::new(group)
         .backlog(4096)
+        .admission(admission)
         .channel_options(
             ChannelOptions::new()
-                .max_outbound(MAX_OUTBOUND)
+                .max_outbound(options.max_outbound)
+                .overflow(overflow)
                 .close_timeout(CLOSE_TIMEOUT)
                 // Each that waits for its acknowledgement has a timeout.
                 .max_scheduled_tasks(options.max_unacked.saturating_add(8)),
@@ -130,7 +164,7 @@ fn listen(group: &EventLoopGroup, hub: &Arc<Hub>, options: &Options) -> Result<S
             Pipeline::new()
                 .idle(idle)
                 .codec(Lines::new(max_line))
-                .stage(Messages::default())
+                .stage(Json::<Request, Reply>::new())
                 .handler(Session::new(hub.clone(), settings))
         })
         .bind(&*options.listen)

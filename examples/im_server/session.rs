@@ -4,7 +4,6 @@ use crate::{
     direct::{Direct, Receipt, Unacked},
     hub::{Hub, Room},
     protocol::{Code, MessageId, Reason, Reply, Request},
-    wire::Outgoing,
 };
 use netwheel::{PeerError, prelude::*};
 use std::{
@@ -54,7 +53,7 @@ impl From<Error> for Refusal {
 
 impl Handler for Session {
     type In = Request;
-    type Out = Outgoing;
+    type Out = Reply;
 
     fn active(&mut self, _: &mut Context<'_, Self>) -> Result {
         self.hub.counters.connections.fetch_add(1, Ordering::Relaxed);
@@ -76,14 +75,14 @@ impl Handler for Session {
         };
         match answer {
             Ok(None) => Ok(()),
-            Ok(Some(reply)) => ctx.write(reply.into()),
+            Ok(Some(reply)) => ctx.write(reply),
             Err(Refusal(code, message)) => ctx.write(error_reply(code, message)),
         }
     }
 
     fn idle(&mut self, ctx: &mut Context<'_, Self>, event: IdleEvent) -> Result {
         match event.state {
-            IdleState::Writer => ctx.write(Reply::Ping.into()),
+            IdleState::Writer => ctx.write(Reply::Ping),
             IdleState::Reader => {
                 log::debug!("{}: idle", self.describe(ctx));
                 bye(ctx, Reason::Idle)
@@ -101,8 +100,7 @@ impl Handler for Session {
             }
             Error::Full { .. } => {
                 log::info!("{}: too slow ({error}), closing", self.describe(ctx));
-                ctx.close_now();
-                Ok(())
+                ctx.close_with(Reply::Bye { reason: Reason::SlowConsumer })
             }
             error => {
                 log::debug!("{}: {error}, closing", self.describe(ctx));
@@ -124,7 +122,7 @@ impl Handler for Session {
         for room in &self.rooms {
             self.hub.leave(room, ctx.id());
             let left = Reply::Left { room: room.name().to_owned(), user: user.to_string() };
-            self.tell_others(ctx, room, &left)?;
+            self.tell_others(ctx, room, left);
         }
         Ok(())
     }
@@ -162,8 +160,8 @@ impl Session {
             return Err(Refusal(Code::BadRequest, format!("in {MAX_ROOMS} rooms already, leave one first")));
         }
         let full = || Refusal(Code::BadRequest, format!("{room} is full"));
-        let room = self.hub.join(&room, &user, &ctx.channel()).ok_or_else(full)?;
-        self.tell_others(ctx, &room, &joined)?;
+        let room = self.hub.join(&room, &user, ctx.channel()).ok_or_else(full)?;
+        self.tell_others(ctx, &room, joined.clone());
         self.rooms.push(room);
         Ok(Some(joined))
     }
@@ -174,7 +172,7 @@ impl Session {
         let room = self.rooms.swap_remove(at);
         self.hub.leave(&room, ctx.id());
         let left = Reply::Left { room: room.name().to_owned(), user };
-        self.tell_others(ctx, &room, &left)?;
+        self.tell_others(ctx, &room, left.clone());
         Ok(Some(left))
     }
 
@@ -189,7 +187,8 @@ impl Session {
         let room = &self.rooms[self.position_of(room)?];
         let mut message =
             Reply::Message { room: room.name().to_owned(), from, text, ts: unix_ms(), id: None };
-        let others = self.tell_others(ctx, room, &message)?;
+        let others =
+            room.send_to_others(ctx.id(), message.clone()).map_err(|refused| busy(&refused.reason))?;
         self.hub.counters.count_message(others + 1);
         if let Reply::Message { id: own, .. } = &mut message {
             *own = id;
@@ -207,7 +206,7 @@ impl Session {
     fn direct(&self, ctx: &mut Context<'_, Self>, to: String, text: String, id: Option<MessageId>) -> Result {
         match self.send_direct(ctx, &to, text, id.clone()) {
             Ok(()) => Ok(()),
-            Err(Refusal(code, message)) => ctx.write(Reply::Error { code, message, to: Some(to), id }.into()),
+            Err(Refusal(code, message)) => ctx.write(Reply::Error { code, message, to: Some(to), id }),
         }
     }
 
@@ -254,9 +253,11 @@ impl Session {
         at.ok_or_else(|| Refusal(Code::NotInRoom, "join that room first".to_owned()))
     }
 
-    /// Sends a reply to all members of a room but this one, whose copy is written directly.
-    fn tell_others(&self, ctx: &Context<'_, Self>, room: &Room, reply: &Reply) -> Result<usize> {
-        Ok(self.hub.send_to_others(room, ctx.id(), &Outgoing::encode(reply)?))
+    /// Tells all members of a room but this one, whose copy is written directly, of a join or leave.
+    fn tell_others(&self, ctx: &Context<'_, Self>, room: &Room, reply: Reply) {
+        if let Err(refused) = room.send_to_others(ctx.id(), reply) {
+            log::warn!("{}: nobody hears who comes and goes: {}", room.name(), refused.reason);
+        }
     }
 
     fn describe(&self, ctx: &Context<'_, Self>) -> String {
@@ -277,13 +278,18 @@ impl Drop for Session {
     }
 }
 
+/// Nobody gets a message that nobody has room for.
+fn busy(reason: &Error) -> Refusal {
+    Refusal(Code::Busy, format!("not sent, try again later: {reason}"))
+}
+
 /// What a refused request is answered with, unless it was a direct message.
-fn error_reply(code: Code, message: String) -> Outgoing {
-    Reply::Error { code, message, to: None, id: None }.into()
+fn error_reply(code: Code, message: String) -> Reply {
+    Reply::Error { code, message, to: None, id: None }
 }
 
 fn bye(ctx: &mut Context<'_, Session>, reason: Reason) -> Result {
-    ctx.write(Reply::Bye { reason }.into())?;
+    ctx.write(Reply::Bye { reason })?;
     ctx.close();
     Ok(())
 }

@@ -1,14 +1,7 @@
-//! Between bytes and requests: a codec and a stage of this program's own.
+//! Between bytes and lines: a codec of this program's own.
 
-use crate::protocol::{Reply, Request};
 use bytes::Bytes;
-use netwheel::{
-    Result,
-    buffer::Outbound,
-    codec::Line,
-    pipeline::{Codec, Stage, StageContext},
-    stage::Json,
-};
+use netwheel::{Result, buffer::Outbound, codec::Line, pipeline::Codec};
 
 /// Lines, of which only those that come in are limited: what goes out is the server's own work, and a list of
 /// members may be longer than anything that a client is allowed to send.
@@ -40,51 +33,9 @@ impl Codec for Lines {
         output.put_u8(b'\n');
         Ok(())
     }
-}
 
-/// What a session writes.
-#[derive(Debug, Clone)]
-pub(crate) enum Outgoing {
-    /// To one client: encoded when it is written.
-    Reply(Reply),
-    /// To many: encoded once, and shared.
-    Encoded(Bytes),
-}
-
-impl Outgoing {
-    /// Encodes `reply` for sending it to many.
-    pub(crate) fn encode(reply: &Reply) -> Result<Outgoing> {
-        let line = serde_json::to_vec(reply).map_err(netwheel::Error::other)?;
-        Ok(Outgoing::Encoded(line.into()))
-    }
-}
-
-impl From<Reply> for Outgoing {
-    fn from(reply: Reply) -> Self {
-        Outgoing::Reply(reply)
-    }
-}
-
-/// Lines to requests, and replies to lines unless they are lines already.
-#[derive(Default)]
-pub(crate) struct Messages {
-    json: Json<Request, Reply>,
-}
-
-impl Stage for Messages {
-    type In = Bytes;
-    type Out = Request;
-    type WriteIn = Outgoing;
-    type WriteOut = Bytes;
-
-    fn read(&mut self, ctx: &mut StageContext<'_, Bytes>, line: Bytes) -> Result<Option<Request>> {
-        self.json.read(ctx, line)
-    }
-
-    fn write(&mut self, ctx: &mut StageContext<'_, Bytes>, message: Outgoing) -> Result {
-        match message {
-            Outgoing::Reply(reply) => self.json.write(ctx, reply),
-            Outgoing::Encoded(line) => ctx.write(line),
-        }
+    /// The same line for everybody: what is said in a room is encoded once.
+    fn shared_encoding(&self) -> Option<u64> {
+        Some(0)
     }
 }

@@ -24,6 +24,11 @@ use std::{
 /// one more slice in `writev` and the reference count.
 pub const KEEP_FROM: usize = 4 * 1024;
 
+/// From this size on bytes that many channels send are kept by reference. A reference weighs as much as 96 bytes, and costs a
+/// counter that all of them write to and a slice of its own; a copy of a KiB takes no longer. With members that lag, it is the
+/// memory that counts: theirs is a tenth of a copy, or less.
+pub(crate) const SHARE_FROM: usize = 1024;
+
 /// A tail that has grown beyond this is given back to the allocator when it is empty.
 const KEEP_CAPACITY: usize = 64 * 1024;
 
@@ -108,6 +113,16 @@ impl Outbound {
             self.put_slice(&bytes);
         } else {
             self.keep(bytes);
+        }
+    }
+
+    /// As [`put`](Outbound::put), of bytes that other buffers get too: kept from a smaller size on ([`SHARE_FROM`]).
+    #[inline]
+    pub(crate) fn put_shared(&mut self, bytes: &Bytes) {
+        if bytes.len() < SHARE_FROM {
+            self.put_slice(bytes);
+        } else {
+            self.keep(bytes.clone());
         }
     }
 
@@ -295,6 +310,25 @@ impl Outbound {
         }
     }
 
+    /// All that was put, in one piece; nothing may have been consumed.
+    pub(crate) fn into_bytes(mut self) -> Bytes {
+        debug_assert_eq!(self.head, 0);
+        match (self.chunks.len(), self.tail.is_empty()) {
+            (0, _) => self.tail.into(),
+            (1, true) => match self.chunks.pop_front() {
+                Some(Chunk::Kept(bytes)) => bytes,
+                Some(Chunk::Copied(bytes)) => bytes.into(),
+                None => Bytes::new(),
+            },
+            _ => self.to_bytes(),
+        }
+    }
+
+    /// Memory that it keeps, used or not, in bytes.
+    pub(crate) fn memory(&self) -> usize {
+        size_of::<Self>() + self.tail.capacity() + self.chunks.capacity() * size_of::<Chunk>()
+    }
+
     /// A copy of all that waits, without taking it: for tests of codecs.
     pub fn to_bytes(&self) -> Bytes {
         let mut all = Vec::with_capacity(self.len);
@@ -329,6 +363,7 @@ mod tests {
     enum Step {
         Slice(Vec<u8>),
         Bytes(Vec<u8>),
+        Shared(Vec<u8>),
         Number(u64),
         /// Consumes this share of what waits, in 256ths.
         Consume(u8),
@@ -344,6 +379,7 @@ mod tests {
         prop_oneof![
             8 => 0..40_usize,
             2 => KEEP_FROM - 2..KEEP_FROM + 3,
+            2 => SHARE_FROM - 2..SHARE_FROM + 3,
             1 => KEEP_CAPACITY / 2..KEEP_CAPACITY + 3,
         ]
     }
@@ -358,6 +394,7 @@ mod tests {
         prop_oneof![
             3 => content().prop_map(Step::Slice),
             3 => content().prop_map(Step::Bytes),
+            2 => content().prop_map(Step::Shared),
             1 => any::<u64>().prop_map(Step::Number),
         ]
     }
@@ -380,6 +417,13 @@ mod tests {
             }
             Step::Bytes(bytes) => {
                 out.put(Bytes::copy_from_slice(bytes));
+                model.extend_from_slice(bytes);
+            }
+            Step::Shared(bytes) => {
+                let shared = Bytes::copy_from_slice(bytes);
+                out.put_shared(&shared);
+                let copied = bytes.len() < SHARE_FROM;
+                assert!(bytes.is_empty() || shared.is_unique() == copied, "copied, or referred to");
                 model.extend_from_slice(bytes);
             }
             Step::Number(n) => {
@@ -453,6 +497,13 @@ mod tests {
                 apply(&mut out, &mut model, step);
                 check(&out, &model);
             }
+        }
+
+        #[test]
+        fn it_becomes_one_piece(steps in prop::collection::vec(put(), 0..6)) {
+            let (mut out, mut model) = (Outbound::new(), Vec::new());
+            steps.iter().for_each(|step| apply(&mut out, &mut model, step));
+            assert!(out.into_bytes() == model);
         }
     }
 

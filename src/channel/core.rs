@@ -10,9 +10,11 @@
 //! A driver calls `handle_*`, then does what [`ChannelCore::wish`] says.
 
 use super::{
+    channel_group::Outcome,
     config::ChannelConfig,
     limits::Reached,
     mail::Mail,
+    outbound_budget::Loan,
     services::{Coarse, LoopServices},
     state::{ChannelState, Flags},
     timers::TASKS,
@@ -21,7 +23,7 @@ use crate::{
     Error, PeerError, Result,
     error::{drop_guarded, panic_message},
     id::ChannelId,
-    pipeline::{AnyPipeline, Event, Links},
+    pipeline::{AnyPipeline, EncodingMemo, Event, Links, SharedMessage},
 };
 use bytes::{Bytes, BytesMut};
 use std::{
@@ -307,6 +309,31 @@ impl ChannelCore {
         }
     }
 
+    /// A message that many channels get. That it cannot be encoded is not told to the handler: whoever wrote it hears of it.
+    pub(crate) fn handle_broadcast(
+        &mut self,
+        services: &mut LoopServices,
+        message: &dyn SharedMessage,
+        memo: &mut EncodingMemo,
+    ) -> Outcome {
+        if !self.state.is_open() || self.state.has(Flags::END_OUTPUT) {
+            return Outcome::Gone;
+        }
+        let mut outcome = Outcome::Failed(None);
+        self.call(services, |links, state, services| {
+            state.before_write();
+            match links.write_shared(state, message, memo) {
+                Ok(()) => {
+                    state.after_write(services);
+                    outcome = Outcome::Written;
+                    Ok(())
+                }
+                Err(error) => not_taken(state, services, error, &mut outcome),
+            }
+        });
+        outcome
+    }
+
     /// The loop is shutting down.
     pub(crate) fn handle_shutdown(&mut self, services: &mut LoopServices) {
         if self.state.is_open() {
@@ -500,6 +527,27 @@ fn write(
         }
         Err(error) => state.write_failed(services, error),
     }
+}
+
+/// What becomes of a broadcast where it was not written; the error is one that the handler is to be told.
+#[cold]
+fn not_taken(
+    state: &mut ChannelState,
+    services: &mut LoopServices,
+    error: Error,
+    outcome: &mut Outcome,
+) -> Result {
+    if Loan::is_full(&error) {
+        let refused = state.write_failed(services, error);
+        *outcome = match refused {
+            Ok(()) => Outcome::Dropped,
+            Err(_) if state.is_open() => Outcome::Refused,
+            Err(_) => Outcome::Closed,
+        };
+        return refused;
+    }
+    *outcome = if matches!(error, Error::Closed) { Outcome::Gone } else { Outcome::Failed(Some(error)) };
+    Ok(())
 }
 
 impl Drop for ChannelCore {

@@ -5,6 +5,7 @@
 //! is a copy that the loop keeps up to date.
 
 use super::{
+    at_close::AtClose,
     config::ChannelConfig,
     held::Holding,
     ledger::Confirmation,
@@ -17,7 +18,7 @@ use crate::{
     clock::nanos,
     error::Refused,
     id::ChannelId,
-    sync::{Completer, Completion, completion},
+    sync::Completion,
 };
 use std::{
     any::Any,
@@ -26,7 +27,7 @@ use std::{
     marker::PhantomData,
     net::SocketAddr,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
@@ -59,7 +60,7 @@ pub(crate) struct ChannelShared {
     queued: AtomicUsize,
     pub(super) inbound_mark: WaterMark,
     pub(super) holding: Holding,
-    closed: Mutex<Option<Vec<Completer>>>,
+    pub(super) at_close: AtClose,
 }
 
 impl ChannelShared {
@@ -83,7 +84,7 @@ impl ChannelShared {
             queued: AtomicUsize::new(0),
             inbound_mark: config.inbound_mark,
             holding: Holding::default(),
-            closed: Mutex::new(Some(Vec::new())),
+            at_close: AtClose::new(),
         }
     }
 
@@ -107,13 +108,10 @@ impl ChannelShared {
         self.open.store(false, Ordering::Release);
     }
 
-    /// The socket is closed: tells everybody who asked.
+    /// The socket is closed: the channel leaves its groups, and everybody who asked is told.
     pub(crate) fn set_closed(&self) {
         self.set_closing();
-        let waiting = self.closed.lock().unwrap_or_else(PoisonError::into_inner).take();
-        for completer in waiting.into_iter().flatten() {
-            completer.complete(Ok(()));
-        }
+        self.at_close.run(self.id);
     }
 }
 
@@ -192,15 +190,12 @@ impl<M> Channel<M> {
 
     /// Completes when the channel's socket is closed; at once if it is.
     pub fn closed(&self) -> Completion {
-        let mut closed = self.shared.closed.lock().unwrap_or_else(PoisonError::into_inner);
-        match &mut *closed {
-            None => Completion::ready(Ok(())),
-            Some(waiting) => {
-                let (completer, completion) = completion(Some(self.shared.id.event_loop));
-                waiting.push(completer);
-                completion
-            }
-        }
+        self.shared.at_close.tell(self.shared.id.event_loop)
+    }
+
+    /// What it shares with its loop.
+    pub(super) fn shared(&self) -> &ChannelShared {
+        &self.shared
     }
 }
 

@@ -3,7 +3,7 @@
 //! A [`Channel`](super::Channel) handle does not know its event loop: it knows an [`Outlet`], which the loop (or
 //! the embedded test channel) implements. So this layer names nothing above it.
 
-use super::ledger::Confirmation;
+use super::{channel_group::Delivery, ledger::Confirmation};
 use crate::{Error, id::Key};
 use std::any::Any;
 
@@ -42,6 +42,12 @@ pub(crate) trait Outlet: Send + Sync {
     /// # Errors
     /// The mail comes back if the loop has ended, or the queue is full; what closes a channel is taken all the same.
     fn deliver(&self, to: Key, mail: Mail) -> Result<(), (Mail, Error)>;
+
+    /// Puts the loop's part of a broadcast into its queue and wakes the loop if it sleeps.
+    ///
+    /// # Errors
+    /// It comes back if the loop has ended, or the queue is full.
+    fn broadcast(&self, delivery: Box<Delivery>) -> Result<(), (Box<Delivery>, Error)>;
 
     /// The time of the loop's clock.
     fn now(&self) -> u64;

@@ -2,6 +2,8 @@
 //!
 //! Nothing here does I/O or reads a clock.
 
+mod at_close;
+mod channel_group;
 mod config;
 mod core;
 mod due_queue;
@@ -20,6 +22,8 @@ mod timers;
 mod watch;
 
 pub(crate) use self::core::{ChannelCore, Wish};
+pub use channel_group::{Broadcast, BroadcastReport, ChannelGroup, ChannelGroupBuilder};
+pub(crate) use channel_group::{Delivery, Outcome};
 pub(crate) use config::ChannelConfig;
 pub use config::{ChannelOptions, Overflow};
 pub(crate) use due_queue::DueQueue;

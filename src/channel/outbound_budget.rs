@@ -69,6 +69,11 @@ impl Loan {
         self.limit
     }
 
+    /// Memory that it keeps, used or not, in bytes.
+    pub(crate) fn memory(&self) -> usize {
+        size_of::<Self>() - size_of::<Outbound>() + self.buffer.memory()
+    }
+
     pub(crate) fn lift_limit(&mut self) {
         self.limit = usize::MAX;
     }

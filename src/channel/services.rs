@@ -18,8 +18,11 @@ use crate::{
 };
 use std::{panic::Location, sync::Arc};
 
-/// Spare outbound buffers kept for the next writers.
-const MAX_SPARES: usize = 256;
+/// Spare outbound buffers kept for the next writers: as many as a turn's broadcasts take.
+const MAX_SPARES: usize = 4096;
+
+/// Memory that they may keep, in bytes.
+const MAX_SPARE_MEMORY: usize = 16 * 1024 * 1024;
 
 pub(crate) struct LoopServices {
     pub(crate) time: TimeSource,
@@ -44,6 +47,7 @@ pub(crate) struct LoopServices {
         reason = "a channel owns its buffer boxed, so that an idle one pays a pointer only"
     )]
     spares: Vec<Box<Loan>>,
+    spare_memory: usize,
 }
 
 /// What waits on the loop's wheel.
@@ -114,6 +118,7 @@ impl LoopServices {
             outbound,
             tally: Tally::default(),
             spares: Vec::new(),
+            spare_memory: 0,
         }
     }
 
@@ -133,13 +138,17 @@ impl LoopServices {
     }
 
     pub(crate) fn lend_outbound(&mut self) -> Box<Loan> {
-        self.spares.pop().unwrap_or_default()
+        let Some(spare) = self.spares.pop() else { return Box::default() };
+        self.spare_memory -= spare.memory();
+        spare
     }
 
     pub(crate) fn return_outbound(&mut self, mut loan: Box<Loan>) {
         loan.buffer.clear();
         self.outbound.count(&mut loan);
-        if self.spares.len() < MAX_SPARES {
+        let memory = self.spare_memory + loan.memory();
+        if self.spares.len() < MAX_SPARES && memory <= MAX_SPARE_MEMORY {
+            self.spare_memory = memory;
             self.spares.push(loan);
         }
     }

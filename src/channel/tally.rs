@@ -16,6 +16,10 @@ pub(crate) struct Tally {
     pub(crate) messages_refused: u64,
     /// Channels that were closed because too much waits.
     pub(crate) closes_overflowed: u64,
+    /// Channels that the messages of broadcasts were written to, or were to be.
+    pub(crate) deliveries: u64,
+    /// Encodings of messages of broadcasts.
+    pub(crate) broadcast_encodings: u64,
     /// Times that a channel paused its reading because the program held too much of it.
     pub(crate) reads_held: u64,
     /// Errors and panics of channels.

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    channel::{ChannelCore, ChannelOptions, Mail, OutboundBudget, Outlet},
+    channel::{ChannelCore, ChannelOptions, Delivery, Mail, OutboundBudget, Outlet},
     clock::TimeSource,
     error::Error,
     id::{ChannelId, Key},
@@ -39,6 +39,10 @@ struct Nowhere;
 impl Outlet for Nowhere {
     fn deliver(&self, _: Key, mail: Mail) -> Result<(), (Mail, Error)> {
         Err((mail, Error::Closed))
+    }
+
+    fn broadcast(&self, delivery: Box<Delivery>) -> Result<(), (Box<Delivery>, Error)> {
+        Err((delivery, Error::Closed))
     }
 
     fn now(&self) -> u64 {

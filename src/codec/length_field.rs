@@ -5,7 +5,11 @@
 //! nothing is decoded before they are. Whatever 64-bit length a peer sends, the arithmetic neither wraps nor
 //! panics.
 
-use crate::{EncodeError, Error, PeerError, Result, buffer::Outbound, pipeline::Codec};
+use crate::{
+    EncodeError, Error, PeerError, Result,
+    buffer::Outbound,
+    pipeline::{Codec, combine},
+};
 use bytes::{Buf, Bytes};
 
 /// The longest frame unless `max_len` says otherwise: what one peer can make its channel keep.
@@ -363,6 +367,16 @@ impl Codec for LengthField {
             return Ok(());
         }
         self.encode_any(message, output)
+    }
+
+    #[inline]
+    fn shared_encoding(&self) -> Option<u64> {
+        if self.plain {
+            return Some(self.max_len as u64);
+        }
+        let small = [self.offset as u64, self.width as u64, self.strip as u64, self.little_endian.into()];
+        let settings = small.into_iter().chain([self.adjustment as u64]);
+        Some(settings.fold(self.max_len as u64, combine))
     }
 }
 

@@ -5,7 +5,11 @@
 //! or discarding began. A line that is too long is consumed as it comes; only its length and whether its last
 //! byte was CR are remembered, because the LF of a CRLF may come with the next read.
 
-use crate::{EncodeError, Error, PeerError, Result, buffer::Outbound, pipeline::Codec};
+use crate::{
+    EncodeError, Error, PeerError, Result,
+    buffer::Outbound,
+    pipeline::{Codec, combine},
+};
 use bytes::{Buf, Bytes};
 use memchr::memchr;
 
@@ -254,6 +258,11 @@ impl Codec for Line {
             (false, false) => output.put_u8(b'\n'),
         }
         Ok(())
+    }
+
+    fn shared_encoding(&self) -> Option<u64> {
+        let ends = u64::from(self.keep_terminator) | u64::from(self.crlf) << 1;
+        Some(combine(self.max_len as u64, ends))
     }
 }
 

@@ -48,4 +48,9 @@ impl Codec for RawBytes {
         output.put(message);
         Ok(())
     }
+
+    #[inline]
+    fn shared_encoding(&self) -> Option<u64> {
+        Some(0)
+    }
 }

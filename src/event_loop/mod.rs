@@ -11,6 +11,7 @@
 mod accept;
 mod accept_retry;
 mod affinity;
+mod broadcast;
 mod budget;
 mod guard;
 mod io;
@@ -178,6 +179,8 @@ impl EventLoop {
                 sleep,
                 real_time,
                 timers_left: false,
+                delivering: None,
+                deliveries_left: 0,
                 at_end: VecDeque::new(),
                 poll_failures: 0,
                 told_of_failure: false,

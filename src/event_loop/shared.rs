@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     Error, Result,
-    channel::{Mail, Outlet, Scheduled},
+    channel::{Delivery, Mail, Outlet, Scheduled},
     clock::TimeSource,
     error::Refused,
     event_loop::RebuildReport,
@@ -43,6 +43,8 @@ pub(crate) enum LoopMail {
     BoxedTask(Box<dyn FnOnce() + Send>, &'static Location<'static>),
     /// Something for a channel.
     Channel(Key, Mail),
+    /// A broadcast to channels.
+    Broadcast(Box<Delivery>),
     /// A task for the heap.
     Schedule(u64, Arc<dyn Scheduled>),
     /// A task for the end of this turn.
@@ -409,6 +411,13 @@ impl Outlet for LoopShared {
         let sent = if always { self.submit_always(mail) } else { self.submit(mail, 0) };
         sent.map_err(|refused| match refused.value {
             LoopMail::Channel(_, mail) => (mail, refused.reason),
+            _ => unreachable!("the same mail comes back"),
+        })
+    }
+
+    fn broadcast(&self, delivery: Box<Delivery>) -> Result<(), (Box<Delivery>, Error)> {
+        self.submit(LoopMail::Broadcast(delivery), 0).map_err(|refused| match refused.value {
+            LoopMail::Broadcast(delivery) => (delivery, refused.reason),
             _ => unreachable!("the same mail comes back"),
         })
     }

@@ -24,6 +24,13 @@ impl Turn {
         // Without a time limit it is what waits now: tasks that give new tasks for ever must not keep out the I/O.
         let mut left = if until.is_some() { usize::MAX } else { self.shared.mailbox.len() };
         let (mut ran, mut drained) = (0u64, false);
+        self.begin_deliveries();
+        if self.delivering.is_some() {
+            ran = 1;
+            if !self.deliver() {
+                left = 0;
+            }
+        }
         loop {
             let enough = ran + TASKS_PER_CHECK as u64;
             self.guarded(|turn, current| {
@@ -36,7 +43,12 @@ impl Turn {
                         // Run where it is: to move it once more would cost as much as a small task does.
                         Some(LoopMail::Task(task)) => turn.run_task(task.origin(), || task.run()),
                         _ => match mail {
-                            Some(mail) => turn.handle_mail(mail),
+                            Some(mail) => {
+                                turn.handle_mail(mail);
+                                if turn.delivering.is_some() {
+                                    left = 0;
+                                }
+                            }
                             None => {
                                 drained = true;
                                 break;
@@ -78,6 +90,9 @@ impl Turn {
                 } else {
                     drop_guarded(mail);
                 }
+            }
+            LoopMail::Broadcast(delivery) => {
+                self.begin_broadcast(delivery);
             }
             LoopMail::Task(mut task) => self.run_task(task.origin(), || task.run()),
             LoopMail::BoxedTask(task, origin) => self.run_task(origin, task),

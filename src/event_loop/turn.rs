@@ -25,7 +25,7 @@ use super::{
     stopwatch::{Span, Stopwatch},
 };
 use crate::{
-    channel::Scheduled,
+    channel::{Delivery, Scheduled},
     clock::TimeSource,
     error::caught,
     id::Key,
@@ -59,6 +59,10 @@ pub(crate) struct Turn {
     pub(crate) real_time: bool,
     /// A bound was hit in the last turn: timers, or what is to run after them, are still due.
     pub(crate) timers_left: bool,
+    /// A broadcast that is under way; what is behind it in the queue waits.
+    pub(crate) delivering: Option<Box<Delivery>>,
+    /// Channels that broadcasts may still come to in this turn.
+    pub(crate) deliveries_left: usize,
     /// What is to run once the timers of this turn have.
     pub(crate) at_end: VecDeque<Arc<dyn Scheduled>>,
     /// Polls in a row that failed.
@@ -131,6 +135,7 @@ impl Turn {
             || !self.io.to_read.is_empty()
             || !self.io.inactive.is_empty()
             || !self.inbox.is_empty()
+            || self.delivering.is_some()
     }
 
     fn next_deadline(&self) -> Option<u64> {
@@ -327,7 +332,7 @@ impl Turn {
     fn end_io(&mut self, did_io: bool) -> Option<Share> {
         let now = self.io.services.now;
         let due = self.timers_left || self.io.services.next_deadline().is_some_and(|at| at <= now);
-        if self.inbox.is_empty() && !due {
+        if self.inbox.is_empty() && self.delivering.is_none() && !due {
             return None;
         }
         // The time since the poll returned went into I/O, if there was any; time asleep is not I/O time.

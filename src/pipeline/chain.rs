@@ -8,7 +8,13 @@
 //! The links are `pub` because they are parts of the type of every [`Pipeline`](super::Pipeline) in the making,
 //! but this module is private: nobody outside can name or implement them.
 
-use super::{Codec, Context, Handler, Stage, context::HandlerTask, remote::RemoteTask, stage::StageContext};
+use super::{
+    Codec, Context, Handler, Stage,
+    context::HandlerTask,
+    remote::RemoteTask,
+    shared::{EncodingMemo, SharedMessage, combine, write_shared},
+    stage::StageContext,
+};
 use crate::{
     Error, Result,
     buffer::Mark,
@@ -30,6 +36,9 @@ pub trait Pull: 'static {
     /// Tells the stages of something, in the order in which messages come in: all of them, also if one fails. The first
     /// error is returned.
     fn tell_stages(&mut self, state: &mut ChannelState, event: StageEvent) -> Result;
+
+    /// What stands for the settings that the encoding depends on; none if it depends on the channel.
+    fn shared_encoding(&self) -> Option<u64>;
 }
 
 /// What stages are told beside messages.
@@ -65,6 +74,11 @@ impl<C: Codec> Pull for CodecLink<C> {
 
     fn tell_stages(&mut self, _: &mut ChannelState, _: StageEvent) -> Result {
         Ok(())
+    }
+
+    #[inline]
+    fn shared_encoding(&self) -> Option<u64> {
+        self.0.shared_encoding()
     }
 }
 
@@ -117,6 +131,11 @@ impl<S: Stage, P: Pull<Item = S::In> + Push<S::WriteOut>> Pull for StageLink<P, 
         };
         before.and(this)
     }
+
+    #[inline]
+    fn shared_encoding(&self) -> Option<u64> {
+        Some(combine(self.before.shared_encoding()?, self.stage.shared_encoding()?))
+    }
 }
 
 impl<S: Stage, P: Push<S::WriteOut>> Push<S::WriteIn> for StageLink<P, S> {
@@ -167,6 +186,14 @@ pub(crate) trait Links {
 
     /// Writes a message that was boxed by a `Channel` handle.
     fn write(&mut self, state: &mut ChannelState, message: Box<dyn Any + Send>) -> Result;
+
+    /// Writes a message that many channels get, encoded by these links or by others that do it alike.
+    fn write_shared(
+        &mut self,
+        state: &mut ChannelState,
+        message: &dyn SharedMessage,
+        memo: &mut EncodingMemo,
+    ) -> Result;
 
     /// Runs a task that came due, or that a `Channel` handle brought.
     fn run(&mut self, state: &mut ChannelState, services: &mut LoopServices, task: Box<dyn Any>) -> Result;
@@ -239,6 +266,16 @@ impl<H: Handler, P: Pull<Item = H::In> + Push<H::Out>> Links for Assembled<P, H>
         // A handle is typed by the pipeline that made it, so this is its message type.
         let message = message.downcast::<H::Out>().expect("a message of this pipeline's own type");
         self.links.push(state, *message)
+    }
+
+    fn write_shared(
+        &mut self,
+        state: &mut ChannelState,
+        message: &dyn SharedMessage,
+        memo: &mut EncodingMemo,
+    ) -> Result {
+        let key = self.links.shared_encoding();
+        write_shared::<H::Out, P>(&mut self.links, state, key, message, memo)
     }
 
     fn run(&mut self, state: &mut ChannelState, services: &mut LoopServices, task: Box<dyn Any>) -> Result {

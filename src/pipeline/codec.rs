@@ -61,4 +61,14 @@ pub trait Codec: 'static {
     /// # Errors
     /// Why the message cannot be encoded; it is returned to the writer, and whatever was appended is taken back.
     fn encode(&mut self, message: Self::Out, output: &mut Outbound) -> Result;
+
+    /// Whether what `encode` makes of a message is the same on other channels, and on which.
+    ///
+    /// `None`, the default: it depends on the channel. `Some(key)`: any two codecs of this type whose keys are equal encode a
+    /// message to the same bytes, whatever was encoded or decoded before. Then a [`ChannelGroup`](crate::ChannelGroup) has one
+    /// of them encode a message for all, and the others never hear of it. The key stands for the settings that the
+    /// encoding depends on; a codec without settings answers `Some(0)`.
+    fn shared_encoding(&self) -> Option<u64> {
+        None
+    }
 }

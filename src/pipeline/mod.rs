@@ -44,6 +44,7 @@ mod codec;
 mod context;
 mod handler;
 mod remote;
+mod shared;
 mod stage;
 
 pub(crate) use chain::{Event, Links, Push};
@@ -51,6 +52,7 @@ pub use codec::Codec;
 pub use context::Context;
 pub use handler::Handler;
 pub use remote::Remote;
+pub(crate) use shared::{Encoder, EncodingMemo, SharedMessage, again, combine};
 pub use stage::{Stage, StageContext};
 
 use crate::{

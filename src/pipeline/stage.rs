@@ -42,6 +42,13 @@ pub trait Stage: 'static {
     /// Returned to whoever wrote the message.
     fn write(&mut self, ctx: &mut StageContext<'_, Self::WriteOut>, message: Self::WriteIn) -> Result;
 
+    /// Whether what `write` makes of a message is the same on other channels, and on which: as
+    /// [`Codec::shared_encoding`](super::Codec::shared_encoding). Not if it closes the channel, asks for a timer, or keeps
+    /// anything of the message, since it is called for one of many channels only. `None` by default.
+    fn shared_encoding(&self) -> Option<u64> {
+        None
+    }
+
     /// The channel is connected; called before the handler's [`active`](crate::Handler::active). Does nothing by default.
     ///
     /// # Errors

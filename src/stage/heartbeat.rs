@@ -164,6 +164,10 @@ impl<In: 'static, Out: 'static, F: FnMut() -> Out + 'static> Stage for Heartbeat
         ctx.write(message)
     }
 
+    fn shared_encoding(&self) -> Option<u64> {
+        Some(0)
+    }
+
     fn timer(&mut self, ctx: &mut StageContext<'_, Out>) -> Result {
         let now = nanos(ctx.now());
         let (read, written) = (nanos(ctx.last_read()), nanos(ctx.last_written()));

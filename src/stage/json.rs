@@ -104,6 +104,10 @@ where
     fn write(&mut self, ctx: &mut StageContext<'_, Bytes>, message: Out) -> Result {
         ctx.write(serialise(&message)?)
     }
+
+    fn shared_encoding(&self) -> Option<u64> {
+        Some(0)
+    }
 }
 
 fn parse<T: DeserializeOwned>(frame: &[u8]) -> Result<T> {

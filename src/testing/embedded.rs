@@ -6,7 +6,7 @@
 use super::ManualClock;
 use crate::{
     Channel, ChannelOptions, Clock, Error, Result,
-    channel::{ChannelCore, Coarse, Due, Flags, LoopServices, Mail, OutboundBudget, Outlet, Wish},
+    channel::{ChannelCore, Coarse, Delivery, Due, Flags, LoopServices, Mail, OutboundBudget, Outlet, Wish},
     clock::TimeSource,
     id::{ChannelId, Key},
     pipeline::ChannelPipeline,
@@ -53,7 +53,7 @@ pub struct EmbeddedChannel<M> {
     services: LoopServices,
     clock: ManualClock,
     mail: Arc<TestOutlet>,
-    inbox: Inbox<(Key, Mail)>,
+    inbox: Inbox<Post>,
     /// Bytes that came while nothing was to be read.
     unread: BytesMut,
     sent: BytesMut,
@@ -65,18 +65,32 @@ pub struct EmbeddedChannel<M> {
 
 struct TestOutlet {
     event_loop: u32,
-    mailbox: Mailbox<(Key, Mail)>,
+    mailbox: Mailbox<Post>,
     time: TimeSource,
 }
 
+/// What comes from handles, and from groups.
+enum Post {
+    Mail(Mail),
+    Broadcast(Box<Delivery>),
+}
+
 impl Outlet for TestOutlet {
-    fn deliver(&self, to: Key, mail: Mail) -> Result<(), (Mail, Error)> {
-        let sent = if mail.is_always_taken() {
-            self.mailbox.put_always((to, mail))
-        } else {
-            self.mailbox.put((to, mail))
-        };
-        sent.map_err(|refused| (refused.value.1, refused.reason))
+    fn deliver(&self, _: Key, mail: Mail) -> Result<(), (Mail, Error)> {
+        let always = mail.is_always_taken();
+        let mail = Post::Mail(mail);
+        let sent = if always { self.mailbox.put_always(mail) } else { self.mailbox.put(mail) };
+        sent.map_err(|refused| match refused.value {
+            Post::Mail(mail) => (mail, refused.reason),
+            Post::Broadcast(_) => unreachable!("the same mail comes back"),
+        })
+    }
+
+    fn broadcast(&self, delivery: Box<Delivery>) -> Result<(), (Box<Delivery>, Error)> {
+        self.mailbox.put(Post::Broadcast(delivery)).map_err(|refused| match refused.value {
+            Post::Broadcast(delivery) => (delivery, refused.reason),
+            Post::Mail(..) => unreachable!("the same mail comes back"),
+        })
     }
 
     fn now(&self) -> u64 {
@@ -266,10 +280,17 @@ impl<M: 'static> EmbeddedChannel<M> {
         let mut handled = 0;
         loop {
             let before = handled;
-            while let Some((_, mail)) = self.inbox.take() {
+            while let Some(post) = self.inbox.take() {
                 handled += 1;
-                if !self.is_closed() {
-                    self.core.handle_mail(&mut self.services, mail);
+                match post {
+                    Post::Mail(mail) if !self.is_closed() => self.core.handle_mail(&mut self.services, mail),
+                    Post::Mail(..) => {}
+                    // It is for this channel: there is no other one on this loop.
+                    Post::Broadcast(mut delivery) => {
+                        while delivery.next().is_some() {
+                            delivery.write_to(&mut self.core, &mut self.services);
+                        }
+                    }
                 }
             }
             handled += self.run_timers();

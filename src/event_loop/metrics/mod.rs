@@ -166,6 +166,14 @@ metrics! {
         messages_refused,
         /// Channels that were closed because they had too much to send.
         closes_overflowed,
+        /// Broadcasts to channels of this loop ([`ChannelGroup`](crate::ChannelGroup)).
+        broadcasts,
+        /// Channels that broadcasts have come to, whether these took the message or not.
+        deliveries,
+        /// Encodings of messages for broadcasts: one for many channels where they encode alike.
+        broadcast_encodings,
+        /// Turns that ended in the middle of a broadcast.
+        broadcasts_deferred,
         /// Bytes that all channels have waiting to be sent now, as of the end of the last turn.
         outbound_bytes,
         /// Times that a channel paused its reading because the program held more of its input than
@@ -204,6 +212,8 @@ impl Metrics {
             messages_dropped,
             messages_refused,
             closes_overflowed,
+            deliveries,
+            broadcast_encodings,
             reads_held,
             channel_errors,
             timers_cancelled,
@@ -216,6 +226,10 @@ impl Metrics {
             self.messages_refused.add(messages_refused);
             self.closes_overflowed.add(closes_overflowed);
             self.reads_held.add(reads_held);
+        }
+        if deliveries > 0 {
+            self.deliveries.add(deliveries);
+            self.broadcast_encodings.add(broadcast_encodings);
         }
         self.channel_errors.add(channel_errors);
         self.wheel_cancelled.add(wheel_cancelled);

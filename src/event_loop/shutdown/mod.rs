@@ -228,6 +228,7 @@ impl Turn {
         self.shared.mailbox.close();
         // From here on nothing is accepted; what was accepted before is run.
         while self.run_at_end(None) > 0 {}
+        self.deliver_without_limit();
         let mut left = self.shared.mailbox.len();
         while left > 0
             && let Some(mail) = self.inbox.take()
@@ -254,6 +255,7 @@ impl Turn {
             LoopMail::Task(_)
             | LoopMail::BoxedTask(..)
             | LoopMail::Channel(..)
+            | LoopMail::Broadcast(_)
             | LoopMail::Schedule(..)
             | LoopMail::AtTurnEnd(_) => {
                 self.handle_mail(mail);

@@ -1,0 +1,73 @@
+//! Settings of a channel group.
+//!
+//! Always holds for a group: every setting is within its range.
+
+use super::ChannelGroup;
+use crate::{Error, Result};
+use std::{fmt, marker::PhantomData};
+
+/// Broadcasts that may wait unless `max_waiting` says otherwise: far more than loops that keep up have, and a few MiB.
+pub(super) const DEFAULT_MAX_WAITING: usize = 16_384;
+
+/// Settings of a [`ChannelGroup`]; from [`ChannelGroup::builder`].
+///
+/// | setting | default | range |
+/// |---|---|---|
+/// | `max_waiting` | 16,384 broadcasts | 1 or more |
+/// | `stay_closed` | off | |
+///
+/// ```
+/// use netwheel::ChannelGroup;
+///
+/// let lobby: ChannelGroup<String> = ChannelGroup::builder().max_waiting(100).stay_closed(true).build()?;
+/// # Ok::<(), netwheel::Error>(())
+/// ```
+pub struct ChannelGroupBuilder<M> {
+    max_waiting: usize,
+    stay_closed: bool,
+    message: PhantomData<fn(M)>,
+}
+
+impl<M: 'static> ChannelGroupBuilder<M> {
+    pub(super) fn new() -> Self {
+        ChannelGroupBuilder { max_waiting: DEFAULT_MAX_WAITING, stay_closed: false, message: PhantomData }
+    }
+
+    /// Broadcasts of the group that may wait: that were taken, and have not come to all members yet.
+    pub fn max_waiting(mut self, broadcasts: usize) -> Self {
+        self.max_waiting = broadcasts;
+        self
+    }
+
+    /// Whether a group that was closed stays so: then a channel that joins later is closed at once.
+    pub fn stay_closed(mut self, on: bool) -> Self {
+        self.stay_closed = on;
+        self
+    }
+
+    /// The group, empty.
+    ///
+    /// # Errors
+    /// If a setting is out of its range.
+    pub fn build(self) -> Result<ChannelGroup<M>> {
+        if self.max_waiting == 0 {
+            return Err(Error::setting("max_waiting", 0, "1 broadcast or more"));
+        }
+        Ok(ChannelGroup::with(self.max_waiting, self.stay_closed))
+    }
+}
+
+impl<M> Clone for ChannelGroupBuilder<M> {
+    fn clone(&self) -> Self {
+        ChannelGroupBuilder { message: PhantomData, ..*self }
+    }
+}
+
+impl<M> fmt::Debug for ChannelGroupBuilder<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ChannelGroupBuilder")
+            .field("max_waiting", &self.max_waiting)
+            .field("stay_closed", &self.stay_closed)
+            .finish()
+    }
+}

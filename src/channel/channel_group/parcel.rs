@@ -1,0 +1,219 @@
+//! One message for many channels: what all loops share of it, and what goes to each of them.
+//!
+//! Always holds: a loop gets one [`Delivery`] of a broadcast; each of its members is counted once, also where the loop ends
+//! before it came to them; a message is encoded once for all channels that encode alike, on whatever loop. A loop that needs an
+//! encoding which another one is making waits for it. A delivery runs on its loop; the parcel is shared.
+
+use super::{
+    Broadcast,
+    members::Part,
+    report::{BroadcastReport, Progress},
+};
+use crate::{
+    Error, Refused, Result,
+    channel::{ChannelCore, LoopServices},
+    error::caught,
+    id::{ChannelId, Key},
+    pipeline::{Encoder, EncodingMemo, SharedMessage, again},
+};
+use bytes::Bytes;
+use std::{
+    any::{Any, type_name},
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    sync::{Arc, Mutex, PoisonError, atomic::AtomicUsize},
+};
+
+/// To whom a message goes.
+pub(super) struct Sending {
+    pub(super) parts: Arc<[Part]>,
+    pub(super) members: usize,
+    pub(super) except: Option<ChannelId>,
+    /// The group's count of broadcasts that wait; this one is in it.
+    pub(super) waiting: Arc<AtomicUsize>,
+}
+
+/// A message, and what became of it so far.
+pub(super) struct Parcel<M> {
+    message: M,
+    sending: Sending,
+    /// What encoders of each kind have made of it.
+    encodings: Mutex<Vec<(Encoder, Result<Bytes>)>>,
+    progress: Arc<Progress>,
+}
+
+/// A parcel whose message type is forgotten.
+trait AnyParcel: SharedMessage + Send + Sync {
+    fn sending(&self) -> &Sending;
+    fn progress(&self) -> &Progress;
+    fn message_type(&self) -> &'static str;
+}
+
+impl<M: Clone + Send + Sync + 'static> Parcel<M> {
+    pub(super) fn new(message: M, sending: Sending) -> Self {
+        let progress = Arc::new(Progress::new(sending.parts.len(), sending.waiting.clone()));
+        Parcel { message, sending, encodings: Mutex::default(), progress }
+    }
+
+    /// Gives it to the loops.
+    ///
+    /// # Errors
+    /// The message comes back if no loop takes it.
+    pub(super) fn send(self) -> Result<Broadcast, Refused<M>> {
+        let parcel = Arc::new(self);
+        let Sending { parts, members, .. } = &parcel.sending;
+        let (members, loops) = (*members, parts.iter().map(|part| part.event_loop).collect());
+        let (mut unreached, mut refused, mut reason) = (0, 0, None);
+        for (at, part) in parts.iter().enumerate() {
+            let delivery = Delivery::new(parcel.clone(), at);
+            if let Err((delivery, why)) = part.outlet.broadcast(Box::new(delivery)) {
+                unreached += delivery.report.members;
+                refused += 1;
+                reason = Some(why);
+            }
+        }
+        let progress = parcel.progress.clone();
+        if let Some(reason) = reason
+            && refused == parts.len()
+        {
+            match Arc::try_unwrap(parcel) {
+                Ok(parcel) => return Err(Refused { value: parcel.message, reason }),
+                // Not without a delivery, and these were dropped.
+                Err(_) => unreachable!("nobody else has a parcel that no loop took"),
+            }
+        }
+        Ok(Broadcast { members, loops, unreached, progress })
+    }
+}
+
+impl<M: Clone + Send + Sync + 'static> SharedMessage for Parcel<M> {
+    fn clone_into(&self, place: &mut dyn Any) {
+        if let Some(place) = place.downcast_mut::<Option<M>>() {
+            *place = Some(self.message.clone());
+        }
+    }
+
+    fn encoded(&self, encoder: Encoder, encode: &mut dyn FnMut() -> Result<Bytes>) -> Result<Bytes> {
+        // Held while it is encoded: who needs the same waits for it, instead of doing it again.
+        let mut encodings = self.encodings.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, made)) = encodings.iter().find(|(by, _)| *by == encoder) {
+            return again(made);
+        }
+        let (made, panic) = match catch_unwind(AssertUnwindSafe(encode)) {
+            Ok(made) => (made, None),
+            Err(panic) => (Err(Error::Panicked("encoding a broadcast".to_owned())), Some(panic)),
+        };
+        encodings.push((encoder, again(&made)));
+        drop(encodings);
+        if let Some(panic) = panic {
+            // It is that channel's, and closes it. The others have nothing to do with it.
+            resume_unwind(panic);
+        }
+        made
+    }
+}
+
+impl<M: Clone + Send + Sync + 'static> AnyParcel for Parcel<M> {
+    fn sending(&self) -> &Sending {
+        &self.sending
+    }
+
+    fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
+    fn message_type(&self) -> &'static str {
+        type_name::<M>()
+    }
+}
+
+/// What became of a message at one member.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    Written,
+    Dropped,
+    Refused,
+    Closed,
+    /// And why, unless the channel was told.
+    Failed(Option<Error>),
+    Gone,
+}
+
+/// What one loop has to do for a broadcast.
+pub(crate) struct Delivery {
+    parcel: Arc<dyn AnyParcel>,
+    part: usize,
+    /// The first member that it has not come to yet.
+    next: usize,
+    except: Option<Key>,
+    memo: EncodingMemo,
+    report: BroadcastReport,
+    error: Option<Error>,
+}
+
+impl Delivery {
+    fn new(parcel: Arc<dyn AnyParcel>, part: usize) -> Self {
+        let Sending { parts, except, .. } = parcel.sending();
+        let Part { event_loop, keys, .. } = &parts[part];
+        let except = except.filter(|id| id.event_loop == *event_loop).map(|id| id.key);
+        let members = keys.len() - usize::from(except.is_some_and(|key| keys.contains(&key)));
+        let report = BroadcastReport { members, ..BroadcastReport::default() };
+        Delivery { parcel, part, next: 0, except, memo: EncodingMemo::default(), report, error: None }
+    }
+
+    /// The next member; none if there are no more.
+    #[inline]
+    pub(crate) fn next(&mut self) -> Option<Key> {
+        let keys = &self.parcel.sending().parts[self.part].keys;
+        loop {
+            let key = *keys.get(self.next)?;
+            self.next += 1;
+            if self.except != Some(key) {
+                return Some(key);
+            }
+        }
+    }
+
+    /// Whether it has come to all members.
+    pub(crate) fn is_done(&self) -> bool {
+        self.next >= self.parcel.sending().parts[self.part].keys.len()
+    }
+
+    /// Writes the message to a member.
+    #[inline]
+    pub(crate) fn write_to(&mut self, core: &mut ChannelCore, services: &mut LoopServices) {
+        let outcome = core.handle_broadcast(services, &*self.parcel, &mut self.memo);
+        services.tally.broadcast_encodings += std::mem::take(&mut self.memo.encodings);
+        self.count(services, outcome);
+    }
+
+    /// Counts a member.
+    #[inline]
+    pub(crate) fn count(&mut self, services: &mut LoopServices, outcome: Outcome) {
+        services.tally.deliveries += 1;
+        let report = &mut self.report;
+        match outcome {
+            Outcome::Written => report.written += 1,
+            Outcome::Dropped => report.dropped += 1,
+            Outcome::Refused => report.refused += 1,
+            Outcome::Closed => report.closed += 1,
+            Outcome::Gone => report.gone += 1,
+            Outcome::Failed(error) => {
+                report.failed += 1;
+                self.error = self.error.take().or(error);
+            }
+        }
+    }
+}
+
+impl Drop for Delivery {
+    /// However it ends: every member is counted, and nobody waits for the report in vain.
+    fn drop(&mut self) {
+        self.report.unreached += self.report.members - self.report.counted();
+        if let Some(error) = &self.error {
+            let (n, message) = (self.report.failed, self.parcel.message_type());
+            // The program's log may panic.
+            caught(|| log::warn!("a broadcast of {message} could not be encoded for {n} channels: {error}"));
+        }
+        self.parcel.progress().end_part(&self.report);
+    }
+}
