@@ -27,7 +27,7 @@ struct Options {
     /// What the server does.
     #[arg(value_enum)]
     mode: Mode,
-    /// Loops that serve; the members of a broadcast are on one.
+    /// Loops that serve.
     #[arg(long, default_value_t = 1)]
     threads: usize,
 }
