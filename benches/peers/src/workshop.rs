@@ -99,7 +99,8 @@ impl Workshop {
     /// Builds a package; where its programs are, by name. Compiler output goes to stderr.
     fn cargo(&self, folder: &Path, what: &[&str], profile: &str) -> io::Result<BTreeMap<String, PathBuf>> {
         let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        command.args(["build", "--quiet", "--message-format=json-render-diagnostics"]);
+        // The versions that are measured are those of the lock files.
+        command.args(["build", "--quiet", "--locked", "--message-format=json-render-diagnostics"]);
         command.arg("--profile").arg(if self.quick { "dev" } else { profile });
         command.arg("--manifest-path").arg(folder.join("Cargo.toml")).args(what);
         let output = command.stderr(Stdio::inherit()).output()?;
