@@ -6,16 +6,20 @@
 //! ```
 //!
 //! With `--frames` the stream is split into frames (4 bytes of length, most significant first, then the payload),
-//! and each whole frame is sent back. A connection that sends nothing for `--idle-timeout` is closed. It prints
-//! where it listens; Ctrl-C ends it after what was received has been sent back.
+//! and each whole frame is sent back. A connection that sends nothing for `--idle-timeout` is closed. With `--unix` it
+//! listens on a Unix socket (`nc -U PATH`). It prints where it listens; Ctrl-C ends it after what was received has been
+//! sent back.
 
 use bytes::Bytes;
 use clap::Parser;
+#[cfg(unix)]
+use netwheel::UnixAddress;
 use netwheel::{
+    Address,
     codec::{LengthField, RawBytes},
     prelude::*,
 };
-use std::{sync::mpsc, time::Duration};
+use std::{net::SocketAddr, sync::mpsc, time::Duration};
 
 /// The longest frame that is read.
 const MAX_FRAME: usize = 1024 * 1024;
@@ -25,7 +29,11 @@ const MAX_FRAME: usize = 1024 * 1024;
 struct Options {
     /// Where to listen; port 0 takes a free one.
     #[arg(long, default_value = "127.0.0.1:7000")]
-    listen: String,
+    listen: SocketAddr,
+    /// Listens on a Unix socket instead; one that nobody listens on any more is replaced.
+    #[cfg(unix)]
+    #[arg(long, value_name = "PATH", conflicts_with = "listen")]
+    unix: Option<std::path::PathBuf>,
     /// Splits the stream into frames: 4 bytes of length, then the payload.
     #[arg(long)]
     frames: bool,
@@ -35,6 +43,16 @@ struct Options {
     /// Number of event loops, each with a thread of its own; 0: two for every processor.
     #[arg(long, default_value_t = 0)]
     threads: usize,
+}
+
+impl Options {
+    fn address(&self) -> Result<Address> {
+        #[cfg(unix)]
+        if let Some(path) = &self.unix {
+            return Ok(UnixAddress::path(path)?.into());
+        }
+        Ok(self.listen.into())
+    }
 }
 
 struct Echo;
@@ -64,17 +82,17 @@ fn main() -> Result {
     env_logger::init();
     let options = Options::parse();
     let group = EventLoopGroup::builder().threads(options.threads).name("echo").build()?;
-    let server = ServerBootstrap::new(&group).backlog(1024);
+    let server = ServerBootstrap::new(&group).backlog(1024).remove_stale_socket(true);
     let idle = IdleTimeouts::new().reader(options.idle_timeout);
     let server = if options.frames {
         let frames = || LengthField::u32().max_len(MAX_FRAME);
         server
             .pipeline(move |_peer| Pipeline::new().idle(idle).codec(frames()).handler(Echo))
-            .bind(&*options.listen)?
+            .bind(options.address()?)?
     } else {
         server
             .pipeline(move |_peer| Pipeline::new().idle(idle).codec(RawBytes).handler(Echo))
-            .bind(&*options.listen)?
+            .bind(options.address()?)?
     };
     println!("listening on {}", server.local_address());
 

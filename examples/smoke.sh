@@ -43,6 +43,8 @@ await() {
 
 # start NAME ARGUMENTS...: starts a server; sets $server and $port.
 start() {
+    # What an earlier one has said must not be taken for its word.
+    rm -f "$work/$1.out"
     "$bin/$1" "${@:2}" >"$work/$1.out" 2>"$work/$1.err" &
     server=$!
     for _ in $(seq 100); do
@@ -83,7 +85,7 @@ talk() {
 
 check_help() {
     local name
-    for name in echo_server im_server im_client im_bots bench_server timer_demo; do
+    for name in echo_server udp_echo im_server im_client im_bots bench_server timer_demo; do
         "$bin/$name" --help >"$work/help" 2>&1
         expect "$name --help" "$work/help" '^Usage: '
     done
@@ -104,6 +106,39 @@ check_echo() {
         fail "echo_server --frames" "$work/frames"
     fi
     stop echo_server
+
+    if ! nc -h 2>&1 | grep -q -- '-U'; then
+        echo "skip  echo_server --unix: there is no nc that knows Unix sockets"
+        return
+    fi
+    rm -f "$work/echo_server.out"
+    "$bin/echo_server" --unix "$work/socket" --threads 1 >"$work/echo_server.out" 2>"$work/echo_server.err" &
+    server=$!
+    await "$work/echo_server.out" '^listening on unix:'
+    printf 'hello\n' | timeout 1 nc -U "$work/socket" >"$work/echo"
+    expect "echo_server --unix sends back" "$work/echo" '^hello$'
+    kill -KILL "$server"
+    wait "$server" 2>/dev/null
+    rm -f "$work/echo_server.out"
+    if [ -S "$work/socket" ]; then pass "a server that is killed leaves its socket"; else fail "the socket is gone"; fi
+    "$bin/echo_server" --unix "$work/socket" --threads 1 >"$work/echo_server.out" 2>"$work/echo_server.err" &
+    server=$!
+    await "$work/echo_server.out" '^listening on unix:'
+    printf 'again\n' | timeout 1 nc -U "$work/socket" >"$work/echo"
+    expect "echo_server --unix takes the place of one that was killed" "$work/echo" '^again$'
+    stop echo_server
+    if [ -e "$work/socket" ]; then fail "the socket is left"; else pass "echo_server removes its socket"; fi
+}
+
+check_udp_echo() {
+    start udp_echo --listen 127.0.0.1:0
+    exec 3<>"/dev/udp/127.0.0.1/$port"
+    printf 'hello\n' >&3
+    timeout 5 head -n 1 <&3 >"$work/udp"
+    exec 3>&-
+    expect "udp_echo sends back" "$work/udp" '^hello$'
+    stop udp_echo
+    expect "udp_echo counts" "$work/udp_echo.out" '^received 1, sent 1$'
 }
 
 check_im_server() {
@@ -241,6 +276,7 @@ check_timer_demo() {
 
 check_help
 check_echo
+check_udp_echo
 check_im_server
 check_im_client
 check_im_bots

@@ -29,6 +29,8 @@ pub enum Error {
     Setting(SettingError),
     /// The channel is closed, or about to close: nothing more is written to it.
     Closed,
+    /// A datagram without an address was to be sent, and the channel has no peer to send it to.
+    NotConnected,
     /// A bound was hit: `limit` of `what` are taken already.
     Full {
         /// The thing that is bounded, with its unit.
@@ -61,6 +63,8 @@ pub enum Error {
         /// What it was given to.
         to: &'static str,
     },
+    /// The pipeline for which it was meant has been [replaced](crate::Scope::replace_pipeline) by one of other types.
+    Replaced,
     /// A callback or a task panicked; the text is the panic's message.
     Panicked(String),
     /// A handler, codec, stage or task failed with an error of its own.
@@ -146,6 +150,7 @@ impl Error {
             Error::Encode(e) => Error::Encode(e.clone()),
             Error::Setting(e) => Error::Setting(e.clone()),
             Error::Closed => Error::Closed,
+            Error::NotConnected => Error::NotConnected,
             Error::Full { what, limit } => Error::Full { what, limit: *limit },
             Error::ShutDown => Error::ShutDown,
             Error::Io { during, source } => {
@@ -159,6 +164,7 @@ impl Error {
             Error::WouldDeadlock => Error::WouldDeadlock,
             Error::Cancelled => Error::Cancelled,
             Error::Foreign { to } => Error::Foreign { to },
+            Error::Replaced => Error::Replaced,
             Error::Panicked(message) => Error::Panicked(message.clone()),
             Error::Other(e) => Error::Other(e.to_string().into()),
         }
@@ -185,6 +191,7 @@ impl fmt::Display for Error {
             Error::Encode(e) => write!(f, "cannot encode: {e}"),
             Error::Setting(e) => e.fmt(f),
             Error::Closed => f.write_str("the channel is closed"),
+            Error::NotConnected => f.write_str("the channel has no peer: an address is needed"),
             Error::Full { what, limit } => write!(f, "full: at most {limit} {what}"),
             Error::ShutDown => f.write_str("it is shut down, and takes no more work"),
             Error::Io { during, source } => write!(f, "{during}: {source}"),
@@ -192,6 +199,7 @@ impl fmt::Display for Error {
             Error::WouldDeadlock => f.write_str("waiting on its own thread would never end"),
             Error::Cancelled => f.write_str("cancelled"),
             Error::Foreign { to } => write!(f, "it does not belong to {to}"),
+            Error::Replaced => f.write_str("the pipeline that it was meant for has been replaced"),
             Error::Panicked(message) => write!(f, "panicked: {message}"),
             Error::Other(e) => e.fmt(f),
         }

@@ -39,6 +39,8 @@
 //! }
 //! ```
 //!
+//! [`ServerBootstrap`] and [`ClientBootstrap`] speak TCP and Unix sockets (`UnixAddress`); [`DatagramBootstrap`] speaks UDP.
+//!
 //! # Features
 //!
 //! - `json`: the [`stage::Json`](crate::stage) stage.
@@ -49,13 +51,14 @@
 //! # The house
 //!
 //! Modules stand in layers; each imports only from those below it. From the top: `bootstrap`, `prometheus`; `group`,
-//! `event_loop`; `transport`; `codec`, `stage`, `testing`; `channel`, `pipeline`; `timer`, `buffer`, `admission`,
-//! `sync`; `error`, `id`, `clock`.
+//! `event_loop`, `datagram`; `transport`; `codec`, `stage`, `testing`; `channel`, `pipeline`; `timer`, `buffer`, `admission`,
+//! `sync`, `worker_pool`; `error`, `id`, `clock`.
 
 // Not `forbid`, for the sake of one small module that says why it needs it: `sync::task_cell`.
 #![deny(unsafe_code)]
 
 mod bootstrap;
+mod datagram;
 mod event_loop;
 mod group;
 #[cfg(feature = "prometheus")]
@@ -74,6 +77,7 @@ mod admission;
 pub mod buffer;
 mod sync;
 pub mod timer;
+mod worker_pool;
 
 mod clock;
 mod error;
@@ -81,16 +85,18 @@ mod id;
 
 pub use admission::{Admission, IpFilter, IpRule, RejectReason, Rejection};
 pub use bootstrap::{
-    Backoff, ChannelPool, ClientBootstrap, PoolBuilder, PoolOrder, PoolTimeout, Pooled, Reconnect,
-    ReconnectEvent, Reconnecting, Server, ServerBootstrap,
+    Backoff, ChannelPool, ClientBootstrap, DatagramBootstrap, PoolBuilder, PoolOrder, PoolTimeout, Pooled,
+    Reconnect, ReconnectEvent, Reconnecting, Server, ServerBootstrap,
 };
 pub use channel::{
-    Broadcast, BroadcastReport, Channel, ChannelGroup, ChannelGroupBuilder, ChannelOptions, Held, IdleEvent,
-    IdleState, IdleTimeouts, Overflow, Scope, TaskKey, TimeLimits,
+    Attributes, Broadcast, BroadcastReport, Channel, ChannelGroup, ChannelGroupBuilder, ChannelOptions,
+    ChannelStats, Held, IdleEvent, IdleState, IdleTimeouts, Overflow, Scope, SharedTraffic, TaskKey,
+    TimeLimits, TrafficLimits, TrafficShaping, WireLog,
 };
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub use clock::BootClock;
 pub use clock::{Clock, SystemClock};
+pub use datagram::{DatagramChannel, DatagramContext, DatagramHandler, DatagramScope};
 pub use error::{BoxError, EncodeError, Error, PeerError, Refused, Result, SettingError};
 pub use event_loop::{
     EventLoop, Histogram, LoopMetrics, ManualEventLoop, MissedRuns, Peer, Periodic, RebuildCause,
@@ -100,7 +106,10 @@ pub use group::{Chooser, EventLoopGroup, EventLoopGroupBuilder, LeastConnections
 pub use id::ChannelId;
 pub use pipeline::{ChannelPipeline, Context, Handler, Pipeline, Remote};
 pub use sync::{Completion, Phase};
-pub use transport::{ListenerOptions, TcpOptions};
+#[cfg(unix)]
+pub use transport::UnixAddress;
+pub use transport::{Address, Adoptable, Endpoint, ListenerOptions, MulticastGroup, TcpOptions, UdpOptions};
+pub use worker_pool::{WorkerMetrics, WorkerPool, WorkerPoolBuilder};
 
 /// The README's code, compiled with the tests.
 #[cfg(doctest)]

@@ -314,6 +314,67 @@ fn a_connection_that_cannot_be_made_gives_its_place_back() {
     end(&group);
 }
 
+/// H-07: who is rejected may be told why before the connection is closed.
+#[test]
+fn h_07_a_farewell_arrives_before_the_end_of_the_stream() {
+    let group = one_loop();
+    let admission = Admission::new().max_connections(1).farewell(|rejection| match rejection.reason {
+        RejectReason::ServerFull { limit } => Some(format!("all {limit} taken\n").into()),
+        _ => None,
+    });
+    let (admission, rejected) = told(admission);
+    let server = serve(&group, admission);
+    let mut there = connect(&server);
+    echoes(&mut there);
+    for n in 1..=20 {
+        let mut peer = connect(&server);
+        // What it says itself does not cost it the answer, whether it comes before or behind the close.
+        let _ = peer.write_all(b"hello\n");
+        assert_eq!(String::from_utf8_lossy(&read_to_end(&mut peer)), "all 1 taken\n");
+        wait_until(&group, "it is told", |_| rejected.lock().unwrap().len() == n);
+    }
+    assert_eq!(group.next().metrics().rejected_limit, 20);
+    echoes(&mut there);
+    end(&group);
+}
+
+/// H-07: one that is too long, and one that is not made, cost nobody anything.
+#[test]
+fn h_07_a_farewell_is_bounded_and_may_fail() {
+    logs::collect();
+    recorder::quiet_panics();
+    let group = one_loop();
+    let lengths = Mutex::new([1024, 1025, 0].into_iter());
+    let admission = Admission::new().max_connections(1).farewell(move |_| {
+        let length = lengths.lock().unwrap().next().expect("no more words, on purpose");
+        Some(vec![b'x'; length].into())
+    });
+    let (admission, rejected) = told(admission);
+    let server = serve(&group, admission);
+    let mut there = connect(&server);
+    echoes(&mut there);
+    let got: Vec<_> = (0..4).map(|_| read_to_end(&mut connect(&server)).len()).collect();
+    assert_eq!(got, [1024, 0, 0, 0]);
+    wait_until(&group, "all are told", |_| rejected.lock().unwrap().len() == 4);
+    assert_eq!(group.next().metrics().io_panics, 0);
+    echoes(&mut there);
+    end(&group);
+
+    // The log has it where it has the rejection: the first time, then now and then.
+    let group = one_loop();
+    let admission = Admission::new().max_connections(1).farewell(|_| Some(vec![b'x'; 1025].into()));
+    let server = serve(&group, admission);
+    let mut there = connect(&server);
+    echoes(&mut there);
+    for _ in 0..3 {
+        assert!(read_to_end(&mut connect(&server)).is_empty());
+    }
+    wait_until(&group, "all are counted", |metrics| metrics[0].rejected_limit == 3);
+    end(&group);
+    let line = format!("on {}: a farewell of more than 1024 bytes is not sent", server.local_address());
+    assert_eq!(logs::lines_with(&line).len(), 1);
+}
+
 #[test]
 fn a_thousand_rejections_are_a_line_now_and_then_and_a_hook_that_panics_costs_nothing() {
     logs::collect();

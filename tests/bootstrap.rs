@@ -15,7 +15,7 @@ use recorder::{Call, Log, Recorder, ask, connect, done, end, one_loop, read_to_e
 use std::{
     io::{ErrorKind, Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, mpsc},
     time::Duration,
 };
 
@@ -76,8 +76,8 @@ fn c_67_channel_settings_out_of_range_are_refused_when_built() {
 fn c_67_socket_settings_out_of_range_are_refused_when_built() {
     let group = one_loop();
     for (options, setting, value, allowed) in [
-        (TcpOptions::new().linger(SECOND), "linger", "1s", "zero: others would block the event loop"),
-        (TcpOptions::new().keepalive(SECOND / 2), "keepalive", "500ms", "1 s or more"),
+        (TcpOptions::new().linger(SECOND / 2), "linger", "500ms", "whole seconds, 0 to 65,535"),
+        (TcpOptions::new().keepalive(SECOND / 2), "keepalive", "500ms", "whole seconds, 1 to 32,767"),
         (TcpOptions::new().send_buffer(0), "send_buffer", "0", "1 to 2147483647 bytes"),
         (TcpOptions::new().receive_buffer(1 << 31), "receive_buffer", "2147483648", "1 to 2147483647 bytes"),
     ] {
@@ -339,5 +339,53 @@ fn dropping_the_handle_of_a_server_lets_it_run() {
     drop(server);
     let mut peer = TcpStream::connect(address).unwrap();
     ask(&mut peer, "x\n", "x\n");
+    end(&group);
+}
+
+/// C-70: loops that bind and connect through each other's bootstraps at the same time wait for nobody.
+#[test]
+fn c_70_loops_that_use_each_others_bootstraps_do_not_deadlock() {
+    const ROUNDS: usize = 200;
+    let (one, other, servers) = (one_loop(), one_loop(), one_loop());
+    let server = ServerBootstrap::new(&servers).pipeline(lines).bind("127.0.0.1:0").unwrap();
+    let (sender, results) = mpsc::channel();
+    for (here, there) in [(&one, &other), (&other, &one)] {
+        let (there, address, sender) = (there.clone(), server.local_address(), sender.clone());
+        here.next()
+            .execute(move || {
+                for round in 0..ROUNDS {
+                    let client = ClientBootstrap::new(&there).pipeline(lines);
+                    let sender = sender.clone();
+                    client.connect(address).on_complete(move |channel| {
+                        let channel = channel.unwrap();
+                        channel.close_now();
+                        sender.send(()).unwrap();
+                    });
+                    if round % 20 == 0 {
+                        let bound = ServerBootstrap::new(&there).pipeline(lines).bind("127.0.0.1:0");
+                        bound.unwrap().close().detach();
+                    }
+                }
+            })
+            .unwrap();
+    }
+    for _ in 0..2 * ROUNDS {
+        results.recv_timeout(recorder::PATIENCE).expect("neither loop waits for the other");
+    }
+    end(&one);
+    end(&other);
+    end(&servers);
+}
+
+/// C-71: an address that cannot be resolved fails the connect, and no pipeline is made.
+#[test]
+fn c_71_a_connect_to_nowhere_fails_and_makes_nothing() {
+    let group = one_loop();
+    let client = ClientBootstrap::new(&group)
+        .pipeline(|_| -> ChannelPipeline<Bytes> { panic!("there is nobody to make it for") });
+    let nowhere: &[std::net::SocketAddr] = &[];
+    let failed = done(client.connect(nowhere)).unwrap_err();
+    assert_eq!(failed.io_kind(), Some(std::io::ErrorKind::NotFound), "{failed}");
+    assert_eq!(group.next().connections(), 0);
     end(&group);
 }

@@ -7,7 +7,7 @@ mod tcp;
 
 use bytes::Bytes;
 use netwheel::{
-    BroadcastReport, ChannelGroup, ChannelOptions, Error, LoopMetrics, Overflow,
+    Broadcast, BroadcastReport, ChannelGroup, ChannelOptions, Error, LoopMetrics, Overflow,
     buffer::Outbound,
     codec::{LengthField, Line, RawBytes},
     pipeline::{Codec, Stage, StageContext},
@@ -27,8 +27,8 @@ use std::{
     time::Duration,
 };
 use tcp::{
-    Event, Events, Settings, block, connect, done, end, metrics, on_loop, one_loop, read_all, read_n,
-    receive, serve_with, silent, some_turns, the_loop,
+    Event, Events, Random, Settings, assert_same, block, connect, done, end, metrics, on_loop, one_loop,
+    read_all, read_n, receive, serve_with, silent, some_turns, the_loop,
 };
 
 type Room = ChannelGroup<Bytes>;
@@ -99,6 +99,13 @@ fn broadcast(
     let broadcast = room.broadcast(message.into()).unwrap();
     run(members);
     done(broadcast.report()).unwrap()
+}
+
+/// Broadcasts so often; the last of them.
+fn broadcast_often(room: &Room, text: &'static str, times: usize) -> Broadcast {
+    let send = || room.broadcast(Bytes::from_static(text.as_bytes())).unwrap();
+    (1..times).for_each(|_| drop(send()));
+    send()
 }
 
 // ---- cost ------------------------------------------------------------------------------------------------
@@ -232,12 +239,14 @@ fn members_that_encode_otherwise_get_their_own() {
         member(&room, LengthField::builder().width(2).adjustment(-2).build().unwrap()),
         member(&room, LengthField::builder().width(2).strip(0).build().unwrap()),
         member(&room, LengthField::u8().max_len(2)),
+        // Another type, of the same key as raw bytes.
+        member(&room, Panics),
     ];
     let n = members.len();
     let report = broadcast(&room, "hi", &mut members);
     assert_eq!(report, report_of(n, |report| (report.written, report.failed) = (n - 3, 3)));
     let got: Vec<_> = members.iter_mut().map(EmbeddedChannel::read_outbound).collect();
-    let expected: [&[u8]; 11] = [
+    let expected: [&[u8]; 12] = [
         b"\0\x02hi",
         b"\0\0\0\x02hi",
         b"\x02\0hi",
@@ -249,6 +258,7 @@ fn members_that_encode_otherwise_get_their_own() {
         b"\0\x04hi",
         b"",
         b"",
+        b"half of ithi",
     ];
     assert_eq!(got, expected);
 }
@@ -481,7 +491,7 @@ impl Codec for Panics {
     }
 
     fn shared_encoding(&self) -> Option<u64> {
-        Some(1)
+        RawBytes.shared_encoding()
     }
 }
 
@@ -527,7 +537,7 @@ fn members_that_close_meanwhile_are_gone() {
     done(channels[4].closed()).unwrap();
     done(channels[1].closed()).unwrap();
     assert_eq!(room.len(), 3);
-    // Which of the peers these are is nobody's business: two of them see the end, one both.
+    // Which of the peers these are is nobody's business: two of them see both, the others at most what was sent in time.
     room.broadcast("again".into()).unwrap();
     done(room.close()).unwrap();
     let mut got: Vec<_> = peers.iter_mut().map(|peer| read_all(peer).len()).collect();
@@ -583,12 +593,12 @@ fn a_turn_comes_to_a_bounded_number_of_members() {
     // 20,000 deliveries are five turns: four of them end in the middle.
     assert_eq!(metrics(&group).broadcasts_deferred, 4);
 
-    // With nothing else to do, the loop does not go to sleep over it.
+    // With nothing else to do, the loop does not go to sleep over it: the last of these is cut off.
     let release = block(&group);
-    let last = (0..ROUNDS / 2).map(|_| room.broadcast("more".into()).unwrap()).last().unwrap();
+    let last = broadcast_often(&room, "more", 21);
     drop(release);
     assert_eq!(done(last.report()).unwrap(), all_written(MEMBERS));
-    assert_eq!(metrics(&group).broadcasts_deferred, 6);
+    assert_eq!(metrics(&group).broadcasts_deferred, 5);
     end(&group);
 }
 
@@ -602,7 +612,7 @@ fn members_are_flushed_once_a_turn() {
     let mut peers = join(&server, &events, MEMBERS);
     let release = block(&group);
     let before = metrics(&group).writes;
-    let last = (0..10).map(|_| room.broadcast("ten".into()).unwrap()).last().unwrap();
+    let last = broadcast_often(&room, "ten", 10);
     drop(release);
     done(last.report()).unwrap();
     peers.iter_mut().for_each(|peer| drop(read_n(peer, 40)));
@@ -672,6 +682,49 @@ fn members_of_a_loop_whose_queue_is_full_are_not_reached() {
     assert!(matches!(refused.reason, Error::Full { limit: QUEUE, .. }), "{}", refused.reason);
     drop(release);
     drop(peers);
+    end(&group);
+}
+
+// ---- membership ------------------------------------------------------------------------------------------
+
+/// Who has left gets nothing more, and who comes gets what comes after; on one loop, so that they stand side by side.
+#[test]
+fn a_broadcast_is_for_those_who_are_members_then() {
+    const MEMBERS: usize = 5;
+    let group = one_loop();
+    let room: Room = ChannelGroup::new();
+    let (server, events) = rooming(&group, &room, ChannelOptions::new(), Line::new());
+    let mut peers: Vec<_> = (0..MEMBERS)
+        .map(|_| {
+            let peer = connect(server.local_address());
+            (events.channel(), peer, String::new())
+        })
+        .collect();
+    let mut random = Random::new(9);
+    for n in 0..200 {
+        let one = &peers[random.between(0, MEMBERS - 1)].0;
+        if !room.leave(one.id()) {
+            assert!(room.join(one.clone()));
+        }
+        let text = format!("{n}");
+        let members = room.channels();
+        let excepted = members.get(random.between(0, 9)).map(Channel::id);
+        let broadcast = match excepted {
+            Some(id) => room.broadcast_except(id, text.clone().into()),
+            None => room.broadcast(text.clone().into()),
+        };
+        let count = members.len() - usize::from(excepted.is_some());
+        assert_eq!(done(broadcast.unwrap().report()).unwrap(), all_written(count));
+        for (channel, _, expected) in &mut peers {
+            if members.contains(channel) && excepted != Some(channel.id()) {
+                expected.push_str(&format!("{text}\n"));
+            }
+        }
+    }
+    peers.iter().for_each(|(channel, ..)| channel.close());
+    for (_, peer, expected) in &mut peers {
+        assert_same(&read_all(peer), expected.as_bytes());
+    }
     end(&group);
 }
 

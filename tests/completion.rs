@@ -126,6 +126,7 @@ fn a_callback_runs_on_the_loop() {
     assert_eq!(news.recv_timeout(PATIENCE).unwrap(), (42, true));
 }
 
+/// C-34: who asks late is told all the same.
 #[test]
 fn a_callback_of_what_is_done_runs_here_and_now() {
     let (event_loop, _clock) = manual();
@@ -152,7 +153,7 @@ fn a_callback_of_what_is_cancelled_runs_where_it_is_cancelled() {
     assert!(matches!(news.recv_timeout(PATIENCE).unwrap(), Err(Error::ShutDown)));
 }
 
-/// A callback is somebody else's code: whatever the loop completes, a panic in it is not the loop's end.
+/// C-36. A callback is somebody else's code: whatever the loop completes, a panic in it is not the loop's end.
 #[test]
 fn a_callback_that_panics_does_not_end_the_loop() {
     fn panics<T>(completion: Completion<T>) {

@@ -1,11 +1,17 @@
 //! The peer ends its stream: what it sent before is read, what it asked for is answered.
 
+#[path = "support/streams.rs"]
+mod streams;
 #[path = "support/tcp.rs"]
 mod tcp;
 
 use bytes::Bytes;
-use netwheel::{ChannelOptions, codec::Line};
+use netwheel::{
+    ChannelOptions,
+    codec::{Line, RawBytes},
+};
 use std::{io::Write, net::Shutdown, thread};
+use streams::{anywhere, connect};
 use tcp::*;
 
 const MIB: usize = 1024 * 1024;
@@ -14,14 +20,15 @@ const MIB: usize = 1024 * 1024;
 #[track_caller]
 fn all_is_read_before_inactive(options: ChannelOptions) {
     let group = one_loop();
-    let (server, events) = serve(&group, Settings::channel(options), |ctx, event| {
-        if !ctx.auto_read() && matches!(event, Event::Active(_) | Event::ReadComplete) {
-            ctx.read();
-        }
-        Ok(())
-    });
+    let (server, events) =
+        serve_at(anywhere(), &group, Settings::channel(options), RawBytes, |ctx, event| {
+            if !ctx.auto_read() && matches!(event, Event::Active(_) | Event::ReadComplete) {
+                ctx.read();
+            }
+            Ok(())
+        });
     let sent = Random::new(1).bytes(MIB);
-    let mut stream = connect(server.local_address());
+    let mut stream = connect(&server);
     let bytes = sent.clone();
     let sender = thread::spawn(move || stream.write_all(&bytes).unwrap());
     sender.join().unwrap();
@@ -36,26 +43,22 @@ fn all_is_read_before_inactive(options: ChannelOptions) {
     assert_eq!(events.rest(), [], "nothing after inactive");
 }
 
-#[test]
 fn a_mebibyte_and_a_close_with_auto_read() {
     all_is_read_before_inactive(ChannelOptions::new());
 }
 
-#[test]
 fn a_mebibyte_and_a_close_with_explicit_read() {
     all_is_read_before_inactive(ChannelOptions::new().auto_read(false));
 }
 
-#[test]
 fn a_mebibyte_and_a_close_in_small_reads_one_per_turn() {
     all_is_read_before_inactive(ChannelOptions::new().read_size(1000).reads_per_turn(1));
 }
 
-#[test]
 fn the_request_before_a_half_close_is_answered() {
     let group = one_loop();
-    let (server, events) = serve_with(&group, Settings::new(), Line::new(), echo);
-    let mut stream = connect(server.local_address());
+    let (server, events) = serve_at(anywhere(), &group, Settings::new(), Line::new(), echo);
+    let mut stream = connect(&server);
     stream.write_all(b"one\ntwo\n").unwrap();
     stream.shutdown(Shutdown::Write).unwrap();
     assert_eq!(read_all(&mut stream), b"one\ntwo\n");
@@ -63,15 +66,15 @@ fn the_request_before_a_half_close_is_answered() {
     end(&group);
 }
 
-#[test]
 fn an_answer_that_is_written_at_the_end_of_the_stream_arrives() {
     let group = one_loop();
     // The whole request is there when its end is, so it is answered from the last read-complete.
-    let (server, events) = serve(&group, Settings::new(), |ctx, event| match event {
-        Event::ReadComplete => ctx.write("noted;".into()),
-        _ => Ok(()),
-    });
-    let mut stream = connect(server.local_address());
+    let (server, events) =
+        serve_at(anywhere(), &group, Settings::new(), RawBytes, |ctx, event| match event {
+            Event::ReadComplete => ctx.write("noted;".into()),
+            _ => Ok(()),
+        });
+    let mut stream = connect(&server);
     stream.write_all(b"a request of no fixed length").unwrap();
     stream.shutdown(Shutdown::Write).unwrap();
     let answer = read_all(&mut stream);
@@ -81,17 +84,17 @@ fn an_answer_that_is_written_at_the_end_of_the_stream_arrives() {
     end(&group);
 }
 
-#[test]
 fn an_answer_larger_than_every_buffer_arrives_after_a_half_close() {
     const SIZE: usize = 12 * MIB;
     let group = one_loop();
     let answer = Random::new(2).bytes(SIZE);
     let written: Bytes = answer.clone();
-    let (server, events) = serve(&group, Settings::new(), move |ctx, event| match event {
-        Event::Read(_) => ctx.write(written.clone()),
-        _ => Ok(()),
-    });
-    let mut stream = connect(server.local_address());
+    let (server, events) =
+        serve_at(anywhere(), &group, Settings::new(), RawBytes, move |ctx, event| match event {
+            Event::Read(_) => ctx.write(written.clone()),
+            _ => Ok(()),
+        });
+    let mut stream = connect(&server);
     stream.write_all(b"?").unwrap();
     stream.shutdown(Shutdown::Write).unwrap();
     // Nobody reads until the kernel takes no more: most of the answer is still to be sent when the channel closes.
@@ -100,4 +103,13 @@ fn an_answer_larger_than_every_buffer_arrives_after_a_half_close() {
     assert_same(&read_all(&mut stream), &answer);
     events.until_inactive();
     end(&group);
+}
+
+over_each_transport! {
+    a_mebibyte_and_a_close_with_auto_read,
+    a_mebibyte_and_a_close_with_explicit_read,
+    a_mebibyte_and_a_close_in_small_reads_one_per_turn,
+    the_request_before_a_half_close_is_answered,
+    an_answer_that_is_written_at_the_end_of_the_stream_arrives,
+    an_answer_larger_than_every_buffer_arrives_after_a_half_close,
 }

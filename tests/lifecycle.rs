@@ -2,18 +2,19 @@
 
 #[path = "support/recorder.rs"]
 mod recorder;
+#[path = "support/streams.rs"]
+mod streams;
 
 use bytes::Bytes;
 use netwheel::{ChannelOptions, Error, codec::Line, prelude::*};
-use recorder::{
-    Call, Log, Recorder, ask, connect, done, embedded, embedded_with, end, one_loop, read_to_end,
-};
+use recorder::{Call, Log, Recorder, ask, done, embedded, embedded_with, end, one_loop, read_to_end};
 use std::{
     io::Write,
     net::TcpListener,
     sync::{Arc, Barrier, Mutex, mpsc},
     time::Duration,
 };
+use streams::{anywhere, connect};
 
 fn lines(handler: Recorder) -> netwheel::ChannelPipeline<Bytes> {
     Pipeline::new().codec(Line::new().max_len(2_000_000)).handler(handler)
@@ -139,7 +140,7 @@ fn c_04_a_close_that_was_sent_in_time_leaves_no_timer() {
     assert_eq!(channel.timers(), 0);
 }
 
-#[test]
+/// C-06: the handler is dropped behind its last call.
 fn c_04_over_tcp_closed_comes_before_inactive_and_the_peer_has_every_byte() {
     let group = one_loop();
     let log = Log::new();
@@ -159,7 +160,7 @@ fn c_04_over_tcp_closed_comes_before_inactive_and_the_peer_has_every_byte() {
                 Ok(())
             }))
         })
-        .bind("127.0.0.1:0")
+        .bind(anywhere())
         .unwrap();
     let mut peer = connect(&server);
     peer.write_all(b"go\nand bytes that nobody reads").unwrap();
@@ -211,7 +212,6 @@ fn c_07_inactive_is_never_called_within_a_read() {
     }
 }
 
-#[test]
 fn c_07_over_tcp_inactive_is_never_called_within_a_read() {
     let group = one_loop();
     for now in [false, true] {
@@ -232,7 +232,7 @@ fn c_07_over_tcp_inactive_is_never_called_within_a_read() {
                     Ok(())
                 }))
             })
-            .bind("127.0.0.1:0")
+            .bind(anywhere())
             .unwrap();
         let mut peer = connect(&server);
         peer.write_all(b"one\ntwo\n").unwrap();
@@ -244,6 +244,7 @@ fn c_07_over_tcp_inactive_is_never_called_within_a_read() {
     end(&group);
 }
 
+/// C-33: who asked first is told first.
 #[test]
 fn c_08_closing_twice_and_from_the_closed_callback_tells_once() {
     let log = Log::new();
@@ -291,7 +292,6 @@ fn c_08_a_close_during_a_close_completes_with_it() {
     assert_eq!(log.take(), ["active", "inactive"]);
 }
 
-#[test]
 fn c_08_over_tcp_closing_twice_from_anywhere_tells_once() {
     let group = one_loop();
     let log = Log::new();
@@ -308,7 +308,7 @@ fn c_08_over_tcp_closing_twice_from_anywhere_tells_once() {
                 Ok(())
             }))
         })
-        .bind("127.0.0.1:0")
+        .bind(anywhere())
         .unwrap();
     let mut peer = connect(&server);
     let channel = channel.recv().unwrap();
@@ -324,7 +324,6 @@ fn c_08_over_tcp_closing_twice_from_anywhere_tells_once() {
     assert_eq!(log.take(), ["active", "inactive", "drop"]);
 }
 
-#[test]
 fn c_24_a_factory_that_fails_costs_its_own_connection_only() {
     recorder::quiet_panics();
     let group = one_loop();
@@ -347,7 +346,7 @@ fn c_24_a_factory_that_fails_costs_its_own_connection_only() {
                 }))),
             }
         })
-        .bind("127.0.0.1:0")
+        .bind(anywhere())
         .unwrap();
     let mut first = connect(&server);
     ask(&mut first, "one\n", "one\n");
@@ -361,6 +360,7 @@ fn c_24_a_factory_that_fails_costs_its_own_connection_only() {
     end(&group);
 }
 
+/// C-71: and closes the socket that was made.
 #[test]
 fn c_24_a_clients_factory_that_fails_fails_the_connect() {
     recorder::quiet_panics();
@@ -429,4 +429,11 @@ fn c_65_over_tcp_a_read_asked_for_before_there_is_data_waits_for_it() {
     peer.write_all(b"one\n").unwrap();
     log.wait_for("read one");
     end(&group);
+}
+
+over_each_transport! {
+    c_04_over_tcp_closed_comes_before_inactive_and_the_peer_has_every_byte,
+    c_07_over_tcp_inactive_is_never_called_within_a_read,
+    c_08_over_tcp_closing_twice_from_anywhere_tells_once,
+    c_24_a_factory_that_fails_costs_its_own_connection_only,
 }

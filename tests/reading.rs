@@ -2,17 +2,19 @@
 
 #[path = "support/recorder.rs"]
 mod recorder;
+#[path = "support/streams.rs"]
+mod streams;
 
 use bytes::{Buf, Bytes};
 use netwheel::{
-    ChannelOptions, PeerError,
+    Address, ChannelOptions, PeerError,
     buffer::Outbound,
     codec::{LengthField, Line, RawBytes},
     pipeline::{Codec, Stage, StageContext},
     prelude::*,
     testing::{EmbeddedChannel, ManualClock},
 };
-use recorder::{Call, Log, Recorder, connect, done, embedded, embedded_with, end, one_loop, read_to_end};
+use recorder::{Call, Log, Recorder, done, embedded, embedded_with, end, one_loop, read_to_end};
 use std::{
     cell::RefCell,
     io::{self, Write},
@@ -21,6 +23,7 @@ use std::{
     sync::{Mutex, mpsc},
     time::Duration,
 };
+use streams::{anywhere, connect};
 
 fn raw(options: &ChannelOptions, handler: Recorder) -> EmbeddedChannel<Bytes> {
     with_codec(options, RawBytes, handler)
@@ -42,12 +45,12 @@ fn serve<C: Codec<In = Bytes, Out = Bytes> + Clone + Send + Sync>(
     codec: C,
     log: &Log,
     handler: impl Fn(&Log) -> Recorder + Send + Sync + 'static,
-) -> Server {
+) -> Server<Address> {
     let log = log.clone();
     ServerBootstrap::new(group)
         .channel_options(options)
         .pipeline(move |_| Pipeline::new().codec(codec.clone()).handler(handler(&log)))
-        .bind("127.0.0.1:0")
+        .bind(anywhere())
         .unwrap()
 }
 
@@ -79,7 +82,6 @@ fn c_58_a_burst_ends_when_auto_read_is_turned_off() {
     assert_eq!(log.take(), ["active", "read ab", "read cd", "read_complete"]);
 }
 
-#[test]
 fn c_58_over_tcp_a_turn_reads_so_often_and_no_more() {
     let group = one_loop();
     for (limit, set) in [(16, None), (3, Some(3))] {
@@ -147,7 +149,6 @@ fn c_59_a_wake_up_for_nothing_has_a_read_complete() {
     assert_eq!(log.take(), ["active"], "nobody reads");
 }
 
-#[test]
 fn c_59_over_tcp_bytes_then_their_end() {
     let group = one_loop();
     let log = Log::new();
@@ -162,6 +163,7 @@ fn c_59_over_tcp_bytes_then_their_end() {
     end(&group);
 }
 
+/// C-59, D-06: the last messages, the end of a read, the end of the channel.
 #[test]
 fn c_59_what_is_left_at_the_end_is_decoded_for_the_last_time_even_across_flushes() {
     /// Single bytes, but only once no more will come.
@@ -216,6 +218,10 @@ fn c_60_a_read_error_comes_after_the_bytes_and_closes() {
 
 #[test]
 fn c_60_over_tcp_a_reset_comes_after_the_bytes_and_closes() {
+    streams::over(streams::Kind::Tcp, a_reset_comes_after_the_bytes);
+}
+
+fn a_reset_comes_after_the_bytes() {
     let group = one_loop();
     let log = Log::new();
     let server =
@@ -223,7 +229,7 @@ fn c_60_over_tcp_a_reset_comes_after_the_bytes_and_closes() {
     let mut peer = connect(&server);
     peer.write_all(b"abc").unwrap();
     log.wait_for("read_complete");
-    socket2::SockRef::from(&peer).set_linger(Some(Duration::ZERO)).unwrap();
+    socket2::SockRef::from(peer.as_tcp()).set_linger(Some(Duration::ZERO)).unwrap();
     drop(peer);
     log.wait_for("drop");
     let log = log.take();
@@ -274,7 +280,6 @@ fn c_66_turning_auto_read_off_drops_a_read_that_was_asked_for() {
     assert_eq!(log.take(), ["active"]);
 }
 
-#[test]
 fn c_66_over_tcp_bytes_that_came_while_auto_read_was_off_need_no_further_event() {
     let group = one_loop();
     let log = Log::new();
@@ -374,7 +379,6 @@ fn t_27_messages_behind_the_one_that_turned_auto_read_off_are_kept_whatever_max_
     assert!(log.take().contains(&"read five".to_owned()));
 }
 
-#[test]
 fn t_27_over_tcp_auto_read_off_in_a_read_and_on_again_from_another_thread() {
     let group = one_loop();
     let log = Log::new();
@@ -462,7 +466,6 @@ fn max_inbound_closes_a_channel_whose_codec_waits_for_more_than_it_may_keep() {
     assert!(channel.write_inbound(b"\n").is_err());
 }
 
-#[test]
 fn max_inbound_over_tcp_closes_the_connection_whatever_the_handler_does() {
     let group = one_loop();
     let log = Log::new();
@@ -507,7 +510,6 @@ fn a_codec_that_is_stuck_closes_its_channel_on_the_second_error() {
     assert_eq!(log.take(), ["active", "error stuck", "error stuck", "inactive"]);
 }
 
-#[test]
 fn a_codec_that_is_stuck_closes_its_connection_over_tcp_too() {
     let group = one_loop();
     let log = Log::new();
@@ -587,6 +589,7 @@ fn errors_that_take_no_byte_close_only_if_nothing_moves_in_between() {
     assert_eq!(log.take().iter().filter(|e| *e == "error bang").count(), 3);
 }
 
+/// D-02.
 #[test]
 fn a_codec_that_makes_messages_of_no_bytes_does_not_go_round_for_ever() {
     struct Endless;
@@ -607,6 +610,7 @@ fn a_codec_that_makes_messages_of_no_bytes_does_not_go_round_for_ever() {
     assert!(log.take().iter().all(|e| !e.starts_with("read ")));
 }
 
+/// D-11: messages before a failed decoding are delivered, then the failure, then those behind it.
 #[test]
 fn a_handler_that_stays_open_after_an_error_reads_on_behind_it() {
     let log = Log::new();
@@ -632,6 +636,51 @@ fn a_handler_that_stays_open_after_an_error_reads_on_behind_it() {
             "read_complete"
         ]
     );
+}
+
+/// Writes down what it is given and when, and takes one byte for a message, but only at last if it is `x`.
+struct Asked(Log);
+
+impl Codec for Asked {
+    type In = Bytes;
+    type Out = Bytes;
+
+    fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
+        self.0.push(format!("decode {}", String::from_utf8_lossy(input)));
+        Ok(input.first().is_some_and(|first| *first != b'x').then(|| input.split_to(1)))
+    }
+
+    fn decode_last(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
+        self.0.push(format!("decode_last {}", String::from_utf8_lossy(input)));
+        Ok((!input.is_empty()).then(|| input.split_to(input.len())))
+    }
+
+    fn encode(&mut self, message: Bytes, output: &mut Outbound) -> Result {
+        output.put(message);
+        Ok(())
+    }
+}
+
+/// D-06, D-07, D-08: at the end of input what is left is decoded for the last time, and then the channel closes, or is told of
+/// the end and nothing else. Nothing but `decode_last`, which may have a last word, is asked with no bytes.
+#[test]
+fn d_07_the_last_decoding_is_asked_until_nothing_is_left_also_at_a_half_close() {
+    for half_close in [false, true] {
+        let log = Log::new();
+        let options = ChannelOptions::new().half_close(half_close);
+        // The recorder closes when it is told of the end; that is the default.
+        let mut channel = with_codec(&options, Asked(log.clone()), Recorder::new(&log));
+        channel.write_inbound(b"axy").unwrap();
+        assert_eq!(log.take(), ["active", "decode axy", "read a", "decode xy", "read_complete"]);
+        channel.end_inbound();
+        assert_eq!(log.take(), ["decode_last xy", "read xy", "decode_last ", "read_complete", "inactive"]);
+
+        let mut channel = with_codec(&options, Asked(log.clone()), Recorder::new(&log));
+        channel.write_inbound(b"a").unwrap();
+        channel.end_inbound();
+        let told = log.take();
+        assert_eq!(told[told.len() - 3..], ["decode_last ", "read_complete", "inactive"]);
+    }
 }
 
 /// Writes down what it is given, and wants four bytes for a message.
@@ -680,7 +729,6 @@ fn d_01_a_codec_is_not_asked_again_before_more_bytes_come_and_what_it_leaves_is_
     assert_eq!(reads, ["read abcd", "read efgh"]);
 }
 
-#[test]
 fn d_01_over_tcp_a_frame_that_comes_byte_by_byte_is_whole() {
     let group = one_loop();
     let log = Log::new();
@@ -694,7 +742,6 @@ fn d_01_over_tcp_a_frame_that_comes_byte_by_byte_is_whole() {
     end(&group);
 }
 
-#[test]
 fn a_large_frame_grows_across_many_reads() {
     let group = one_loop();
     let log = Log::new();
@@ -770,4 +817,15 @@ fn nothing_is_read_after_a_close_in_the_same_burst() {
     }));
     channel.write_inbound(b"one\ntwo\n").unwrap();
     assert_eq!(log.take(), ["active", "read one", "inactive"]);
+}
+
+over_each_transport! {
+    c_58_over_tcp_a_turn_reads_so_often_and_no_more,
+    c_59_over_tcp_bytes_then_their_end,
+    c_66_over_tcp_bytes_that_came_while_auto_read_was_off_need_no_further_event,
+    t_27_over_tcp_auto_read_off_in_a_read_and_on_again_from_another_thread,
+    max_inbound_over_tcp_closes_the_connection_whatever_the_handler_does,
+    a_codec_that_is_stuck_closes_its_connection_over_tcp_too,
+    d_01_over_tcp_a_frame_that_comes_byte_by_byte_is_whole,
+    a_large_frame_grows_across_many_reads,
 }

@@ -56,7 +56,9 @@ enum Told {
 
 fn told<M>(event: &ReconnectEvent<'_, M>) -> Told {
     match event {
-        ReconnectEvent::Connecting { attempt, address } => Told::Connecting(*attempt, *address),
+        ReconnectEvent::Connecting { attempt, address } => {
+            Told::Connecting(*attempt, address.as_tcp().unwrap())
+        }
         ReconnectEvent::Connected { attempt, .. } => Told::Connected(*attempt),
         ReconnectEvent::Failed { attempt, error, next } => Told::Failed(*attempt, error.io_kind(), *next),
         ReconnectEvent::Lost { held, next } => Told::Lost(*held, *next),
@@ -560,7 +562,7 @@ fn settings_are_refused_when_it_begins() {
         setting(bootstrap.reconnect(Backoff::new().max_attempts(0)).connect(ANY_PORT)),
         "max_attempts"
     );
-    let linger = bootstrap.options(TcpOptions::new().linger(ms(1000)));
+    let linger = bootstrap.options(TcpOptions::new().linger(ms(1500)));
     assert_eq!(setting(linger.reconnect(Backoff::new()).connect(ANY_PORT)), "linger");
     end(&group);
 }

@@ -1,19 +1,29 @@
 //! What happens when a callback asks for something that would call back: it happens after it, never within it.
+//!
+//! Each answer of docs/architecture.md, "Re-entrancy", has its test. Those that are not here: the peer's end of its stream
+//! (`half_open.rs`); what is asked for when a write is answered, through handles (`write_notify.rs`, C-47 to C-49); flushes again
+//! and again, and writes to another channel (`flush.rs`); tasks by `Remote` (`remote.rs`); timeouts with no delay, and one task
+//! too many (`timeouts.rs`); time limits (`time_limits.rs`); panics and an `error` that fails (`errors.rs`); waiting for room in the
+//! own queue (`waiting_submission.rs`).
 
 #[path = "support/recorder.rs"]
 mod recorder;
+#[path = "support/streams.rs"]
+mod streams;
 
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions, Error, TaskKey, buffer::WaterMark, codec::Line, prelude::*, testing::EmbeddedChannel,
+    ChannelOptions, Error, TaskKey, TrafficLimits, buffer::WaterMark, codec::Line, prelude::*,
+    testing::EmbeddedChannel,
 };
-use recorder::{Call, Log, Recorder, ask, connect, embedded, embedded_with, end, one_loop, read_to_end};
+use recorder::{Call, Log, Recorder, ask, embedded, embedded_with, end, one_loop, read_to_end};
 use std::{
     cell::{Cell, RefCell},
     io::Write,
     rc::Rc,
     time::Duration,
 };
+use streams::{anywhere, connect};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -57,7 +67,7 @@ fn flush_in_read_sends_after_this_callback_and_before_the_next() {
     assert_eq!(channel.read_outbound(), "a\nb\n");
 }
 
-#[test]
+/// H-15: a flush in a callback sends now: one system call for each.
 fn over_tcp_flush_in_read_sends_before_the_next_message_and_loses_none() {
     let group = one_loop();
     let server = ServerBootstrap::new(&group)
@@ -71,7 +81,7 @@ fn over_tcp_flush_in_read_sends_before_the_next_message_and_loses_none() {
                 Ok(())
             }))
         })
-        .bind("127.0.0.1:0")
+        .bind(anywhere())
         .unwrap();
     ask(&mut connect(&server), "a\nb\nc\n", "a\nb\nc\n");
     end(&group);
@@ -137,6 +147,51 @@ fn close_in_read_ends_the_burst_and_tells_later() {
 }
 
 #[test]
+fn shutdown_write_in_read_ends_the_output_behind_what_was_written_and_reading_goes_on() {
+    let log = Log::new();
+    let inner = log.clone();
+    let mut channel = embedded(Recorder::with(&log, move |ctx, call| {
+        if let Call::Read(_) = call {
+            let written = ctx.write("last".into()).is_ok();
+            ctx.shutdown_write();
+            inner.push(format!("{written}, then {}", ctx.write("late".into()).is_ok()));
+        }
+        Ok(())
+    }));
+    channel.set_outbound_room(Some(2));
+    channel.write_inbound(b"a\n").unwrap();
+    assert!(!channel.is_output_ended());
+    channel.set_outbound_room(None);
+    assert!(channel.is_output_ended() && channel.is_open());
+    assert_eq!(channel.read_outbound(), "last\n");
+    channel.write_inbound(b"b\n").unwrap();
+    let read =
+        ["read a", "true, then false", "read_complete", "read b", "false, then false", "read_complete"];
+    assert_eq!(log.take()[1..], read);
+}
+
+#[test]
+fn set_traffic_in_read_takes_effect_when_the_callback_returns() {
+    let log = Log::new();
+    let inner = log.clone();
+    let mut channel = embedded(Recorder::with(&log, move |ctx, call| {
+        if let Call::Read(_) = call {
+            ctx.set_traffic(TrafficLimits::new().write(100));
+            ctx.write("0123456789".into())?;
+            ctx.flush();
+            inner.push(format!("{} bytes wait", ctx.pending_bytes()));
+        }
+        Ok(())
+    }));
+    channel.write_inbound(b"a\nb\n").unwrap();
+    let expected = ["active", "read a", "11 bytes wait", "read b", "12 bytes wait", "read_complete"];
+    assert_eq!(log.take(), expected, "ten at once, and no more for being set again");
+    assert_eq!(channel.read_outbound(), "0123456789");
+    channel.advance(SECOND);
+    assert_eq!(channel.read_outbound(), "\n0123456789\n");
+}
+
+#[test]
 fn close_in_active_is_active_and_then_inactive() {
     let log = Log::new();
     let channel = embedded(Recorder::with(&log, |ctx, call| {
@@ -149,6 +204,7 @@ fn close_in_active_is_active_and_then_inactive() {
     assert_eq!(log.take(), ["active", "inactive"]);
 }
 
+/// C-08.
 #[test]
 fn close_in_close_is_one_close() {
     let log = Log::new();
@@ -309,6 +365,7 @@ fn set_idle_in_idle_takes_effect_from_this_event_on() {
     assert_eq!(channel.timers(), 0, "turned off in the second one");
 }
 
+/// C-50.
 #[test]
 fn write_in_inactive_fails_with_closed() {
     let log = Log::new();
@@ -361,7 +418,6 @@ fn channel_execute_from_its_own_handler_runs_after_the_callback() {
     assert_eq!(log.take(), ["active", "read a", "end of read", "read_complete", "executed"]);
 }
 
-#[test]
 fn a_closed_callback_that_closes_does_not_go_round() {
     let group = one_loop();
     let log = Log::new();
@@ -385,7 +441,7 @@ fn a_closed_callback_that_closes_does_not_go_round() {
                 Ok(())
             }))
         })
-        .bind("127.0.0.1:0")
+        .bind(anywhere())
         .unwrap();
     let mut peer = connect(&server);
     peer.write_all(b"a\n").unwrap();
@@ -480,4 +536,9 @@ fn two_channels_that_write_to_each_other_do_not_nest() {
         channel.write_inbound(&out).unwrap();
     }
     assert_eq!(rounds.get(), 10_001);
+}
+
+over_each_transport! {
+    over_tcp_flush_in_read_sends_before_the_next_message_and_loses_none,
+    a_closed_callback_that_closes_does_not_go_round,
 }

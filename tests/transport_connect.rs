@@ -279,6 +279,7 @@ fn t_11_a_connect_that_is_cancelled() {
     end(&group);
 }
 
+/// C-38: what is cancelled first is never begun.
 #[test]
 fn t_11_cancelled_before_the_loop_has_heard_of_it() {
     let group = one_loop();
@@ -346,6 +347,7 @@ fn t_11_cancelled_in_the_turn_that_has_heard_of_its_success() {
     end(&group);
 }
 
+/// C-37: what is done stays as it is.
 #[test]
 fn t_11_what_is_done_is_not_cancelled() {
     let group = one_loop();

@@ -1,5 +1,7 @@
 //! Bytes over real sockets arrive whole and in order: T-01 to T-05, T-07.
 
+#[path = "support/streams.rs"]
+mod streams;
 #[path = "support/tcp.rs"]
 mod tcp;
 
@@ -7,19 +9,19 @@ use bytes::{Buf, Bytes};
 use netwheel::{
     ChannelOptions,
     buffer::{Outbound, WaterMark},
-    codec::Line,
+    codec::{Line, RawBytes},
     pipeline::Codec,
     prelude::*,
 };
 use std::{
     io::Write,
-    net::TcpStream,
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst},
     },
     thread,
 };
+use streams::{RawStream, anywhere, connect};
 use tcp::*;
 
 const MIB: usize = 1024 * 1024;
@@ -39,7 +41,7 @@ fn asking(ctx: &mut Context<'_, Probe>, event: &Event) -> Result {
 }
 
 /// Sends from another thread, so that the test can read meanwhile.
-fn send_meanwhile(stream: &TcpStream, chunks: Vec<Bytes>) -> thread::JoinHandle<()> {
+fn send_meanwhile(stream: &RawStream, chunks: Vec<Bytes>) -> thread::JoinHandle<()> {
     let mut stream = stream.try_clone().unwrap();
     thread::spawn(move || chunks.iter().for_each(|chunk| stream.write_all(chunk).unwrap()))
 }
@@ -53,7 +55,7 @@ fn reading(explicit: bool) -> Settings {
 #[track_caller]
 fn random_bytes_are_echoed(explicit: bool) {
     let group = one_loop();
-    let (server, at_server) = serve(&group, reading(explicit), asking_echo);
+    let (server, at_server) = serve_at(anywhere(), &group, reading(explicit), RawBytes, asking_echo);
     let (channel, at_client) = dial(&group, server.local_address(), reading(explicit), asking);
 
     let mut random = Random::new(1);
@@ -69,12 +71,10 @@ fn random_bytes_are_echoed(explicit: bool) {
     end(&group);
 }
 
-#[test]
 fn t_01_random_bytes_with_auto_read() {
     random_bytes_are_echoed(false);
 }
 
-#[test]
 fn t_01_random_bytes_with_explicit_read() {
     random_bytes_are_echoed(true);
 }
@@ -104,11 +104,11 @@ impl Codec for Fixed {
 fn fixed_frames_are_echoed(explicit: bool) {
     const FRAME: usize = 1024;
     let group = one_loop();
-    let (server, at_server) = serve_with(&group, reading(explicit), Fixed(FRAME), asking_echo);
+    let (server, at_server) = serve_at(anywhere(), &group, reading(explicit), Fixed(FRAME), asking_echo);
 
     let mut random = Random::new(2);
     let sent = random.bytes(1024 * FRAME);
-    let mut stream = connect(server.local_address());
+    let mut stream = connect(&server);
     let sender = send_meanwhile(&stream, random.chunks(&sent, 1, 16 * 1024));
     assert_same(&read_n(&mut stream, sent.len()), &sent);
     sender.join().unwrap();
@@ -118,12 +118,10 @@ fn fixed_frames_are_echoed(explicit: bool) {
     end(&group);
 }
 
-#[test]
 fn t_02_fixed_frames_with_auto_read() {
     fixed_frames_are_echoed(false);
 }
 
-#[test]
 fn t_02_fixed_frames_with_explicit_read() {
     fixed_frames_are_echoed(true);
 }
@@ -133,7 +131,7 @@ fn t_02_fixed_frames_with_explicit_read() {
 #[track_caller]
 fn lines_are_echoed(explicit: bool) {
     let group = one_loop();
-    let (server, at_server) = serve_with(&group, reading(explicit), Line::new(), asking_echo);
+    let (server, at_server) = serve_at(anywhere(), &group, reading(explicit), Line::new(), asking_echo);
 
     let mut random = Random::new(3);
     let lines: Vec<String> = (0..1024)
@@ -149,7 +147,7 @@ fn lines_are_echoed(explicit: bool) {
     }
     let answer: String = lines.iter().flat_map(|line| [line.as_str(), "\n"]).collect();
 
-    let mut stream = connect(server.local_address());
+    let mut stream = connect(&server);
     // Short chunks, so that many an end of a line is cut in two.
     let sender = send_meanwhile(&stream, random.chunks(&wire.into(), 1, 700));
     assert_same(&read_n(&mut stream, answer.len()), answer.as_bytes());
@@ -160,12 +158,10 @@ fn lines_are_echoed(explicit: bool) {
     end(&group);
 }
 
-#[test]
 fn t_03_lines_with_auto_read() {
     lines_are_echoed(false);
 }
 
-#[test]
 fn t_03_lines_with_explicit_read() {
     lines_are_echoed(true);
 }
@@ -180,7 +176,7 @@ fn many_small_writes_arrive(total: usize) {
     // Among them sizes that are copied and sizes that are kept.
     let writes = random.chunks(&sent, 1, 8 * 1024 - 1);
     let settings = Settings::channel(ChannelOptions::new().max_outbound(total));
-    let (server, events) = serve(&group, settings, move |ctx, event| {
+    let (server, events) = serve_at(anywhere(), &group, settings, RawBytes, move |ctx, event| {
         if matches!(event, Event::Active(_)) {
             for chunk in &writes {
                 ctx.write(chunk.clone())?;
@@ -191,7 +187,7 @@ fn many_small_writes_arrive(total: usize) {
         }
         Ok(())
     });
-    let mut stream = connect(server.local_address());
+    let mut stream = connect(&server);
     assert_same(&read_all(&mut stream), &sent);
     drop(stream);
     let errors = events.until_inactive().into_iter().find(|event| matches!(event, Event::Error(_)));
@@ -199,12 +195,10 @@ fn many_small_writes_arrive(total: usize) {
     end(&group);
 }
 
-#[test]
 fn t_04_a_mebibyte_of_small_writes() {
     many_small_writes_arrive(MIB);
 }
 
-#[test]
 fn t_04_fifty_mebibytes_of_small_writes() {
     many_small_writes_arrive(50 * MIB);
 }
@@ -234,7 +228,7 @@ fn partial_writes_lose_nothing(seed: u64, writes_per_turn: usize) {
     // Parts are written in bursts, on from where the buffer has fallen below its mark: chunks that are half sent
     // get company.
     let parts = Mutex::new(parts.into_iter());
-    let (server, events) = serve(&group, settings, move |ctx, event| {
+    let (server, events) = serve_at(anywhere(), &group, settings, RawBytes, move |ctx, event| {
         if matches!(event, Event::Active(_) | Event::Writable(true)) {
             let mut parts = parts.lock().unwrap();
             while ctx.is_writable() {
@@ -247,7 +241,7 @@ fn partial_writes_lose_nothing(seed: u64, writes_per_turn: usize) {
         }
         Ok(())
     });
-    let mut stream = connect(server.local_address());
+    let mut stream = connect(&server);
     assert_same(&read_all(&mut stream), &sent);
     drop(stream);
     events.until_inactive();
@@ -257,24 +251,22 @@ fn partial_writes_lose_nothing(seed: u64, writes_per_turn: usize) {
     end(&group);
 }
 
-#[test]
 fn t_05_partial_writes() {
     partial_writes_lose_nothing(5, 16);
 }
 
-#[test]
 fn t_05_partial_writes_one_per_turn() {
     partial_writes_lose_nothing(55, 1);
 }
 
-#[test]
 fn t_05_a_writer_whose_peer_does_not_read_waits_for_the_event() {
     let group = one_loop();
-    let (server, _events) = serve(&group, Settings::new(), |ctx, event| match event {
-        Event::Active(_) => ctx.write(vec![0; 12 * MIB].into()),
-        _ => Ok(()),
-    });
-    let stream = connect(server.local_address());
+    let (server, _events) =
+        serve_at(anywhere(), &group, Settings::new(), RawBytes, |ctx, event| match event {
+            Event::Active(_) => ctx.write(vec![0; 12 * MIB].into()),
+            _ => Ok(()),
+        });
+    let stream = connect(&server);
     turn_until(&group, |metrics| metrics.writes_blocked > 0);
     // The kernel may still make some room. Then, however often the loop turns, nothing is tried in vain.
     let last = AtomicU64::new(0);
@@ -285,7 +277,6 @@ fn t_05_a_writer_whose_peer_does_not_read_waits_for_the_event() {
 
 // ---- T-07 ------------------------------------------------------------------------------------------------
 
-#[test]
 fn t_07_a_writer_that_heeds_writability_never_stalls() {
     const HIGH: usize = 16 * 1024;
     const CHUNK: usize = 3 * 1024;
@@ -298,7 +289,7 @@ fn t_07_a_writer_that_heeds_writability_never_stalls() {
     let most = Arc::new(AtomicUsize::new(0));
     let (message, most_pending) = (chunk.clone(), most.clone());
     let settings = Settings::channel(ChannelOptions::new().water_mark(mark));
-    let (server, events) = serve(&group, settings, move |ctx, event| {
+    let (server, events) = serve_at(anywhere(), &group, settings, RawBytes, move |ctx, event| {
         if matches!(event, Event::Active(_) | Event::Writable(true)) {
             while ctx.is_writable() && left.load(SeqCst) > 0 {
                 left.fetch_sub(1, SeqCst);
@@ -312,7 +303,7 @@ fn t_07_a_writer_that_heeds_writability_never_stalls() {
         Ok(())
     });
 
-    let mut stream = connect(server.local_address());
+    let mut stream = connect(&server);
     let expected = Vec::from_iter(std::iter::repeat_n(&chunk[..], 64).flatten().copied());
     let mut came = 0;
     while came < TOTAL {
@@ -333,4 +324,19 @@ fn t_07_a_writer_that_heeds_writability_never_stalls() {
     let alternating = flips.iter().enumerate().all(|(n, writable)| *writable == (n % 2 == 1));
     assert!(alternating, "one event for each flip, the first one downward");
     end(&group);
+}
+
+over_each_transport! {
+    t_01_random_bytes_with_auto_read,
+    t_01_random_bytes_with_explicit_read,
+    t_02_fixed_frames_with_auto_read,
+    t_02_fixed_frames_with_explicit_read,
+    t_03_lines_with_auto_read,
+    t_03_lines_with_explicit_read,
+    t_04_a_mebibyte_of_small_writes,
+    t_04_fifty_mebibytes_of_small_writes,
+    t_05_partial_writes,
+    t_05_partial_writes_one_per_turn,
+    t_05_a_writer_whose_peer_does_not_read_waits_for_the_event,
+    t_07_a_writer_that_heeds_writability_never_stalls,
 }

@@ -1,10 +1,16 @@
 //! Who decides when bytes are read, on an edge-triggered poll: T-26 to T-31; traps 1, 2, 5, 17 and 20.
 
+#[path = "support/streams.rs"]
+mod streams;
 #[path = "support/tcp.rs"]
 mod tcp;
 
 use bytes::Bytes;
-use netwheel::{ChannelOptions, codec::Line, prelude::*};
+use netwheel::{
+    ChannelOptions,
+    codec::{Line, RawBytes},
+    prelude::*,
+};
 use std::{
     io::Write,
     net::TcpListener,
@@ -15,6 +21,7 @@ use std::{
     thread,
     time::Duration,
 };
+use streams::{anywhere, connect};
 use tcp::*;
 
 /// Has the channel read once, from another thread than its loop's.
@@ -38,11 +45,10 @@ fn byte_by_byte() -> ChannelOptions {
 
 // ---- T-26 ------------------------------------------------------------------------------------------------
 
-#[test]
 fn t_26_with_auto_read_off_a_child_reads_only_when_it_is_told_to() {
     let group = one_loop();
-    let (server, events) = serve(&group, Settings::explicit_read(), silent);
-    let mut stream = connect(server.local_address());
+    let (server, events) = serve_at(anywhere(), &group, Settings::explicit_read(), RawBytes, silent);
+    let mut stream = connect(&server);
     let child = events.channel();
     some_turns(&group);
 
@@ -76,13 +82,13 @@ fn t_26_with_auto_read_off_a_child_reads_only_when_it_is_told_to() {
     end(&group);
 }
 
-#[test]
 fn t_26_with_auto_read_off_a_client_reads_only_when_it_is_told_to() {
     let group = one_loop();
-    let (server, _at_server) = serve(&group, Settings::new(), |ctx, event| match event {
-        Event::Active(_) => ctx.write("welcome".into()),
-        _ => Ok(()),
-    });
+    let (server, _at_server) =
+        serve_at(anywhere(), &group, Settings::new(), RawBytes, |ctx, event| match event {
+            Event::Active(_) => ctx.write("welcome".into()),
+            _ => Ok(()),
+        });
     let (channel, events) = dial(&group, server.local_address(), Settings::explicit_read(), silent);
     events.channel();
     turn_until(&group, |metrics| metrics.bytes_written == 7);
@@ -93,26 +99,24 @@ fn t_26_with_auto_read_off_a_client_reads_only_when_it_is_told_to() {
     end(&group);
 }
 
-#[test]
 fn t_26_with_auto_read_on_it_is_read_at_once() {
     let group = one_loop();
-    let (server, events) = serve(&group, Settings::new(), silent);
-    let mut stream = connect(server.local_address());
+    let (server, events) = serve_at(anywhere(), &group, Settings::new(), RawBytes, silent);
+    let mut stream = connect(&server);
     events.channel();
     stream.write_all(b"at once").unwrap();
     assert_eq!(events.bytes(7), b"at once");
     end(&group);
 }
 
-#[test]
 fn t_26_a_server_that_does_not_accept_leaves_connections_waiting() {
     let group = one_loop();
     let codec = || Pipeline::new().codec(netwheel::codec::RawBytes);
     let bootstrap = ServerBootstrap::new(&group).accepting(false).pipeline(move |_| codec().handler(Repeat));
-    let server = bootstrap.bind("127.0.0.1:0").unwrap();
+    let server = bootstrap.bind(anywhere()).unwrap();
 
     // The kernel makes the connection; the server is woken by it and lets it wait.
-    let mut early = connect(server.local_address());
+    let mut early = connect(&server);
     early.write_all(b"early").unwrap();
     turn_until(&group, |metrics| metrics.wakes_io > 0);
     some_turns(&group);
@@ -126,7 +130,7 @@ fn t_26_a_server_that_does_not_accept_leaves_connections_waiting() {
     server.set_accepting(false).unwrap();
     some_turns(&group);
     let wakes = metrics(&group).wakes_io;
-    let mut late = connect(server.local_address());
+    let mut late = connect(&server);
     late.write_all(b"late").unwrap();
     turn_until(&group, |metrics| metrics.wakes_io > wakes);
     some_turns(&group);
@@ -148,11 +152,10 @@ impl Handler for Repeat {
     }
 }
 
-#[test]
 fn t_26_turning_auto_read_on_brings_what_waited() {
     let group = one_loop();
-    let (server, events) = serve(&group, Settings::explicit_read(), silent);
-    let mut stream = connect(server.local_address());
+    let (server, events) = serve_at(anywhere(), &group, Settings::explicit_read(), RawBytes, silent);
+    let mut stream = connect(&server);
     let child = events.channel();
     some_turns(&group);
     let wakes = metrics(&group).wakes_io;
@@ -172,11 +175,10 @@ fn t_26_turning_auto_read_on_brings_what_waited() {
 
 // ---- T-27 ------------------------------------------------------------------------------------------------
 
-#[test]
 fn t_27_auto_read_off_in_the_first_read_ends_the_cycle() {
     let group = one_loop();
     let settings = Settings::channel(byte_by_byte());
-    let (server, events) = serve(&group, settings, |ctx, event| {
+    let (server, events) = serve_at(anywhere(), &group, settings, RawBytes, |ctx, event| {
         match event {
             Event::Read(byte) if byte == "a" => ctx.set_auto_read(false),
             // A read that is asked for on the loop, later.
@@ -190,7 +192,7 @@ fn t_27_auto_read_off_in_the_first_read_ends_the_cycle() {
         }
         Ok(())
     });
-    let mut stream = connect(server.local_address());
+    let mut stream = connect(&server);
     let child = events.channel();
     // The loop sees all three at once.
     let release = block(&group);
@@ -219,16 +221,15 @@ fn t_27_auto_read_off_in_the_first_read_ends_the_cycle() {
     end(&group);
 }
 
-#[test]
 fn t_27_auto_read_off_takes_effect_between_two_messages_of_one_read() {
     let group = one_loop();
-    let (server, events) = serve_with(&group, Settings::new(), Line::new(), |ctx, event| {
+    let (server, events) = serve_at(anywhere(), &group, Settings::new(), Line::new(), |ctx, event| {
         if matches!(event, Event::Read(_)) {
             ctx.set_auto_read(false);
         }
         Ok(())
     });
-    let mut stream = connect(server.local_address());
+    let mut stream = connect(&server);
     let child = events.channel();
     stream.write_all(b"one\ntwo\nthree\n").unwrap();
     for line in ["one", "two", "three"] {
@@ -248,19 +249,18 @@ fn t_27_auto_read_off_takes_effect_between_two_messages_of_one_read() {
 
 // ---- T-28 ------------------------------------------------------------------------------------------------
 
-#[test]
 fn t_28_a_request_to_read_is_used_up() {
     let group = one_loop();
     let settings = Settings::channel(byte_by_byte().auto_read(false).reads_per_turn(2));
     let asked = AtomicUsize::new(0);
-    let (server, events) = serve(&group, settings, move |ctx, event| {
+    let (server, events) = serve_at(anywhere(), &group, settings, RawBytes, move |ctx, event| {
         let first = matches!(event, Event::Read(_)) && asked.fetch_add(1, SeqCst) == 0;
         if first {
             ctx.read();
         }
         Ok(())
     });
-    let mut stream = connect(server.local_address());
+    let mut stream = connect(&server);
     let child = events.channel();
     some_turns(&group);
     let wakes = metrics(&group).wakes_io;
@@ -296,9 +296,12 @@ fn nothing_follows_a_failed_read(options: ChannelOptions, lines: bool) {
         _ => Ok(()),
     };
     let settings = Settings::channel(options);
-    let (server, events) =
-        if lines { serve_with(&group, settings, Line::new(), fail) } else { serve(&group, settings, fail) };
-    let mut stream = connect(server.local_address());
+    let (server, events) = if lines {
+        serve_at(anywhere(), &group, settings, Line::new(), fail)
+    } else {
+        serve_at(anywhere(), &group, settings, RawBytes, fail)
+    };
+    let mut stream = connect(&server);
     events.channel();
     let release = block(&group);
     stream.write_all(&b"\n".repeat(1024)).unwrap();
@@ -312,27 +315,30 @@ fn nothing_follows_a_failed_read(options: ChannelOptions, lines: bool) {
     assert_eq!(events.rest(), []);
 }
 
-#[test]
 fn t_29_no_more_messages_of_the_same_read_after_an_error_that_closes() {
     nothing_follows_a_failed_read(ChannelOptions::new(), true);
 }
 
-#[test]
 fn t_29_no_more_reads_after_an_error_that_closes() {
     nothing_follows_a_failed_read(byte_by_byte(), false);
 }
 
-#[test]
 fn t_29_no_more_reads_after_an_error_that_closes_with_explicit_read() {
     let group = one_loop();
-    let (server, events) = serve(&group, Settings::channel(byte_by_byte().auto_read(false)), |ctx, event| {
-        ctx.read();
-        match event {
-            Event::Read(_) => Err("on purpose".into()),
-            _ => Ok(()),
-        }
-    });
-    let mut stream = connect(server.local_address());
+    let (server, events) = serve_at(
+        anywhere(),
+        &group,
+        Settings::channel(byte_by_byte().auto_read(false)),
+        RawBytes,
+        |ctx, event| {
+            ctx.read();
+            match event {
+                Event::Read(_) => Err("on purpose".into()),
+                _ => Ok(()),
+            }
+        },
+    );
+    let mut stream = connect(&server);
     stream.write_all(&[b'x'; 1024]).unwrap();
     let told = events.until_inactive();
     assert!(
@@ -344,12 +350,11 @@ fn t_29_no_more_reads_after_an_error_that_closes_with_explicit_read() {
 
 // ---- T-30 ------------------------------------------------------------------------------------------------
 
-#[test]
 fn t_30_what_a_bounded_cycle_leaves_is_read_though_the_peer_is_silent() {
     let group = one_loop();
     let settings = Settings::channel(ChannelOptions::new().read_size(10).reads_per_turn(1));
-    let (server, events) = serve(&group, settings, silent);
-    let mut stream = connect(server.local_address());
+    let (server, events) = serve_at(anywhere(), &group, settings, RawBytes, silent);
+    let mut stream = connect(&server);
     events.channel();
     let before = metrics(&group);
     let sent = Random::new(30).bytes(1000);
@@ -366,20 +371,19 @@ fn t_30_what_a_bounded_cycle_leaves_is_read_though_the_peer_is_silent() {
     end(&group);
 }
 
-#[test]
 fn t_30_a_peer_that_never_stops_gets_no_more_than_its_share_of_a_turn() {
     const BYTES: usize = 2000;
     let group = one_loop();
     let settings = Settings::channel(byte_by_byte().reads_per_turn(1));
     let turns = Arc::new(Mutex::new(Vec::new()));
     let (seen, event_loop) = (turns.clone(), the_loop(&group).clone());
-    let (server, events) = serve(&group, settings, move |_, event| {
+    let (server, events) = serve_at(anywhere(), &group, settings, RawBytes, move |_, event| {
         if matches!(event, Event::Read(_)) {
             seen.lock().unwrap().push(event_loop.metrics().turns);
         }
         Ok(())
     });
-    let mut stream = connect(server.local_address());
+    let mut stream = connect(&server);
     // Every byte is an event of its own, and most of them come while some are left over from before.
     let sender = thread::spawn(move || {
         for _ in 0..BYTES {
@@ -395,17 +399,16 @@ fn t_30_a_peer_that_never_stops_gets_no_more_than_its_share_of_a_turn() {
     end(&group);
 }
 
-#[test]
 fn t_30_bytes_that_a_read_request_left_are_not_read_after_a_close() {
     let group = one_loop();
     let settings = Settings::channel(byte_by_byte().reads_per_turn(1));
-    let (server, events) = serve(&group, settings, |ctx, event| {
+    let (server, events) = serve_at(anywhere(), &group, settings, RawBytes, |ctx, event| {
         if matches!(event, Event::Read(_)) {
             ctx.close();
         }
         Ok(())
     });
-    let mut stream = connect(server.local_address());
+    let mut stream = connect(&server);
     events.channel();
     stream.write_all(b"abc").unwrap();
     let told = events.until_inactive();
@@ -438,21 +441,21 @@ fn t_31_connecting_is_finished_before_anything_is_read() {
     end(&group);
 }
 
-#[test]
 fn t_31_what_can_be_written_goes_before_what_can_be_read() {
     const SIZE: usize = 12 * 1024 * 1024;
     let group = one_loop();
     let pending = Arc::new(AtomicUsize::new(0));
     let pending_at_read = pending.clone();
-    let (server, events) = serve(&group, Settings::new(), move |ctx, event| match event {
-        Event::Active(_) => ctx.write(vec![0; SIZE].into()),
-        Event::Read(_) => {
-            pending_at_read.store(ctx.pending_bytes(), SeqCst);
-            Ok(())
-        }
-        _ => Ok(()),
-    });
-    let mut stream = connect(server.local_address());
+    let (server, events) =
+        serve_at(anywhere(), &group, Settings::new(), RawBytes, move |ctx, event| match event {
+            Event::Active(_) => ctx.write(vec![0; SIZE].into()),
+            Event::Read(_) => {
+                pending_at_read.store(ctx.pending_bytes(), SeqCst);
+                Ok(())
+            }
+            _ => Ok(()),
+        });
+    let mut stream = connect(&server);
     turn_until(&group, |metrics| metrics.writes_blocked > 0);
     events.channel();
     assert_eq!(events.next(), Event::Writable(false));
@@ -469,4 +472,22 @@ fn t_31_what_can_be_written_goes_before_what_can_be_read() {
     // A graceful shutdown would wait for the peer to take the rest.
     drop(stream);
     end(&group);
+}
+
+over_each_transport! {
+    t_26_with_auto_read_off_a_child_reads_only_when_it_is_told_to,
+    t_26_with_auto_read_off_a_client_reads_only_when_it_is_told_to,
+    t_26_with_auto_read_on_it_is_read_at_once,
+    t_26_a_server_that_does_not_accept_leaves_connections_waiting,
+    t_26_turning_auto_read_on_brings_what_waited,
+    t_27_auto_read_off_in_the_first_read_ends_the_cycle,
+    t_27_auto_read_off_takes_effect_between_two_messages_of_one_read,
+    t_28_a_request_to_read_is_used_up,
+    t_29_no_more_messages_of_the_same_read_after_an_error_that_closes,
+    t_29_no_more_reads_after_an_error_that_closes,
+    t_29_no_more_reads_after_an_error_that_closes_with_explicit_read,
+    t_30_what_a_bounded_cycle_leaves_is_read_though_the_peer_is_silent,
+    t_30_a_peer_that_never_stops_gets_no_more_than_its_share_of_a_turn,
+    t_30_bytes_that_a_read_request_left_are_not_read_after_a_close,
+    t_31_what_can_be_written_goes_before_what_can_be_read,
 }

@@ -3,10 +3,10 @@
 //! Nothing here runs: the assertions hold if this file compiles.
 
 use netwheel::{
-    Channel, ChannelGroup, ChannelId, ChannelOptions, ChannelPipeline, ClientBootstrap, Completion, Context,
-    Error, EventLoop, EventLoopGroup, EventLoopGroupBuilder, Handler, Histogram, IdleEvent, IdleTimeouts,
-    LoopMetrics, ManualEventLoop, Peer, Refused, Result, ScheduledTask, Scope, Server, ServerBootstrap,
-    TaskKey, TcpOptions,
+    Attributes, Channel, ChannelGroup, ChannelId, ChannelOptions, ChannelPipeline, ChannelStats,
+    ClientBootstrap, Completion, Context, Error, EventLoop, EventLoopGroup, EventLoopGroupBuilder, Handler,
+    Histogram, IdleEvent, IdleTimeouts, LoopMetrics, ManualEventLoop, Peer, Refused, Result, ScheduledTask,
+    Scope, Server, ServerBootstrap, TaskKey, TcpOptions, WireLog, WorkerMetrics, WorkerPool,
     buffer::{Outbound, WaterMark},
     pipeline::StageContext,
     testing::{EmbeddedChannel, ManualClock},
@@ -33,6 +33,7 @@ impl Handler for Pinned {
 assert_impl_all!(EventLoop: Send, Sync, Clone, std::fmt::Debug);
 assert_impl_all!(EventLoopGroup: Send, Sync, Clone, std::fmt::Debug);
 assert_impl_all!(EventLoopGroupBuilder: Send, Sync, Clone);
+assert_impl_all!(WorkerPool: Send, Sync, Clone, std::fmt::Debug);
 assert_impl_all!(Server: Send, Sync, Clone, std::fmt::Debug);
 assert_impl_all!(Channel<String>: Send, Sync, Clone, Eq, Hash, std::fmt::Debug);
 // Even where the messages do not: such a handle can do everything but `write`.
@@ -55,7 +56,12 @@ assert_impl_all!(Error: Send, Sync, std::error::Error);
 assert_impl_all!(Refused<String>: Send, Sync, std::error::Error);
 assert_not_impl_any!(Refused<Local>: Send, Sync);
 
+// Values of a channel that may be asked for elsewhere.
+assert_impl_all!(ChannelStats: Send, Sync, Copy, Eq);
+assert_impl_all!(WorkerMetrics: Send, Sync, Copy, Eq);
+
 // Settings are plain values.
+assert_impl_all!(WireLog: Send, Sync, Clone);
 assert_impl_all!(ChannelOptions: Send, Sync, Clone);
 assert_impl_all!(TcpOptions: Send, Sync, Clone);
 assert_impl_all!(WaterMark: Send, Sync, Copy);
@@ -76,6 +82,7 @@ assert_not_impl_any!(Context<'static, Pinned>: Send, Sync);
 assert_not_impl_any!(Scope<'static, String>: Send, Sync);
 assert_not_impl_any!(StageContext<'static, String>: Send, Sync);
 assert_not_impl_any!(EmbeddedChannel<String>: Send, Sync);
+assert_not_impl_any!(Attributes: Send, Sync);
 
 // E-32: a loop that is driven by hand stays with its owner's thread; its handles do not have to.
 assert_not_impl_any!(ManualEventLoop: Send, Sync, Clone);

@@ -2,6 +2,8 @@
 
 #[path = "support/recorder.rs"]
 mod recorder;
+#[path = "support/streams.rs"]
+mod streams;
 
 use bytes::Bytes;
 use netwheel::{
@@ -10,8 +12,9 @@ use netwheel::{
     prelude::*,
     testing::{EmbeddedChannel, ManualClock},
 };
-use recorder::{Call, Log, Recorder, connect, done};
+use recorder::{Call, Log, Recorder, done, end};
 use std::{io::Read, time::Duration};
+use streams::{anywhere, connect};
 
 /// An embedded line channel whose peer takes nothing yet, and a log of answers.
 fn blocked() -> (EmbeddedChannel<Bytes>, Log) {
@@ -249,7 +252,6 @@ fn the_limit_of_unanswered_writes_is_reached_without_losing_any() {
     assert_eq!(log.take(), ["room again: sent"]);
 }
 
-#[test]
 fn over_tcp_a_thread_waits_until_its_message_is_sent() {
     let group = EventLoopGroup::builder().threads(1).build().unwrap();
     let (sender, channels) = std::sync::mpsc::channel();
@@ -264,7 +266,7 @@ fn over_tcp_a_thread_waits_until_its_message_is_sent() {
             });
             Pipeline::new().codec(Line::new()).handler(handler)
         })
-        .bind("127.0.0.1:0")
+        .bind(anywhere())
         .unwrap();
     let mut peer = connect(&server);
     let channel = channels.recv().unwrap();
@@ -276,4 +278,82 @@ fn over_tcp_a_thread_waits_until_its_message_is_sent() {
     drop(peer);
     done(channel.closed()).unwrap();
     assert!(channel.write_notify("late".into()).is_err());
+}
+
+/// C-35: a chain of answers goes through the loop's queue, however long it is: no stack.
+#[test]
+fn c_35_each_answer_may_ask_for_the_next_one() {
+    const ROUNDS: usize = 20_000;
+    fn again(channel: Channel<Bytes>, log: Log, left: usize) {
+        if left == 0 {
+            log.push("all");
+            return;
+        }
+        let next = channel.clone();
+        channel.write_notify("x".into()).unwrap().on_complete(move |_| again(next, log, left - 1));
+    }
+    let (mut channel, log) = blocked();
+    channel.set_outbound_room(None);
+    again(channel.channel(), log.clone(), ROUNDS);
+    channel.run_pending();
+    assert_eq!(log.all(), ["all"]);
+    assert_eq!(channel.read_outbound().len(), 2 * ROUNDS);
+}
+
+/// C-74: who is answered may write and close: what was written goes first.
+#[test]
+fn c_74_who_is_answered_may_write_and_close_and_the_data_goes_first() {
+    let (mut channel, _) = blocked();
+    let handle = channel.channel();
+    handle.clone().write_notify("one".into()).unwrap().on_complete(move |_| {
+        handle.write("two".into()).unwrap();
+        handle.close();
+    });
+    channel.run_pending();
+    channel.set_outbound_room(None);
+    assert_eq!(channel.read_outbound(), "one\ntwo\n");
+    assert!(channel.is_closed());
+}
+
+/// C-55: a write that fails closes the channel, and its answer is what it failed with.
+#[test]
+fn c_55_over_tcp_a_broken_write_closes_and_answers_fail_with_its_error() {
+    let group = recorder::one_loop();
+    let log = Log::new();
+    let (channels, channel) = std::sync::mpsc::channel();
+    let inner = log.clone();
+    let server = ServerBootstrap::new(&group)
+        // Nothing is read, so that only a write can find out.
+        .channel_options(ChannelOptions::new().auto_read(false))
+        .pipeline(move |_| {
+            let channels = channels.clone();
+            Pipeline::new().codec(Line::new()).handler(Recorder::with(&inner, move |ctx, call| {
+                if *call == Call::Active {
+                    channels.send(ctx.channel()).unwrap();
+                    ctx.write("not read".into())?;
+                }
+                Ok(())
+            }))
+        })
+        .bind("127.0.0.1:0")
+        .unwrap();
+    let peer = recorder::connect(&server);
+    let channel: Channel<Bytes> = channel.recv().unwrap();
+    done(channel.write_notify("nor this".into()).unwrap()).unwrap();
+    // Its unread bytes make this a reset.
+    drop(peer);
+    let failed = loop {
+        let sent = channel.write_notify("into the void".into()).expect("nobody is told before this one is");
+        if let Err(failed) = done(sent) {
+            break failed;
+        }
+    };
+    assert!(failed.to_string().starts_with("writing: "), "{failed}");
+    log.wait_for("drop");
+    assert_eq!(log.take(), ["active", &format!("error {failed}"), "inactive", "drop"]);
+    end(&group);
+}
+
+over_each_transport! {
+    over_tcp_a_thread_waits_until_its_message_is_sent,
 }

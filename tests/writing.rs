@@ -2,6 +2,8 @@
 
 #[path = "support/recorder.rs"]
 mod recorder;
+#[path = "support/streams.rs"]
+mod streams;
 
 use bytes::Bytes;
 use netwheel::{
@@ -13,7 +15,7 @@ use netwheel::{
     testing::{EmbeddedChannel, ManualClock},
 };
 use recorder::{
-    Call, Fussy, Log, Recorder, connect, done, embedded, embedded_with, end, one_loop, read_to_end, reason,
+    Call, Fussy, Log, Recorder, done, embedded, embedded_with, end, one_loop, read_to_end, reason,
 };
 use std::{
     cell::Cell,
@@ -22,6 +24,7 @@ use std::{
     sync::{Arc, Barrier, Mutex, mpsc},
     time::Duration,
 };
+use streams::{anywhere, connect};
 
 /// What an entry counts against the marks besides its bytes.
 const OVERHEAD: usize = 96;
@@ -72,7 +75,6 @@ fn c_40_a_write_without_flush_leaves_at_the_end_of_the_turn() {
     assert_eq!(channel.pending_bytes(), 0);
 }
 
-#[test]
 fn c_40_over_tcp_the_writes_of_a_turn_leave_in_one_system_call() {
     let group = one_loop();
     let server = ServerBootstrap::new(&group)
@@ -88,7 +90,7 @@ fn c_40_over_tcp_the_writes_of_a_turn_leave_in_one_system_call() {
                 _ => Ok(()),
             }))
         })
-        .bind("127.0.0.1:0")
+        .bind(anywhere())
         .unwrap();
     let got = read_to_end(&mut connect(&server));
     assert_eq!(got.len(), 300);
@@ -243,7 +245,6 @@ fn c_42_a_message_of_which_a_stage_makes_two_goes_whole_or_not_at_all() {
 
 // The number of slices per system call is 64 here; that each of them is a whole or a rest of a write, in order,
 // is for `buffer::outbound` to test. Here: more of them than one call takes, mixed with small ones, arrive whole.
-#[test]
 fn c_43_more_slices_than_one_system_call_takes_arrive_in_order() {
     let group = one_loop();
     let expected: Vec<u8> = (0..500u32)
@@ -267,7 +268,7 @@ fn c_43_more_slices_than_one_system_call_takes_arrive_in_order() {
                 Ok(())
             }))
         })
-        .bind("127.0.0.1:0")
+        .bind(anywhere())
         .unwrap();
     let got = read_to_end(&mut connect(&server));
     assert_eq!(got.len(), expected.len());
@@ -385,7 +386,6 @@ fn c_46_a_refused_write_of_another_thread_does_not_stay_counted() {
     assert!(handle.is_writable(), "one entry of {OVERHEAD} is counted, not those that were refused");
 }
 
-#[test]
 fn c_46_a_write_that_the_loops_queue_refuses_does_not_stay_counted() {
     let group = EventLoopGroup::builder().threads(1).max_pending_tasks(16).build().unwrap();
     let (sender, channels) = mpsc::channel();
@@ -401,7 +401,7 @@ fn c_46_a_write_that_the_loops_queue_refuses_does_not_stay_counted() {
                 Ok(())
             }))
         })
-        .bind("127.0.0.1:0")
+        .bind(anywhere())
         .unwrap();
     let mut peer = connect(&server);
     let channel = channels.recv().unwrap();
@@ -488,7 +488,6 @@ fn c_47_a_flush_within_a_flush_does_not_recurse_and_its_data_is_sent() {
     assert_eq!(told.iter().filter(|entry| *entry == "end of writable").count(), 5);
 }
 
-#[test]
 fn c_47_over_tcp_what_is_written_while_flushing_is_sent_without_another_trigger() {
     let group = one_loop();
     let server = ServerBootstrap::new(&group)
@@ -513,7 +512,7 @@ fn c_47_over_tcp_what_is_written_while_flushing_is_sent_without_another_trigger(
                 },
             ))
         })
-        .bind("127.0.0.1:0")
+        .bind(anywhere())
         .unwrap();
     let got = read_to_end(&mut connect(&server));
     assert_eq!(String::from_utf8(got).unwrap(), format!("abcd{}", "cdef".repeat(1000)));
@@ -578,7 +577,6 @@ fn c_50_a_closed_channel_refuses_writes_at_once_and_tells_of_writability_no_more
     assert_eq!(channel.read_outbound().len(), 50);
 }
 
-#[test]
 fn c_50_over_tcp_a_write_in_inactive_is_refused() {
     let group = one_loop();
     let log = Log::new();
@@ -595,7 +593,7 @@ fn c_50_over_tcp_a_write_in_inactive_is_refused() {
                 Ok(())
             }))
         })
-        .bind("127.0.0.1:0")
+        .bind(anywhere())
         .unwrap();
     drop(connect(&server));
     log.wait_for("drop");
@@ -617,7 +615,6 @@ fn watch_pending(ctx: &mut Context<'_, Recorder>, seen: mpsc::Sender<usize>) {
     });
 }
 
-#[test]
 fn c_53_a_flush_that_spent_its_writes_goes_on_in_the_next_turn() {
     // 64 slices are one write here: with one write per turn the rest must wait, though the socket is free.
     const CHUNKS: usize = 65;
@@ -638,7 +635,7 @@ fn c_53_a_flush_that_spent_its_writes_goes_on_in_the_next_turn() {
                 Ok(())
             }))
         })
-        .bind("127.0.0.1:0")
+        .bind(anywhere())
         .unwrap();
     let got = read_to_end(&mut connect(&server));
     assert_eq!(got.len(), CHUNKS * KEEP_FROM, "and no event of the socket was needed for the rest");
@@ -649,7 +646,6 @@ fn c_53_a_flush_that_spent_its_writes_goes_on_in_the_next_turn() {
     assert!(between, "tasks run between the writes of two turns: {pending:?}");
 }
 
-#[test]
 fn c_54_a_full_socket_is_not_tried_again_until_it_says_that_it_takes_more() {
     let group = one_loop();
     let (sender, channels) = mpsc::channel();
@@ -665,7 +661,7 @@ fn c_54_a_full_socket_is_not_tried_again_until_it_says_that_it_takes_more() {
                 Ok(())
             }))
         })
-        .bind("127.0.0.1:0")
+        .bind(anywhere())
         .unwrap();
     let mut peer = connect(&server);
     let channel = channels.recv().unwrap();
@@ -814,7 +810,6 @@ fn numbers_are_written_with_the_most_significant_byte_first() {
     assert_eq!(channel.read_outbound(), expected);
 }
 
-#[test]
 fn many_threads_write_and_each_ones_order_holds() {
     let group = one_loop();
     let (sender, channels) = mpsc::channel();
@@ -829,7 +824,7 @@ fn many_threads_write_and_each_ones_order_holds() {
                 Ok(())
             }))
         })
-        .bind("127.0.0.1:0")
+        .bind(anywhere())
         .unwrap();
     let mut peer = connect(&server);
     let channel = channels.recv().unwrap();
@@ -854,4 +849,15 @@ fn many_threads_write_and_each_ones_order_holds() {
         assert!(own.eq(expected), "what thread {thread} wrote before the close is there, in order");
     }
     end(&group);
+}
+
+over_each_transport! {
+    c_40_over_tcp_the_writes_of_a_turn_leave_in_one_system_call,
+    c_43_more_slices_than_one_system_call_takes_arrive_in_order,
+    c_46_a_write_that_the_loops_queue_refuses_does_not_stay_counted,
+    c_47_over_tcp_what_is_written_while_flushing_is_sent_without_another_trigger,
+    c_50_over_tcp_a_write_in_inactive_is_refused,
+    c_53_a_flush_that_spent_its_writes_goes_on_in_the_next_turn,
+    c_54_a_full_socket_is_not_tried_again_until_it_says_that_it_takes_more,
+    many_threads_write_and_each_ones_order_holds,
 }

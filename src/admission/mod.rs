@@ -10,7 +10,11 @@ pub(crate) use gate::{Admitted, Gate};
 pub use ip_filter::{IpFilter, IpRule};
 
 use crate::{Error, Result};
+use bytes::Bytes;
 use std::{fmt, net::SocketAddr, sync::Arc};
+
+/// Bytes of a farewell; what fits into one packet arrives in one piece, or not at all.
+pub(crate) const MAX_FAREWELL: usize = 1024;
 
 /// Who may connect to a server, and how many at once; refused values are reported when the bootstrap binds.
 ///
@@ -59,9 +63,12 @@ pub struct Admission {
     max_connections_per_ip: Option<usize>,
     ipv6_prefix: u8,
     on_rejected: Option<Arc<OnRejected>>,
+    farewell: Option<Arc<Farewell>>,
 }
 
 type OnRejected = dyn Fn(&Rejection) + Send + Sync;
+
+type Farewell = dyn Fn(&Rejection) -> Option<Bytes> + Send + Sync;
 
 impl Default for Admission {
     fn default() -> Self {
@@ -71,6 +78,7 @@ impl Default for Admission {
             max_connections_per_ip: None,
             ipv6_prefix: 64,
             on_rejected: None,
+            farewell: None,
         }
     }
 }
@@ -116,6 +124,27 @@ impl Admission {
         self
     }
 
+    /// What is sent to a connection that is not let in before it is closed: a line that says why, so that its user does not
+    /// see a broken network. Called on the loop that accepts, before [`on_rejected`](Admission::on_rejected): it must not block.
+    /// If it panics, that is logged and nothing is sent.
+    ///
+    /// At most 1024 bytes; a longer one is not sent, and logged. It is written once, without a pipeline: what the kernel does
+    /// not take at once is lost, and so is all of it should the peer's own bytes come too late to be read away first and its
+    /// system drop what came before a reset. So a peer that is refused costs one system call more, and nobody waits for it.
+    ///
+    /// ```
+    /// # use netwheel::{Admission, RejectReason};
+    /// let admission = Admission::new().max_connections(10_000).farewell(|rejection| match rejection.reason {
+    ///     // Somebody who is not wanted learns nothing.
+    ///     RejectReason::Denied(_) => None,
+    ///     _ => Some(bytes::Bytes::from_static(b"busy, come back later\n")),
+    /// });
+    /// ```
+    pub fn farewell(mut self, words: impl Fn(&Rejection) -> Option<Bytes> + Send + Sync + 'static) -> Self {
+        self.farewell = Some(Arc::new(words));
+        self
+    }
+
     pub(crate) fn check(&self) -> Result {
         if self.max_connections == Some(0) {
             return Err(Error::setting("max_connections", 0, "1 connection or more"));
@@ -127,6 +156,10 @@ impl Admission {
             return Err(Error::setting("ipv6_prefix", self.ipv6_prefix, "1 to 128 bits"));
         }
         Ok(())
+    }
+
+    pub(crate) fn farewell_to(&self, rejection: &Rejection) -> Option<Bytes> {
+        self.farewell.as_ref().and_then(|words| words(rejection))
     }
 
     pub(crate) fn tell(&self, rejection: &Rejection) {

@@ -3,7 +3,6 @@
 //! Always holds: an attempt is either under way on its loop or has told who asked for it, once, what came of it; one
 //! that is cancelled ends without a channel that somebody would have to close. Any thread begins and cancels.
 
-use super::resolve;
 use crate::{
     Channel, Completion, Error, EventLoop, EventLoopGroup, Result,
     channel::{ChannelConfig, ChannelOptions, ChannelShared},
@@ -12,13 +11,9 @@ use crate::{
     event_loop::{Assignment, Attempt, ChildSetup, Connected, Connecting, LoopMail, LoopShared, Peer},
     pipeline::{AnyPipeline, IntoPipeline},
     sync::{Completer, cancellable},
-    transport::{Stream, TcpOptions, tcp},
+    transport::{Address, Endpoint, Stream, TcpOptions},
 };
-use std::{
-    net::{SocketAddr, ToSocketAddrs},
-    sync::Arc,
-    time::Duration,
-};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 /// Settings of connections that a program makes; one bootstrap makes any number of them.
 ///
@@ -88,7 +83,7 @@ impl<F> ClientBootstrap<F> {
         self
     }
 
-    /// The address of this end; port 0 takes a free one.
+    /// The address of this end; port 0 takes a free one. Not for Unix sockets, whose clients have no name.
     pub fn local_address(mut self, address: SocketAddr) -> Self {
         self.local_address = Some(address);
         self
@@ -121,10 +116,10 @@ where
     /// cancelled, [`Error::Setting`] if a setting is out of its range, [`Error::Full`] if each loop has as many connections
     /// as it may have, [`Error::ShutDown`] if the loop is; and with [`Error::Io`] if the system refuses, which says in
     /// `during` what it was about: "resolving an address", "binding the local address", or "connecting", if the peer
-    /// refuses.
-    pub fn connect(&self, address: impl ToSocketAddrs) -> Completion<Channel<P::Message>> {
+    /// refuses. A Unix socket whose listener has a full backlog answers `WouldBlock` at once, on Linux; elsewhere it refuses.
+    pub fn connect(&self, address: impl Endpoint) -> Completion<Channel<P::Message>> {
         let prepared = self.check().and_then(|config| {
-            let peer = resolve(address)?[0];
+            let peer = address.addresses()?.swap_remove(0);
             let (event_loop, assignment) = self.assign(&config)?;
             Ok((config, peer, event_loop, assignment))
         });
@@ -158,7 +153,7 @@ where
     /// If a setting is out of its range.
     pub(super) fn check(&self) -> Result<Arc<ChannelConfig>> {
         self.options.check()?;
-        Ok(Arc::new(self.channel.build()?))
+        Ok(Arc::new(ChannelConfig { linger: self.options.lingers(), ..self.channel.build()? }))
     }
 
     /// Begins an attempt, on any thread; whatever comes of it, `done` hears of it, here or on the loop.
@@ -170,15 +165,15 @@ where
         submit: impl FnOnce(&LoopShared, LoopMail) -> Result<(), Refused<LoopMail>>,
     ) {
         let Call { peer, config, attempt, done } = call;
-        let stream = match tcp::connect(peer, self.local_address, &self.options) {
-            Ok(stream) => Stream::Tcp(stream),
+        let stream = match Stream::connect(&peer, self.local_address, &self.options) {
+            Ok(stream) => stream,
             // Who hears that it failed finds it no longer counted.
             Err(e) => {
                 drop(assignment);
                 return done.failed(e);
             }
         };
-        let factory = self.factory.clone();
+        let (factory, peer) = (self.factory.clone(), peer.as_tcp());
         let setup = Arc::new(ChildSetup {
             factory: Box::new(move |peer| Ok(AnyPipeline::from(factory(peer).into_pipeline()?))),
             config,
@@ -197,7 +192,7 @@ where
 
 /// One attempt to connect.
 pub(super) struct Call {
-    pub(super) peer: SocketAddr,
+    pub(super) peer: Address,
     pub(super) config: Arc<ChannelConfig>,
     pub(super) attempt: Attempt,
     pub(super) done: Box<dyn Connected>,

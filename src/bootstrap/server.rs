@@ -1,18 +1,18 @@
 //! Starting a server.
 
-use super::{Server, resolve};
+use super::Server;
 use crate::{
     Admission, Error, EventLoop, EventLoopGroup, Result,
     admission::Gate,
-    channel::ChannelOptions,
+    channel::{ChannelConfig, ChannelOptions},
     event_loop::{
         AcceptRetry, ChildSetup, ListenerGuard, ListenerShared, Listening, LoopMail, Peer, Seldom,
         ServerShared,
     },
     pipeline::{AnyPipeline, IntoPipeline},
-    transport::{Listener, ListenerOptions, TcpOptions, tcp},
+    transport::{Address, Adoptable, Endpoint, Listener, ListenerOptions, TcpOptions, tcp},
 };
-use std::{net::ToSocketAddrs, sync::Arc};
+use std::{fmt, sync::Arc};
 
 /// Settings of a server: where connections are accepted, who serves them, and with which pipeline.
 ///
@@ -23,7 +23,7 @@ use std::{net::ToSocketAddrs, sync::Arc};
 /// | `accepts_per_turn` | 64 connections | 1 or more |
 /// | `admission` | everybody: see [`Admission`] | |
 /// | `accepting` | on | |
-/// | `backlog`, `reuse_address`, `reuse_port`, `listener_options` | see [`ListenerOptions`] | |
+/// | `backlog`, `reuse_address`, `reuse_port`, `remove_stale_socket`, `listener_options` | see [`ListenerOptions`] | |
 /// | `child_options`, `channel_options` | see [`TcpOptions`], [`ChannelOptions`] | |
 ///
 /// ```no_run
@@ -112,6 +112,13 @@ impl<F> ServerBootstrap<F> {
         self
     }
 
+    /// Whether a socket file that a killed predecessor has left, and on which nobody listens, is removed; off by default.
+    /// See [`ListenerOptions::remove_stale_socket`].
+    pub fn remove_stale_socket(mut self, on: bool) -> Self {
+        self.settings.listener = self.settings.listener.remove_stale_socket(on);
+        self
+    }
+
     /// Has each loop listen for itself (`SO_REUSEPORT`), and serve what it accepts; off by default. Unix only.
     ///
     /// The kernel then spreads connections over the loops, by a hash of the addresses, and no connection goes from one
@@ -190,9 +197,14 @@ where
     /// Listens on `address`, and accepts from now on. Port 0 takes a free one, see [`Server::local_address`].
     /// A host name is resolved here, which may block; the first of its addresses that can be bound is taken.
     ///
+    /// A [`UnixAddress`](crate::UnixAddress) listens on a Unix socket: its file is made here, and removed when the server
+    /// ends, unless another one has taken its place. A server that is killed leaves it; see
+    /// [`remove_stale_socket`](ServerBootstrap::remove_stale_socket).
+    ///
     /// # Errors
-    /// If a setting is out of its range, the address cannot be bound, or the loops are shut down.
-    pub fn bind(self, address: impl ToSocketAddrs) -> Result<Server> {
+    /// If a setting is out of its range, the address cannot be bound, or the loops are shut down; if `listener_per_loop`
+    /// is on for a Unix socket, of which there is one for a name.
+    pub fn bind<E: Endpoint>(self, address: E) -> Result<Server<E::Address>> {
         let Settings { listener: options, listener_per_loop, .. } = &self.settings;
         options.check()?;
         let mut options = options.clone();
@@ -202,13 +214,17 @@ where
             listeners = self.settings.acceptors().event_loops().len();
         }
         let mut result = Err(Error::Closed);
-        for address in resolve(address)? {
-            result = tcp::listen_all(address, &options, listeners).map_err(|e| Error::io("listening", e));
+        for address in address.addresses()? {
+            if *listener_per_loop && address.as_tcp().is_none() {
+                return Err(Error::setting("listener_per_loop", true, "off for a Unix socket"));
+            }
+            let listening = Listener::listen_all(&address, &options, listeners);
+            result = listening.map_err(|e| Error::io("listening", e));
             if result.is_ok() {
                 break;
             }
         }
-        self.serve(result?.into_iter().map(Listener::Tcp).collect())
+        self.serve(result?, E::named)
     }
 
     /// Accepts from a socket that listens already: one that a predecessor, a supervisor or a service manager has
@@ -259,20 +275,25 @@ where
     /// # }
     /// ```
     ///
-    /// A descriptor that the program owns already (`OwnedFd`, on Unix) becomes a listener with `TcpListener::from`.
+    /// A descriptor that the program owns already (`OwnedFd`, on Unix) becomes a listener with `TcpListener::from`. A
+    /// `UnixListener` of std is adopted likewise; its socket file stays when the server ends.
     ///
     /// # Errors
     /// If a setting is out of its range, the socket cannot be made non-blocking, or the loops are shut down; if
     /// `listener_per_loop` is on, since there is one socket only.
-    pub fn adopt(self, listener: std::net::TcpListener) -> Result<Server> {
+    pub fn adopt<L: Adoptable>(self, listener: L) -> Result<Server<L::Address>> {
         if self.settings.listener_per_loop {
             return Err(Error::setting("listener_per_loop", true, "off where a listener is adopted"));
         }
-        let listener = tcp::adopt(listener).map_err(|e| Error::io("adopting a listener", e))?;
-        self.serve(vec![Listener::Tcp(listener)])
+        let listener = listener.adopt().map_err(|e| Error::io("adopting a listener", e))?;
+        self.serve(vec![listener], L::named)
     }
 
-    fn serve(self, listeners: Vec<Listener>) -> Result<Server> {
+    fn serve<A: fmt::Debug>(
+        self,
+        listeners: Vec<Listener>,
+        named: fn(Address) -> Option<A>,
+    ) -> Result<Server<A>> {
         let Settings { child, channel, accepts_per_turn, admission, accepting, .. } = &self.settings;
         child.check()?;
         admission.check()?;
@@ -282,18 +303,20 @@ where
         let factory = self.factory;
         let setup = Arc::new(ChildSetup {
             factory: Box::new(move |peer| Ok(AnyPipeline::from(factory(peer).into_pipeline()?))),
-            config: Arc::new(channel.build()?),
+            config: Arc::new(ChannelConfig { linger: child.lingers(), ..channel.build()? }),
             options: child.clone(),
         });
         let gate = Arc::new(Gate::new(admission.clone()));
         let address = listeners[0].local_address().map_err(|e| Error::io("listening", e))?;
+        let other = || Error::other(format!("{address} is of another transport"));
+        let name = named(address.clone()).ok_or_else(other)?;
         let shared = Arc::new(ServerShared::new(listeners.len()));
-        let mut server = Server::new(address, shared.clone());
+        let mut server = Server::new(name, shared.clone());
         for (n, listener) in listeners.into_iter().enumerate() {
             let listener_shared = Arc::new(ListenerShared::new(shared.clone()));
             let listening = Listening {
                 listener,
-                address,
+                address: address.clone(),
                 children: self.settings.children(),
                 setup: setup.clone(),
                 gate: gate.clone(),

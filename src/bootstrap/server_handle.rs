@@ -15,16 +15,19 @@ use std::{
 };
 
 /// A listening server; dropping the handle lets it run.
+///
+/// `A` says how it names where it listens: a [`SocketAddr`] for TCP, a `UnixAddress` for a Unix socket, an
+/// [`Address`](crate::Address) for one that was bound to either.
 #[derive(Clone)]
-pub struct Server {
-    address: SocketAddr,
+pub struct Server<A = SocketAddr> {
+    address: A,
     shared: Arc<ServerShared>,
     listeners: Vec<(EventLoop, Arc<ListenerShared>)>,
 }
 
-impl Server {
+impl<A> Server<A> {
     /// Of a server whose listeners are still to come.
-    pub(super) fn new(address: SocketAddr, shared: Arc<ServerShared>) -> Self {
+    pub(super) fn new(address: A, shared: Arc<ServerShared>) -> Self {
         Server { address, shared, listeners: Vec::new() }
     }
 
@@ -33,8 +36,11 @@ impl Server {
     }
 
     /// Where it listens.
-    pub fn local_address(&self) -> SocketAddr {
-        self.address
+    pub fn local_address(&self) -> A
+    where
+        A: Clone,
+    {
+        self.address.clone()
     }
 
     /// Accepts connections, or leaves them waiting in the listener's backlog; those that are there stay.
@@ -78,7 +84,7 @@ impl Server {
     }
 }
 
-impl fmt::Debug for Server {
+impl<A: fmt::Debug> fmt::Debug for Server<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let acceptors: Vec<_> = self.listeners.iter().map(|(acceptor, _)| acceptor).collect();
         f.debug_struct("Server").field("address", &self.address).field("acceptors", &acceptors).finish()

@@ -182,16 +182,18 @@ impl Outbound {
         self.len = mark.len;
     }
 
-    /// The waiting bytes as slices for one `writev`: fills `slices` from its start, returns how many.
-    pub(crate) fn slices<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
+    /// The waiting bytes, `most` of them, as slices for one `writev`: fills `slices` from its start, returns how many.
+    pub(crate) fn slices<'a>(&'a self, slices: &mut [IoSlice<'a>], mut most: usize) -> usize {
         let chunks = self.chunks.iter().map(Chunk::as_slice);
         let mut skip = self.head;
         let mut n = 0;
         for chunk in chunks.chain([self.tail.as_slice()]) {
-            if n == slices.len() {
+            if n == slices.len() || most == 0 {
                 break;
             }
             let rest = &chunk[skip..];
+            let rest = &rest[..rest.len().min(most)];
+            most -= rest.len();
             skip = 0;
             if !rest.is_empty() {
                 slices[n] = IoSlice::new(rest);
@@ -475,7 +477,7 @@ mod tests {
         }
         for limit in [1, 2, 3, 64] {
             let mut slices = [IoSlice::new(&[]); 64];
-            let n = out.slices(&mut slices[..limit]);
+            let n = out.slices(&mut slices[..limit], usize::MAX);
             assert!(n <= limit, "never more slices than there is room for");
             assert_eq!(n == 0, model.is_empty(), "always at least one if anything waits");
             assert!(slices[..n].iter().all(|slice| !slice.is_empty()));
@@ -514,7 +516,7 @@ mod tests {
         out.put(small.clone());
         out.put(large.clone());
         let mut slices = [IoSlice::new(&[]); 4];
-        assert_eq!(out.slices(&mut slices), 2);
+        assert_eq!(out.slices(&mut slices, usize::MAX), 2);
         assert_ne!(slices[0].as_ptr(), small.as_ptr());
         assert_eq!(slices[1].as_ptr(), large.as_ptr());
     }
@@ -527,7 +529,7 @@ mod tests {
         }
         out.consume(KEEP_FROM + 1);
         let mut slices = [IoSlice::new(&[]); 64];
-        assert_eq!(out.slices(&mut slices), 64);
+        assert_eq!(out.slices(&mut slices, usize::MAX), 64);
         assert_eq!((slices[0].len(), slices[0][0]), (KEEP_FROM - 1, 1));
         assert_eq!((slices[63].len(), slices[63][0]), (KEEP_FROM, 64));
     }

@@ -3,7 +3,12 @@
 //! Always holds: between two reads the loop owns one buffer of [`SIZE`] initialised bytes, and no channel owns
 //! any. Frames are cut from the buffer by reference. When all of them are gone before the next read the very
 //! same memory is used again; when a handler has kept some, the buffer is set aside until they are, and a spare
-//! one takes its place. Runs on the loop; owns no socket.
+//! one takes its place. When many are set aside, a read that fills less than half a buffer is copied out of it: so
+//! frames that are kept for long hold [`MAX_ASIDE`] buffers, and beyond that no more than what came with them (twice
+//! that at most). Runs on the loop; owns no socket.
+//!
+//! There is no guess at how much the next read will bring: a read may always take the whole buffer, since the memory is
+//! there anyway, and belongs to no channel.
 
 use bytes::{Bytes, BytesMut};
 use std::{collections::VecDeque, io};
@@ -11,8 +16,12 @@ use std::{collections::VecDeque, io};
 /// Bytes that one read may take.
 pub(crate) const SIZE: usize = 64 * 1024;
 
-/// Buffers set aside until their frames are gone; beyond this the oldest is left to its frames.
+/// Buffers set aside until their frames are gone. Beyond this small reads are copied; of large ones the oldest buffer is
+/// left to its frames. 4 MiB for a loop: the most that frames of a few bytes can waste.
 const MAX_ASIDE: usize = 64;
+
+/// Buffers that are looked at when one is needed: the oldest is the likeliest to be free, and a few keep this short.
+const LOOKS: usize = 4;
 
 pub(crate) struct ReceiveBuffers {
     current: Option<BytesMut>,
@@ -21,7 +30,7 @@ pub(crate) struct ReceiveBuffers {
     allocated: u64,
 }
 
-/// What one read brought: `data` is the bytes, `lent` the memory to give back.
+/// What one read brought: `data` is the bytes, `lent` the memory to give back, empty if `data` is a copy.
 pub(crate) struct Received {
     pub(crate) data: Bytes,
     lent: Bytes,
@@ -48,8 +57,14 @@ impl ReceiveBuffers {
         match read(room) {
             Ok(n) => {
                 buffer[..prefix.len()].copy_from_slice(prefix);
+                let len = prefix.len() + n;
+                if len < SIZE / 2 && !self.may_lend() {
+                    let data = Bytes::copy_from_slice(&buffer[..len]);
+                    self.current = Some(buffer);
+                    return Ok(Received { data, lent: Bytes::new(), read: n, full: n == size });
+                }
                 let lent = buffer.freeze();
-                let data = lent.slice(..prefix.len() + n);
+                let data = lent.slice(..len);
                 Ok(Received { data, lent, read: n, full: n == size })
             }
             Err(e) => {
@@ -63,6 +78,9 @@ impl ReceiveBuffers {
     pub(crate) fn give_back(&mut self, received: Received) {
         let Received { data, lent, .. } = received;
         drop(data);
+        if lent.is_empty() {
+            return;
+        }
         match lent.try_into_mut() {
             Ok(buffer) => self.current = Some(buffer),
             Err(lent) => {
@@ -78,19 +96,31 @@ impl ReceiveBuffers {
         if let Some(buffer) = self.current.take() {
             return buffer;
         }
-        // The oldest is the likeliest to be free; looking at a few keeps this short.
-        for _ in 0..self.aside.len().min(4) {
-            let Some(lent) = self.aside.pop_front() else { break };
-            match lent.try_into_mut() {
-                Ok(buffer) => return buffer,
-                Err(lent) => self.aside.push_back(lent),
-            }
+        if let Some(buffer) = self.take_free() {
+            return buffer;
         }
         self.allocated += 1;
         let mut buffer = BytesMut::zeroed(SIZE);
         // Splitting nothing off makes the memory shared from the start, so that freezing it never allocates.
         drop(buffer.split_to(0));
         buffer
+    }
+
+    /// Whether one more buffer may be set aside.
+    #[inline]
+    fn may_lend(&mut self) -> bool {
+        self.aside.len() < MAX_ASIDE || self.take_free().is_some()
+    }
+
+    /// A buffer that was set aside and whose frames are gone.
+    fn take_free(&mut self) -> Option<BytesMut> {
+        for _ in 0..self.aside.len().min(LOOKS) {
+            match self.aside.pop_front()?.try_into_mut() {
+                Ok(buffer) => return Some(buffer),
+                Err(lent) => self.aside.push_back(lent),
+            }
+        }
+        None
     }
 
     #[cfg(test)]
@@ -138,6 +168,35 @@ mod tests {
         buffers.give_back(received);
         assert_eq!(&second[..], b"other");
         assert_eq!(buffers.allocated(), 2);
+    }
+
+    /// C-62 in our form: whoever keeps small frames does not hold a whole buffer with each.
+    #[test]
+    fn frames_that_are_kept_for_long_hold_so_many_buffers_and_no_more() {
+        let mut buffers = ReceiveBuffers::new();
+        let mut kept = Vec::new();
+        for _ in 0..10 * MAX_ASIDE {
+            let mut received = buffers.read(b"ab", fill(b"cde")).unwrap();
+            assert_eq!((&received.data[..], received.read, received.full), (&b"abcde"[..], 3, false));
+            kept.push(received.data.split_to(4));
+            buffers.give_back(received);
+        }
+        assert_eq!((buffers.allocated(), buffers.aside.len()), (MAX_ASIDE as u64 + 1, MAX_ASIDE));
+        assert!(kept.iter().all(|frame| frame == "abcd"));
+        // Large reads waste little: they are not copied.
+        let mut received = buffers.read(b"", |room| Ok(room.len())).unwrap();
+        let large = received.data.split_to(SIZE);
+        buffers.give_back(received);
+        assert_eq!((large.len(), buffers.aside.len()), (SIZE, MAX_ASIDE));
+        // Once the frames are gone, nothing is copied and nothing allocated.
+        drop((kept, large));
+        let allocated = buffers.allocated();
+        for _ in 0..10 * MAX_ASIDE {
+            let received = buffers.read(b"", fill(b"more")).unwrap();
+            assert_eq!(received.lent.len(), SIZE, "it is lent");
+            buffers.give_back(received);
+        }
+        assert_eq!(buffers.allocated(), allocated);
     }
 
     #[test]

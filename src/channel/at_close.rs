@@ -65,18 +65,12 @@ impl AtClose {
         let waiting = loop {
             let mut steps = self.lock();
             let Some(listed) = &mut *steps else { return };
-            let groups: Vec<Step> = listed.extract_if(.., |step| matches!(step, Step::Leave(_))).collect();
+            let groups = take_groups(listed);
             if groups.is_empty() {
                 break steps.take();
             }
             drop(steps);
-            for group in groups {
-                if let Step::Leave(group) = group
-                    && let Some(group) = group.upgrade()
-                {
-                    group.leave(id);
-                }
-            }
+            leave_all(groups, id);
         };
         for step in waiting.into_iter().flatten() {
             if let Step::Tell(completer) = step {
@@ -85,9 +79,75 @@ impl AtClose {
         }
     }
 
+    /// The channel leaves the groups that it is in, and lives on.
+    pub(super) fn leave_groups(&self, id: ChannelId) {
+        let groups = self.lock().as_mut().map(take_groups);
+        leave_all(groups.unwrap_or_default(), id);
+    }
+
     /// How many steps there are.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.lock().as_ref().map_or(0, Vec::len)
+    }
+}
+
+fn take_groups(steps: &mut Vec<Step>) -> Vec<Step> {
+    steps.extract_if(.., |step| matches!(step, Step::Leave(_))).collect()
+}
+
+fn leave_all(groups: Vec<Step>, id: ChannelId) {
+    for group in groups {
+        if let Step::Leave(group) = group
+            && let Some(group) = group.upgrade()
+        {
+            group.leave(id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::Key;
+    use std::sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    };
+
+    const ID: ChannelId = ChannelId { event_loop: 7, key: Key { index: 1, generation: 2 } };
+
+    #[derive(Default)]
+    struct Group {
+        left: AtomicBool,
+    }
+
+    impl LeaveAtClose for Group {
+        fn leave(&self, id: ChannelId) {
+            assert_eq!(id, ID);
+            assert!(!self.left.swap(true, SeqCst), "once");
+        }
+    }
+
+    fn weak(group: &Arc<Group>) -> Weak<dyn LeaveAtClose> {
+        let group: Arc<dyn LeaveAtClose> = group.clone();
+        Arc::downgrade(&group)
+    }
+
+    #[test]
+    fn groups_are_left_first_and_once_and_nobody_joins_what_is_closed() {
+        let at_close = AtClose::new();
+        let [group, forgotten, late]: [Arc<Group>; 3] = std::array::from_fn(|_| Arc::default());
+        let gone = weak(&Arc::default());
+        let early = at_close.tell(ID.event_loop);
+        let seen = group.clone();
+        early.on_complete(move |_| assert!(seen.left.load(SeqCst)));
+        assert!([weak(&group), weak(&forgotten), gone].into_iter().all(|group| at_close.leave(group)));
+        at_close.forget(Arc::as_ptr(&forgotten).cast());
+        at_close.run(ID);
+        at_close.run(ID);
+        assert!(group.left.load(SeqCst) && !forgotten.left.load(SeqCst));
+        assert!(!at_close.leave(weak(&late)), "it is closed");
+        assert!(at_close.tell(ID.event_loop).is_done());
     }
 }

@@ -16,6 +16,7 @@ use std::time::Duration;
 /// | `max_inbound` | 16 MiB | 1 B or more | the channel is closed: its codec waits for more than it may keep |
 /// | `inbound_mark` | 256 KiB / 1 MiB | 1 ≤ low ≤ high | with more [held](crate::Scope::hold) than high, reading pauses until it is less than low |
 /// | `auto_read` | on | | off: nothing is read until `Context::read` |
+/// | `one_message_per_read` | off | | on: `Context::read` brings one message |
 /// | `read_while_writable` | off | | on: reading pauses while the channel is not writable |
 /// | `half_close` | off | | on: a peer that ends its stream can still be written to |
 /// | `read_size` | 64 KiB | 1 B to 64 KiB | bytes that one read takes at most |
@@ -32,6 +33,7 @@ pub struct ChannelOptions {
     max_inbound: usize,
     inbound_mark: WaterMark,
     auto_read: bool,
+    one_message_per_read: bool,
     read_while_writable: bool,
     half_close: bool,
     read_size: usize,
@@ -51,6 +53,7 @@ impl Default for ChannelOptions {
             max_inbound: 16 * 1024 * 1024,
             inbound_mark: WaterMark::of(256 * 1024, 1024 * 1024),
             auto_read: true,
+            one_message_per_read: false,
             read_while_writable: false,
             half_close: false,
             read_size: crate::buffer::RECEIVE_SIZE,
@@ -103,6 +106,13 @@ impl ChannelOptions {
     /// Whether bytes are read as they come (the default) or only when `Context::read` asks for them.
     pub fn auto_read(mut self, on: bool) -> Self {
         self.auto_read = on;
+        self
+    }
+
+    /// Whether, with auto-read off, each [`read`](crate::Scope::read) brings one message and not all those of the bytes
+    /// that are read for it. What came with that one is kept, and the next `read` looks there first.
+    pub fn one_message_per_read(mut self, on: bool) -> Self {
+        self.one_message_per_read = on;
         self
     }
 
@@ -191,6 +201,7 @@ impl ChannelOptions {
             max_inbound: self.max_inbound,
             inbound_mark: self.inbound_mark,
             auto_read: self.auto_read,
+            one_message_per_read: self.one_message_per_read,
             read_while_writable: self.read_while_writable,
             half_close: self.half_close,
             read_size: self.read_size,
@@ -199,6 +210,7 @@ impl ChannelOptions {
             close_timeout: nanos(self.close_timeout),
             max_scheduled_tasks: self.max_scheduled_tasks,
             weight: self.weight,
+            linger: None,
         })
     }
 }
@@ -211,7 +223,8 @@ impl ChannelOptions {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Overflow {
-    /// The write fails with [`Error::Full`]; through a handle the message is handed back.
+    /// The write fails with [`Error::Full`]; through a handle the message is handed back, unless it was
+    /// [on its way](crate::Channel::write) already.
     #[default]
     Refuse,
     /// The message is dropped, and the write succeeds: for news that the next message repeats.
@@ -239,6 +252,7 @@ pub(crate) struct ChannelConfig {
     pub(crate) max_inbound: usize,
     pub(crate) inbound_mark: WaterMark,
     pub(crate) auto_read: bool,
+    pub(crate) one_message_per_read: bool,
     pub(crate) read_while_writable: bool,
     pub(crate) half_close: bool,
     pub(crate) read_size: usize,
@@ -247,4 +261,6 @@ pub(crate) struct ChannelConfig {
     pub(crate) close_timeout: u64,
     pub(crate) max_scheduled_tasks: usize,
     pub(crate) weight: u32,
+    /// How long closing the socket waits for the peer, if it does; whoever opens the socket sets it.
+    pub(crate) linger: Option<Duration>,
 }

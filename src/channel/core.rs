@@ -5,7 +5,7 @@
 //!
 //! Always holds: a callback is never called from within another; an error or a panic in one reaches the
 //! handler's `error` at most once and closes this channel only; `inactive` is the last call and is made if and
-//! only if `active` was. Runs on the channel's loop; it owns its pipeline, not its socket.
+//! only if `active` was; another pipeline takes over between two calls (`replace`). Runs on the channel's loop; it owns its pipeline, not its socket.
 //!
 //! A driver calls `handle_*`, then does what [`ChannelCore::wish`] says.
 
@@ -14,8 +14,10 @@ use super::{
     config::ChannelConfig,
     limits::Reached,
     mail::Mail,
+    memory::Memory,
     outbound_budget::Loan,
-    services::{Coarse, LoopServices},
+    services::{Coarse, Due, LoopServices},
+    shaping::Way,
     state::{ChannelState, Flags},
     timers::TASKS,
 };
@@ -25,7 +27,7 @@ use crate::{
     id::ChannelId,
     pipeline::{AnyPipeline, EncodingMemo, Event, Links, SharedMessage},
 };
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use std::{
     any::Any,
     net::SocketAddr,
@@ -36,7 +38,15 @@ use std::{
 
 pub(crate) struct ChannelCore {
     pub(crate) state: ChannelState,
-    links: Box<dyn Links>,
+    pub(super) links: Box<dyn Links>,
+}
+
+/// A decoding that is going on.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    memory: Memory,
+    /// Messages that had been read before it.
+    messages: u64,
 }
 
 /// What a channel wants of its driver.
@@ -64,6 +74,8 @@ impl ChannelCore {
         let mut state = ChannelState::new(id, config, services.now, addresses.0, addresses.1);
         state.set_idle(services, pipeline.idle);
         state.set_time_limits(services, pipeline.limits);
+        state.extras = pipeline.extras;
+        state.set_traffic_shaping(services, pipeline.traffic);
         ChannelCore { state, links: pipeline.links }
     }
 
@@ -92,14 +104,22 @@ impl ChannelCore {
         }
         while self.state.may_deliver() {
             let (before, messages) = (input.len(), services.tally.messages_read);
+            let replaced = services.replaced;
             let failed =
                 self.call(services, |links, state, services| links.read(state, services, input, last));
-            if !self.state.has(Flags::SERVED) && services.tally.messages_read > messages {
-                self.state.note_first_message();
-            }
             if input.len() < before {
                 self.state.unset(Flags::STUCK);
                 self.state.set(Flags::MOVED);
+            }
+            if services.replaced != replaced {
+                // What is left is for the pipeline that has taken over.
+                if input.is_empty() {
+                    break;
+                }
+                continue;
+            }
+            if !self.state.has(Flags::SERVED) && services.tally.messages_read > messages {
+                self.state.note_first_message();
             }
             if !failed {
                 break;
@@ -124,25 +144,41 @@ impl ChannelCore {
         was
     }
 
-    /// Keeps what was not decoded for the next time: a copy, unless the memory is the channel's own already.
-    pub(crate) fn keep(&mut self, services: &mut LoopServices, rest: Bytes) {
+    /// Bytes are about to be decoded; what it answers goes to [`ChannelCore::end_input`] behind that.
+    pub(crate) fn begin_input(&mut self, services: &LoopServices, memory: Memory) -> Reading {
+        self.state.grant_read();
+        Reading { memory, messages: services.tally.messages_read }
+    }
+
+    /// Bytes are decoded as far as they can be now, and `rest` is left of them.
+    pub(crate) fn end_input(&mut self, services: &mut LoopServices, reading: Reading, rest: Bytes) {
+        if self.state.is_open() {
+            self.keep(services, rest, reading.memory);
+        }
+        self.state.end_grant(services.tally.messages_read == reading.messages);
+    }
+
+    /// Keeps what was not decoded for the next time.
+    fn keep(&mut self, services: &mut LoopServices, rest: Bytes, memory: Memory) {
         debug_assert!(self.state.partial.is_empty());
         self.state.note_kept(services, rest.len());
         if rest.is_empty() {
             return;
         }
         let limit = self.state.config.max_inbound;
-        if !self.state.may_deliver() {
+        let starved = self.state.may_deliver();
+        if !starved {
             // Not the peer's fault, and bounded: nothing more is read before this is decoded.
             self.state.set(Flags::UNDECODED);
         } else if rest.len() > limit {
             let length = rest.len() as u64;
             self.fail(services, PeerError::TooLong { what: "undecoded input", length, limit }.into());
             self.state.request_close();
+            self.forget_replacement(services);
             self.state.want_attention(services);
             return;
         }
-        self.state.partial = rest.try_into_mut().unwrap_or_else(|shared| BytesMut::from(&shared[..]));
+        self.state.partial = memory.keep(rest, starved);
     }
 
     /// The bytes at hand are read.
@@ -153,22 +189,35 @@ impl ChannelCore {
     /// The peer has ended its stream: what was kept is decoded for the last time, then the channel closes, or goes on in
     /// one direction if it may.
     pub(crate) fn handle_end(&mut self, services: &mut LoopServices) {
-        let mut rest = std::mem::take(&mut self.state.partial).freeze();
-        self.state.set(Flags::READ_GRANTED);
-        // A flush interrupts the delivery, and there is no later read to take it up again. The driver flushes soon.
+        let mut rest = std::mem::take(&mut self.state.partial);
+        // A flush interrupts the delivery, and so does auto-read off; but there is no later read to take it up again. The
+        // driver flushes soon.
         let mut flush = false;
         loop {
+            let before = rest.len();
+            self.state.set(Flags::READ_GRANTED);
             self.deliver(services, &mut rest, true);
-            if !self.state.take(Flags::FLUSH) {
+            let flushes = self.state.take(Flags::FLUSH);
+            flush |= flushes;
+            let paused = self.state.is_open() && !self.state.may_deliver();
+            if !(flushes || paused && !rest.is_empty() && rest.len() < before) {
                 break;
             }
-            flush = true;
         }
         if flush {
             self.state.set(Flags::FLUSH);
         }
         self.state.unset(Flags::READ_GRANTED);
+        // For a pipeline that takes over from here on.
+        self.state.partial = rest;
+        let replaced = services.replaced;
         self.event(services, Event::ReadComplete);
+        if services.replaced != replaced && self.state.is_open() {
+            // It hears of the end by itself, behind what is left for it.
+            self.state.set(Flags::MAYBE_READABLE);
+            self.state.want_attention(services);
+            return;
+        }
         if self.state.config.half_close && self.state.is_open() && !self.state.has(Flags::OUTPUT_ENDED) {
             self.state.set(Flags::INPUT_ENDED);
             self.event(services, Event::InputShutdown);
@@ -194,6 +243,7 @@ impl ChannelCore {
             self.fail(services, error);
         }
         self.state.request_close_now();
+        self.forget_replacement(services);
         self.state.want_attention(services);
     }
 
@@ -206,14 +256,19 @@ impl ChannelCore {
 
     /// The channel's entry on the wheel is due: stages are called, the handler is told of quiet, then of a time limit.
     fn handle_watch(&mut self, services: &mut LoopServices) {
-        let (traffic, now) = (self.state.traffic, services.now);
-        let paused = !self.state.may_read() || self.state.has(Flags::INPUT_ENDED);
+        let (traffic, now, replaced) = (self.state.traffic, services.now, services.replaced);
+        let paused =
+            !self.state.may_read() || self.state.has(Flags::INPUT_ENDED) || self.state.was_held_up(Way::Read);
+        let writing_paused = self.state.was_held_up(Way::Write);
         let Some(watch) = self.state.watch_is_due() else { return };
         let events = watch.idle.take_due(traffic, now);
         let stages = watch.take_stages(now);
         let reached = watch.limits.as_mut().and_then(|limits| {
             if paused {
                 limits.pause(now);
+            }
+            if writing_paused {
+                limits.pause_writing(now);
             }
             limits.take_reached(traffic, now)
         });
@@ -224,11 +279,13 @@ impl ChannelCore {
         }
         for event in events.into_iter().flatten() {
             // The handler may have closed the channel, or turned this kind off, when it was told of the one before.
-            if self.state.is_open() && self.state.watches(event.state) {
+            if self.state.is_open() && self.state.watches(event.state) && services.replaced == replaced {
                 self.event(services, Event::Idle(event));
             }
         }
-        if let Some(Reached { error, send }) = reached.filter(|_| self.state.is_open()) {
+        // The limits of a pipeline that was replaced meanwhile are no longer the channel's.
+        let holds = self.state.is_open() && services.replaced == replaced;
+        if let Some(Reached { error, send }) = reached.filter(|_| holds) {
             self.state.note_cause(|| error.again());
             self.fail(services, error);
             if send {
@@ -248,8 +305,12 @@ impl ChannelCore {
         }
     }
 
-    /// A scheduled task is due.
+    /// A scheduled task is due, or a limit of traffic lets the channel go on.
     pub(crate) fn handle_task(&mut self, services: &mut LoopServices, slot: u32) {
+        if slot == Due::SHAPER {
+            self.state.shaper_is_due(services);
+            return;
+        }
         let Some(task) = self.state.take_due_task(slot) else { return };
         if !self.state.is_open() {
             drop_guarded(task);
@@ -271,7 +332,16 @@ impl ChannelCore {
                 drop_guarded(mail)
             }
             Mail::Message(message) => {
-                self.call(services, |links, state, services| write(links, state, services, message));
+                self.call(services, |links, state, services| {
+                    match write(links, state, services, message) {
+                        // Whoever sent it raced with the replacement of the pipeline; it is nobody's error.
+                        Err(Error::Replaced) => {
+                            log::debug!("channel {}: dropped a message for a replaced pipeline", state.id());
+                            Ok(())
+                        }
+                        written => written,
+                    }
+                });
             }
             Mail::Notify(message, confirmation) => {
                 let mut confirmation = Some(confirmation);
@@ -293,6 +363,12 @@ impl ChannelCore {
                 self.state.schedule(services, deadline, task);
                 self.after(services);
             }
+            Mail::Answer(task) => match self.state.take_answered(task) {
+                Some(task) if self.state.is_open() => {
+                    self.call(services, |links, state, services| links.run(state, services, task));
+                }
+                gone => drop_guarded(gone),
+            },
             Mail::Released => self.state.release(services),
             Mail::EndOutput => {
                 self.state.request_end_of_output();
@@ -383,6 +459,7 @@ impl ChannelCore {
     // ---- inside --------------------------------------------------------------------------------------
 
     fn event(&mut self, services: &mut LoopServices, event: Event) {
+        self.state.log_event(&event);
         self.call(services, |links, state, services| links.event(state, services, event));
     }
 
@@ -397,10 +474,12 @@ impl ChannelCore {
         let failed = match self.enter(services, call) {
             Ok(Ok(())) => false,
             Ok(Err(error)) => {
+                self.forget_replacement(services);
                 self.fail(services, error);
                 true
             }
             Err(panic) => {
+                self.forget_replacement(services);
                 let message = panic_message(panic);
                 let (id, name) = (self.state.id(), self.handler_name());
                 log::error!("channel {id} ({name}): panicked: {message}; closing this channel");
@@ -432,15 +511,28 @@ impl ChannelCore {
 
     /// Tells the handler something; a panic becomes an error.
     fn tell(&mut self, services: &mut LoopServices, event: Event) -> Result {
+        self.state.log_event(&event);
         match self.enter(services, |links, state, services| links.event(state, services, event)) {
             Ok(result) => result,
             Err(panic) => Err(Error::Panicked(panic_message(panic))),
         }
     }
 
+    /// Tells the handler something behind another call; what it fails with goes to its `error`.
+    pub(super) fn tell_or_fail(&mut self, services: &mut LoopServices, event: Event) {
+        if let Err(error) = self.tell(services, event) {
+            let panicked = matches!(error, Error::Panicked(_));
+            self.forget_replacement(services);
+            self.fail(services, error);
+            if panicked {
+                self.state.request_close_now();
+            }
+        }
+    }
+
     /// Tells the handler of an error; one that fails itself is logged, and closes the channel.
     #[cold]
-    fn fail(&mut self, services: &mut LoopServices, error: Error) {
+    pub(super) fn fail(&mut self, services: &mut LoopServices, error: Error) {
         if self.state.has(Flags::CLOSED) {
             return;
         }
@@ -462,6 +554,9 @@ impl ChannelCore {
     /// After every call: gives an unused buffer back, tells of writability, and gets the driver's attention.
     #[inline]
     fn after(&mut self, services: &mut LoopServices) {
+        if self.state.has(Flags::REPLACED) {
+            self.take_over(services);
+        }
         self.state.note_pending(services.now);
         if self.state.has(Flags::ARM) {
             self.state.arm_watch(services);
@@ -482,6 +577,7 @@ impl ChannelCore {
         while self.state.take(Flags::TASK_REFUSED) {
             let limit = self.state.config.max_scheduled_tasks;
             self.fail(services, Error::Full { what: TASKS, limit });
+            self.take_over(services);
         }
     }
 
@@ -500,13 +596,8 @@ impl ChannelCore {
     #[cold]
     fn tell_flip(&mut self, services: &mut LoopServices, writable: bool) {
         self.state.borrow_outbound(services);
-        if let Err(error) = self.tell(services, Event::Writability(writable)) {
-            let panicked = matches!(error, Error::Panicked(_));
-            self.fail(services, error);
-            if panicked {
-                self.state.request_close_now();
-            }
-        }
+        self.tell_or_fail(services, Event::Writability(writable));
+        self.take_over(services);
         self.state.return_outbound(services);
         self.state.want_attention(services);
     }
@@ -546,7 +637,11 @@ fn not_taken(
         };
         return refused;
     }
-    *outcome = if matches!(error, Error::Closed) { Outcome::Gone } else { Outcome::Failed(Some(error)) };
+    *outcome = if matches!(error, Error::Closed | Error::Replaced) {
+        Outcome::Gone
+    } else {
+        Outcome::Failed(Some(error))
+    };
     Ok(())
 }
 

@@ -11,6 +11,7 @@ use super::{
     ledger::Confirmation,
     mail::{Mail, Outlet},
     scope::{Scope, ScopeTask},
+    stats::ChannelStats,
 };
 use crate::{
     Error, Result,
@@ -21,13 +22,13 @@ use crate::{
     sync::Completion,
 };
 use std::{
-    any::Any,
+    any::{Any, TypeId},
     fmt,
     hash::{Hash, Hasher},
     marker::PhantomData,
     net::SocketAddr,
     sync::{
-        Arc,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
@@ -61,6 +62,15 @@ pub(crate) struct ChannelShared {
     pub(super) inbound_mark: WaterMark,
     pub(super) holding: Holding,
     pub(super) at_close: AtClose,
+    /// What the pipeline is typed by, once it was replaced; handles of other types are no longer of use.
+    replaced: OnceLock<Box<Mutex<PipelineTypes>>>,
+}
+
+/// What the handles to a pipeline are typed by: [`Channel`] by its message, `Remote` by its handler as well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PipelineTypes {
+    pub(crate) message: TypeId,
+    pub(crate) handler: TypeId,
 }
 
 impl ChannelShared {
@@ -85,7 +95,25 @@ impl ChannelShared {
             inbound_mark: config.inbound_mark,
             holding: Holding::default(),
             at_close: AtClose::new(),
+            replaced: OnceLock::new(),
         }
+    }
+
+    /// The pipeline was replaced by one with other messages: groups have no use for the channel any more.
+    pub(crate) fn leave_groups(&self) {
+        self.at_close.leave_groups(self.id);
+    }
+
+    /// The pipeline was replaced by one of these types.
+    pub(crate) fn set_types(&self, types: PipelineTypes) {
+        let current = self.replaced.get_or_init(|| Box::new(Mutex::new(types)));
+        *current.lock().unwrap_or_else(PoisonError::into_inner) = types;
+    }
+
+    /// Whether a handle still fits the pipeline; it does while none was replaced.
+    #[inline]
+    fn fits(&self, fits: impl FnOnce(PipelineTypes) -> bool) -> bool {
+        self.replaced.get().is_none_or(|types| fits(*types.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 
     #[inline]
@@ -202,11 +230,15 @@ impl<M> Channel<M> {
 impl<M: 'static> Channel<M> {
     /// Writes a message: it is encoded on the channel's loop and sent at the end of that turn.
     ///
-    /// If the encoding fails, the error goes to the handler's [`error`](crate::Handler::error).
+    /// If the encoding fails, the error goes to the handler's [`error`](crate::Handler::error). So does
+    /// [`Full`](crate::Error::Full), if the message was on its way when the limit was reached: how long it is, only its
+    /// encoding shows. A handler that wants to keep such a channel answers `Ok` without closing; a program that wants to
+    /// know of each message asks with [`write_notify`](Channel::write_notify). If the pipeline is
+    /// [replaced](Scope::replace_pipeline) by one of another message type before it, the message is dropped.
     ///
     /// # Errors
-    /// The message comes back if the channel is closed, if `max_outbound` bytes wait already, or if the loop's
-    /// queue is full.
+    /// The message comes back if the channel is closed, if `max_outbound` bytes wait already, if the loop's queue is full,
+    /// or, with [`Replaced`](Error::Replaced), if the pipeline writes messages of another type by now.
     pub fn write(&self, message: M) -> Result<(), Refused<M>>
     where
         M: Send,
@@ -237,6 +269,9 @@ impl<M: 'static> Channel<M> {
         if !self.takes_writes() {
             return Err(Refused { value: message, reason: Error::Closed });
         }
+        if !self.fits_message() {
+            return Err(Refused { value: message, reason: Error::Replaced });
+        }
         let limit = self.shared.max_outbound;
         if self.waiting() >= limit {
             return Err(Refused { value: message, reason: Error::Full { what: "outbound bytes", limit } });
@@ -256,15 +291,17 @@ impl<M: 'static> Channel<M> {
     /// Runs `task` on the channel's loop, with what may be done to the channel there.
     ///
     /// # Errors
-    /// If the channel is closed or the loop's queue is full; the task is dropped.
+    /// If the channel is closed, its pipeline was replaced by one of another message type, or the loop's queue is full; the
+    /// task is dropped.
     pub fn execute(&self, task: impl FnOnce(&mut Scope<'_, M>) -> Result + Send + 'static) -> Result {
         self.deliver(Mail::Run(Box::new(ScopeTask::new(task))))
     }
 
-    /// Runs `task` on the channel's loop after `delay`; dropped with the channel if that is closed first.
+    /// Runs `task` on the channel's loop after `delay`; dropped with the channel if that is closed first, and with its
+    /// pipeline if that is replaced.
     ///
     /// # Errors
-    /// If the channel is closed or the loop's queue is full; the task is dropped.
+    /// As [`execute`](Channel::execute).
     pub fn schedule(
         &self,
         delay: Duration,
@@ -274,9 +311,39 @@ impl<M: 'static> Channel<M> {
         self.deliver(Mail::Schedule(deadline, Box::new(ScopeTask::new(task))))
     }
 
+    /// Whether the pipeline writes messages of this type.
+    pub(crate) fn fits_message(&self) -> bool {
+        self.shared.fits(|types| types.message == TypeId::of::<M>())
+    }
+
+    /// Whether the channel's handler is an `H`, and always has been if its pipeline was never replaced.
+    pub(crate) fn fits_handler<H: 'static>(&self) -> bool {
+        self.shared.fits(|types| types.handler == TypeId::of::<H>())
+    }
+
+    /// What the channel has moved so far; asked on its loop, behind what one thread asked of the channel before.
+    ///
+    /// The completion fails with [`Closed`](Error::Closed) if the channel is, with [`Full`](Error::Full) if the loop's queue
+    /// is. What it had moved when it closed is known to its handler's [`inactive`](crate::Handler::inactive)
+    /// ([`Scope::stats`]).
+    pub fn stats(&self) -> Completion<ChannelStats> {
+        let (confirmation, completion) = Confirmation::new(self.shared.id.event_loop);
+        let asked = self.execute(move |scope| {
+            confirmation.complete(Ok(scope.stats()));
+            Ok(())
+        });
+        match asked {
+            Ok(()) => completion,
+            Err(refused) => Completion::ready(Err(refused)),
+        }
+    }
+
     pub(crate) fn deliver(&self, mail: Mail) -> Result {
         if !self.is_open() {
             return Err(Error::Closed);
+        }
+        if !self.fits_message() {
+            return Err(Error::Replaced);
         }
         self.shared.outlet.deliver(self.shared.id.key, mail).map_err(|(_, reason)| reason)
     }

@@ -21,23 +21,24 @@ use std::collections::VecDeque;
 /// Writes of a channel that may wait for their answer.
 pub(crate) const MAX_UNCONFIRMED: usize = 65_536;
 
-/// Who waits to hear that a write is done; told that the channel is closed if nobody says otherwise.
-pub(crate) struct Confirmation(Option<Completer>);
+/// Who waits to hear that a write is done, or for another answer of a channel; told that the channel is closed if nobody
+/// says otherwise.
+pub(crate) struct Confirmation<T = ()>(Option<Completer<T>>);
 
-impl Confirmation {
-    pub(crate) fn new(event_loop: u32) -> (Self, Completion) {
+impl<T> Confirmation<T> {
+    pub(crate) fn new(event_loop: u32) -> (Self, Completion<T>) {
         let (completer, completion) = completion(Some(event_loop));
         (Confirmation(Some(completer)), completion)
     }
 
-    pub(crate) fn complete(mut self, result: Result) {
+    pub(crate) fn complete(mut self, result: Result<T>) {
         if let Some(completer) = self.0.take() {
             completer.complete(result);
         }
     }
 }
 
-impl Drop for Confirmation {
+impl<T> Drop for Confirmation<T> {
     fn drop(&mut self) {
         if let Some(completer) = self.0.take() {
             completer.complete(Err(Error::Closed));
@@ -217,6 +218,7 @@ impl ChannelState {
     #[inline]
     pub(crate) fn after_write(&mut self, services: &mut LoopServices) {
         services.tally.messages_written += 1;
+        self.counts.messages_written += 1;
         if self.config.overflow == Overflow::DropOldest {
             self.enter_message();
             self.drop_oldest(services);
@@ -233,6 +235,7 @@ impl ChannelState {
         match self.config.overflow {
             Overflow::DropNewest => {
                 services.tally.messages_dropped += 1;
+                self.note_messages_dropped(1);
                 self.set(Flags::DROPPED);
                 return Ok(());
             }
@@ -260,6 +263,7 @@ impl ChannelState {
         let keep = ledger.begun();
         let (messages, bytes) = ledger.drop_oldest(pending - limit + limit / 8, || full.again());
         services.tally.messages_dropped += messages as u64;
+        self.note_messages_dropped(messages as u64);
         self.drop_outbound_behind(keep, bytes);
     }
 }

@@ -214,7 +214,8 @@ impl Limits {
 
     /// Of what waits, `n` bytes behind the first `keep` were dropped.
     pub(crate) fn note_dropped(&mut self, keep: usize, n: usize) {
-        self.written -= n as u64;
+        // None of these was counted if there was no limit to writing yet.
+        self.written = self.written.saturating_sub(n as u64);
         if let Some(mark) = &mut self.waiting {
             mark.end = mark.end.saturating_sub(n as u64).max(self.taken + keep as u64);
         }
@@ -247,6 +248,13 @@ impl Limits {
         self.since = now;
         if let Some(window) = &mut self.begun {
             (window.since, window.bytes) = (now, window.now);
+        }
+    }
+
+    /// The channel's own limits hold up what is written: the peer is not late meanwhile.
+    pub(crate) fn pause_writing(&mut self, now: u64) {
+        if let Some(mark) = &mut self.waiting {
+            mark.since = now;
         }
     }
 
@@ -380,6 +388,16 @@ mod tests {
         assert_eq!(limits.deadline(QUIET), Some(7 * SECOND));
         limits.pause(20 * SECOND);
         assert_eq!(limits.deadline(QUIET), Some(22 * SECOND));
+    }
+
+    #[test]
+    fn bytes_that_no_limit_has_counted_may_be_dropped() {
+        let mut limits = Limits::new(TimeLimits::new().read(Duration::from_secs(1)), 0);
+        limits.note_pending(10, 0);
+        limits.note_dropped(0, 10);
+        limits.set(TimeLimits::new().write(Duration::from_secs(2)), SECOND);
+        assert!(limits.note_pending(5, SECOND), "from here on they are");
+        assert_eq!(limits.deadline(QUIET), Some(3 * SECOND));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! A [`Channel`](super::Channel) handle does not know its event loop: it knows an [`Outlet`], which the loop (or
 //! the embedded test channel) implements. So this layer names nothing above it.
 
-use super::{channel_group::Delivery, ledger::Confirmation};
+use super::{channel_group::Delivery, ledger::Confirmation, timers::TaskKey};
 use crate::{Error, id::Key};
 use std::any::Any;
 
@@ -17,6 +17,8 @@ pub(crate) enum Mail {
     Run(Box<dyn Any + Send>),
     /// A `ScopeTask` to run at a time of the loop.
     Schedule(u64, Box<dyn Any + Send>),
+    /// The answer is there for which this task waits.
+    Answer(TaskKey),
     /// The program holds less of the input than its low mark.
     Released,
     /// End the output after what was written is sent.
@@ -29,9 +31,10 @@ pub(crate) enum Mail {
 
 impl Mail {
     /// Whether a full queue takes it all the same: nobody must be kept from getting rid of a channel, nor a channel that
-    /// waits to read from going on. There are few of these for each channel.
+    /// waits to read or for an answer from going on. There are few of these for each channel: of answers, as many as it may
+    /// have tasks.
     pub(crate) fn is_always_taken(&self) -> bool {
-        matches!(self, Mail::Close | Mail::CloseNow | Mail::EndOutput | Mail::Released)
+        matches!(self, Mail::Close | Mail::CloseNow | Mail::EndOutput | Mail::Released | Mail::Answer(_))
     }
 }
 
@@ -40,7 +43,8 @@ pub(crate) trait Outlet: Send + Sync {
     /// Puts mail into the loop's queue and wakes the loop if it sleeps.
     ///
     /// # Errors
-    /// The mail comes back if the loop has ended, or the queue is full; what closes a channel is taken all the same.
+    /// The mail comes back if the loop has ended, or the queue is full; what [always is](Mail::is_always_taken) is taken
+    /// all the same.
     fn deliver(&self, to: Key, mail: Mail) -> Result<(), (Mail, Error)>;
 
     /// Puts the loop's part of a broadcast into its queue and wakes the loop if it sleeps.

@@ -4,13 +4,17 @@
 //! is this plus the handler.
 
 use super::{
+    attributes::Attributes,
     handle::{Channel, ChannelShared},
     idle::{IdleState, IdleTimeouts},
     ledger::Confirmation,
     limits::TimeLimits,
     services::LoopServices,
+    shaping::TrafficShaping,
     state::{ChannelState, Flags},
+    stats::ChannelStats,
     timers::TaskKey,
+    wire_log::WireLog,
 };
 use crate::{Result, clock::nanos, id::ChannelId, pipeline::Push, sync::Completion};
 use std::{
@@ -172,7 +176,11 @@ impl<M> Scope<'_, M> {
     }
 
     /// Asks for one read while auto-read is off: for the messages of the next bytes that come, or of those that
-    /// are there.
+    /// are there; for one message, with [`one_message_per_read`](crate::ChannelOptions::one_message_per_read).
+    ///
+    /// Bytes that bring the handler no message do not use it up: it goes on with the next ones. Within a callback it is for
+    /// what comes behind that callback. Asked for twice before anything came, it is one read. The end of the stream is read
+    /// like bytes: not before it is asked for.
     pub fn read(&mut self) {
         self.state.set(Flags::READ_WANTED);
     }
@@ -199,6 +207,18 @@ impl<M> Scope<'_, M> {
         self.state.set_time_limits(self.services, limits);
     }
 
+    /// What limits the traffic of the channel.
+    pub fn traffic(&self) -> TrafficShaping {
+        self.state.traffic_shaping()
+    }
+
+    /// Changes what limits the traffic of the channel, from now on: [`TrafficLimits`](crate::TrafficLimits), a
+    /// [`SharedTraffic`](crate::SharedTraffic), or both. What waited for the old limits goes by the new ones, when this
+    /// callback has returned; with none it goes at once. What was used up of an own limit stays so.
+    pub fn set_traffic(&mut self, shaping: impl Into<TrafficShaping>) {
+        self.state.set_traffic_shaping(self.services, shaping.into());
+    }
+
     /// Counts as traffic of every kind, without making the next idle event a first one: a sign of life that is not bytes,
     /// like a peer's entry in a database that was renewed. A few stores, whatever is watched.
     pub fn touch(&mut self) {
@@ -213,7 +233,28 @@ impl<M> Scope<'_, M> {
         self.state.reset_idle(kind, now);
     }
 
-    /// Cancels a scheduled task or a timeout, which is dropped at once; false if it has run, was cancelled, or is running.
+    /// What the channel has moved so far.
+    pub fn stats(&self) -> ChannelStats {
+        self.state.stats(&self.services.time)
+    }
+
+    /// Values that are kept with the channel; they can be read up to `inactive`, and go after it.
+    pub fn attributes(&self) -> &Attributes {
+        self.state.attributes()
+    }
+
+    /// As [`attributes`](Scope::attributes), to keep some and change them.
+    pub fn attributes_mut(&mut self) -> &mut Attributes {
+        self.state.attributes_mut()
+    }
+
+    /// Writes what the channel does to the log from now on, or no longer.
+    pub fn set_wire_log(&mut self, wire_log: impl Into<Option<WireLog>>) {
+        self.state.set_wire_log(wire_log.into());
+    }
+
+    /// Cancels a scheduled task, a timeout or an offloaded work, which is dropped at once; false if it has run, was
+    /// cancelled, or is running. Of a work that a worker has begun the answer is dropped.
     pub fn cancel(&mut self, task: TaskKey) -> bool {
         self.state.cancel(self.services, task)
     }

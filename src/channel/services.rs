@@ -13,8 +13,10 @@ use super::{
 use crate::{
     clock::TimeSource,
     id::Key,
+    pipeline::AnyPipeline,
     sync::Whereabouts,
     timer::{QueueKey, Wheel},
+    worker_pool::WorkerPool,
 };
 use std::{panic::Location, sync::Arc};
 
@@ -36,12 +38,20 @@ pub(crate) struct LoopServices {
     pub(crate) outlet: Arc<dyn Outlet>,
     /// Where the loop says what it is doing.
     pub(crate) whereabouts: Arc<Whereabouts>,
+    /// Threads for work that blocks.
+    pub(crate) workers: WorkerPool,
+    /// Works that the channels of this loop have given to them.
+    pub(crate) offloaded: u64,
     /// Channels with something to flush, read or close before the turn ends; each at most once.
     pub(crate) attention: Vec<Key>,
     /// What channels may have waiting to be sent, all together.
     pub(crate) outbound: OutboundBudget,
     /// What has been done in this turn.
     pub(crate) tally: Tally,
+    /// The pipeline for which the running callback has asked: it takes over when that has returned.
+    pub(crate) replacement: Option<AnyPipeline>,
+    /// Pipelines that were replaced so far.
+    pub(crate) replaced: u64,
     #[expect(
         clippy::vec_box,
         reason = "a channel owns its buffer boxed, so that an idle one pays a pointer only"
@@ -77,6 +87,11 @@ pub(crate) enum Due {
     Task(Arc<dyn Scheduled>),
 }
 
+impl Due {
+    /// In the place of a task's slot: the channel was held up by the limits of its traffic, and goes on.
+    pub(crate) const SHAPER: u32 = u32::MAX;
+}
+
 /// A task of the loop that waits for its time.
 pub(crate) trait Scheduled: Send + Sync {
     /// Runs it; the next deadline if it is periodic and goes on.
@@ -105,6 +120,7 @@ impl LoopServices {
         outlet: Arc<dyn Outlet>,
         whereabouts: Arc<Whereabouts>,
         outbound: OutboundBudget,
+        workers: WorkerPool,
     ) -> Self {
         let now = time.now();
         LoopServices {
@@ -114,9 +130,13 @@ impl LoopServices {
             wheel,
             outlet,
             whereabouts,
+            workers,
+            offloaded: 0,
             attention: Vec::new(),
             outbound,
             tally: Tally::default(),
+            replacement: None,
+            replaced: 0,
             spares: Vec::new(),
             spare_memory: 0,
         }

@@ -5,11 +5,14 @@
 
 use super::{
     config::ChannelConfig,
+    extras::Extras,
     handle::ChannelShared,
     idle::Traffic,
     ledger::Ledger,
     outbound_budget::{Loan, OUTBOUND},
     services::LoopServices,
+    shaping::{Shaper, Way},
+    stats::Counts,
     timers::Timers,
     watch::Watch,
 };
@@ -18,7 +21,7 @@ use crate::{
     buffer::{Mark, Outbound},
     id::{ChannelId, Key},
 };
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use std::{net::SocketAddr, sync::Arc};
 
 /// Facts and wishes, one bit each.
@@ -96,11 +99,19 @@ flags! {
     HEARD,
     /// The handler was given a message, ever.
     SERVED,
+    /// Another pipeline waits to take over.
+    REPLACED,
+    /// As `READ_GRANTED`, for one message.
+    ONE_GRANTED,
 }
 
 impl Flags {
     /// What ends the delivery of messages at once.
-    const STOP: Flags = Flags(Self::CLOSING.0 | Self::CLOSE_NOW.0 | Self::CLOSED.0 | Self::FLUSH.0);
+    const STOP: Flags =
+        Flags(Self::CLOSING.0 | Self::CLOSE_NOW.0 | Self::CLOSED.0 | Self::FLUSH.0 | Self::REPLACED.0);
+
+    /// What lets messages through while auto-read is off.
+    const GRANTED: Flags = Flags(Self::READ_GRANTED.0 | Self::ONE_GRANTED.0);
 
     /// What pauses the reading of a channel that reads by itself.
     const PAUSE: Flags = Flags(Self::HELD.0 | Self::CHOKED.0);
@@ -117,9 +128,10 @@ pub struct ChannelState {
     /// The time of the phase in which its pipeline was last called.
     pub(crate) now: u64,
     pub(crate) traffic: Traffic,
+    pub(crate) counts: Counts,
     outbound: Option<Box<Loan>>,
-    /// Bytes that came and were not decoded.
-    pub(crate) partial: BytesMut,
+    /// Bytes that came and were not decoded; the memory is the channel's own.
+    pub(crate) partial: Bytes,
     pub(crate) config: Arc<ChannelConfig>,
     /// Made when somebody asks for a handle.
     pub(crate) shared: Option<Arc<ChannelShared>>,
@@ -127,8 +139,12 @@ pub struct ChannelState {
     pub(crate) ledger: Option<Box<Ledger>>,
     /// What it waits for by itself; see `watch`.
     pub(crate) watch: Option<Box<Watch>>,
+    /// What limits its traffic; see `shaping`.
+    pub(crate) shaper: Option<Box<Shaper>>,
     /// Tasks of the handler that wait for their time; see `timers`.
     pub(crate) timers: Option<Box<Timers>>,
+    /// What most channels do without; see `extras`.
+    pub(crate) extras: Option<Box<Extras>>,
     pub(crate) peer_address: Option<SocketAddr>,
     pub(crate) local_address: Option<SocketAddr>,
 }
@@ -150,13 +166,16 @@ impl ChannelState {
             flags,
             now,
             traffic: Traffic { read: now, written: now },
+            counts: Counts::new(now),
             outbound: None,
-            partial: BytesMut::new(),
+            partial: Bytes::new(),
             config,
             shared: None,
             ledger: None,
             watch: None,
+            shaper: None,
             timers: None,
+            extras: None,
             peer_address: peer,
             local_address: local,
         }
@@ -204,7 +223,7 @@ impl ChannelState {
     /// Whether messages may be handed to the handler.
     #[inline]
     pub(crate) fn may_deliver(&self) -> bool {
-        !self.has(Flags::STOP) && (self.has(Flags::READ_GRANTED) || self.reads_by_itself())
+        !self.has(Flags::STOP) && (self.has(Flags::GRANTED) || self.reads_by_itself())
     }
 
     /// Whether the socket may be read.
@@ -230,7 +249,7 @@ impl ChannelState {
     /// Whether there are bytes, here or in the socket, that may be read now and that no event will announce.
     #[inline]
     pub(crate) fn wants_read(&self) -> bool {
-        self.has(Flags::UNDECODED.with(Flags::MAYBE_READABLE))
+        (self.has(Flags::UNDECODED) || self.has(Flags::MAYBE_READABLE) && !self.is_held_up(Way::Read))
             && self.may_read()
             && !self.has(Flags::INPUT_ENDED)
             && self.is_open()
@@ -244,6 +263,9 @@ impl ChannelState {
 
     /// No more is written after what waits.
     pub(crate) fn request_end_of_output(&mut self) {
+        if self.extras.is_some() && !self.has(Flags::END_OUTPUT) {
+            self.log_closing(Flags::END_OUTPUT);
+        }
         self.set(Flags::END_OUTPUT);
         if let Some(shared) = &self.shared {
             shared.set_output_ended();
@@ -259,6 +281,9 @@ impl ChannelState {
     }
 
     fn begin_close(&mut self, how: Flags) {
+        if self.extras.is_some() && !self.has(how.with(Flags::CLOSED)) {
+            self.log_closing(how);
+        }
         self.set(how);
         if let Some(shared) = &self.shared {
             shared.set_closing();
@@ -269,8 +294,34 @@ impl ChannelState {
         if on {
             self.set(Flags::AUTO_READ);
         } else {
-            self.unset(Flags::AUTO_READ.with(Flags::READ_WANTED).with(Flags::READ_GRANTED));
+            self.unset(Flags::AUTO_READ.with(Flags::READ_WANTED).with(Flags::GRANTED));
         }
+    }
+
+    /// A message goes to the handler. If it is the one that was asked for, no other follows.
+    #[inline]
+    pub(crate) fn note_message(&mut self) {
+        const ENDED: Flags = Flags::STUCK.with(Flags::ONE_GRANTED);
+        // Looked at first: a store for each message would hold up the loads of the other flags.
+        if self.has(ENDED) {
+            self.unset(ENDED);
+        }
+    }
+
+    /// A read that was asked for is used up by the bytes that are to be decoded now.
+    pub(crate) fn grant_read(&mut self) {
+        if self.take(Flags::READ_WANTED) {
+            let one = self.config.one_message_per_read;
+            self.set(if one { Flags::ONE_GRANTED } else { Flags::READ_GRANTED });
+        }
+    }
+
+    /// The bytes of a read that was asked for are decoded. If they brought no message it is still asked for.
+    pub(crate) fn end_grant(&mut self, brought_none: bool) {
+        if self.has(Flags::GRANTED) && brought_none && !self.reads_by_itself() {
+            self.set(Flags::READ_WANTED);
+        }
+        self.unset(Flags::GRANTED);
     }
 
     // ---- outbound ------------------------------------------------------------------------------------
@@ -348,13 +399,24 @@ impl ChannelState {
         }
     }
 
+    /// Bytes came from the socket.
+    #[inline]
+    pub(crate) fn note_read(&mut self, bytes: &[u8], now: u64) {
+        self.traffic.read = now;
+        self.counts.bytes_read += bytes.len() as u64;
+        self.log_read(bytes);
+    }
+
     /// The kernel took `n` bytes.
     pub(crate) fn consume_outbound(&mut self, n: usize, now: u64) {
+        self.log_written(n);
         if let Some(loan) = &mut self.outbound {
             loan.buffer.consume(n);
         }
         if n > 0 {
+            self.counts.bytes_written += n as u64;
             self.traffic.written = now;
+            self.note_moved(Way::Write, n);
             self.note_taken(n);
             self.confirm_taken(n);
         }
@@ -448,12 +510,13 @@ impl ChannelState {
     pub(crate) fn end(&mut self, services: &mut LoopServices) {
         self.set(Flags::CLOSED);
         self.end_watch(services);
+        self.end_shaper(services);
         self.cancel_tasks(services);
         self.confirm_nothing_more();
         let dropped = self.drop_outbound(services);
         if dropped > 0 {
             log::debug!("channel {}: closed with {dropped} bytes unsent", self.id);
         }
-        self.partial = BytesMut::new();
+        self.partial = Bytes::new();
     }
 }

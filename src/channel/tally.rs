@@ -16,6 +16,9 @@ pub(crate) struct Tally {
     pub(crate) messages_refused: u64,
     /// Channels that were closed because too much waits.
     pub(crate) closes_overflowed: u64,
+    /// Times that a limit of traffic held up reading, and writing.
+    pub(crate) reads_paused: u64,
+    pub(crate) writes_paused: u64,
     /// Channels that the messages of broadcasts were written to, or were to be.
     pub(crate) deliveries: u64,
     /// Encodings of messages of broadcasts.

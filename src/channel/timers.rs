@@ -1,7 +1,8 @@
-//! The tasks of one channel that wait for their time: exact ones on the loop's heap, coarse ones on its wheel.
+//! The tasks of one channel that wait: for their time, exact ones on the loop's heap, coarse ones on its wheel; or for the
+//! answer of a worker.
 //!
-//! Always holds: every task here has exactly one entry in the heap or on the wheel, which knows it by its slot; it is
-//! run once, or dropped when it is cancelled or the channel ends, whichever comes first. There is a limit to them. To
+//! Always holds: every task here has exactly one entry in the heap, on the wheel or among the works of a pool, which knows it
+//! by its slot; it is run once, or dropped when it is cancelled or the channel ends, whichever comes first. There is a limit to them. To
 //! arm, cancel or run one takes the same time however many the channel has. Runs on the channel's loop; owns the tasks,
 //! neither heap nor wheel nor clock. A channel without tasks pays one word.
 
@@ -10,13 +11,15 @@ use super::{
     state::{ChannelState, Flags},
 };
 use crate::{
+    Error, Result,
     error::drop_guarded,
+    id::Key,
     timer::{QueueKey, WheelKey},
 };
 use slab::Slab;
 use std::any::Any;
 
-/// Names a scheduled task or a timeout of a channel, to cancel it by.
+/// Names a scheduled task, a timeout or an offloaded work of a channel, to cancel it by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TaskKey {
     slot: u32,
@@ -28,8 +31,21 @@ pub struct TaskKey {
 enum Place {
     Exact(QueueKey),
     Coarse(WheelKey),
+    /// Among the works of a pool; the loop's count of them.
+    Worker(u64),
     /// Nowhere: it was refused.
     Nowhere,
+}
+
+impl TaskKey {
+    /// Of a task that was refused: it names nothing.
+    pub(crate) const NONE: TaskKey = TaskKey { slot: 0, place: Place::Nowhere };
+}
+
+/// When a task is to run: at a deadline, or in the tick of the wheel after it.
+pub(crate) enum When {
+    Exact(u64),
+    Coarse(u64),
 }
 
 /// What is bounded, as the error says it.
@@ -61,6 +77,54 @@ impl Timers {
             key.place != Place::Nowhere && self.0.get(slot).is_some_and(|timer| timer.place == key.place);
         found.then(|| self.0.remove(slot))
     }
+
+    /// Has a task run at its time; none if there are `limit` of them, and the task is dropped.
+    pub(crate) fn arm(
+        &mut self,
+        channel: Key,
+        limit: usize,
+        services: &mut LoopServices,
+        when: When,
+        task: Box<dyn Any>,
+    ) -> Option<TaskKey> {
+        if self.0.len() >= limit {
+            drop_guarded(task);
+            return None;
+        }
+        let slot = self.enter(Some(task));
+        let place = match when {
+            When::Exact(deadline) => {
+                Place::Exact(services.queue.insert(deadline, Due::Channel(channel, slot)))
+            }
+            When::Coarse(deadline) => {
+                Place::Coarse(services.wheel.insert(deadline, Coarse { channel, slot }))
+            }
+        };
+        Some(self.place(slot, place))
+    }
+
+    /// Cancels a task; whether it was waiting.
+    pub(crate) fn cancel(&mut self, services: &mut LoopServices, key: TaskKey) -> bool {
+        let Some(timer) = self.take(key) else { return false };
+        take_out(services, timer.place);
+        drop_guarded(timer.task);
+        true
+    }
+
+    /// The task that is due in `slot`.
+    pub(crate) fn take_due(&mut self, slot: u32) -> Option<Box<dyn Any>> {
+        self.0.try_remove(slot as usize)?.task
+    }
+
+    /// Drops all tasks; how many there were.
+    pub(crate) fn cancel_all(&mut self, services: &mut LoopServices) -> usize {
+        let cancelled = self.0.len();
+        for timer in std::mem::take(&mut self.0).drain() {
+            take_out(services, timer.place);
+            drop_guarded(timer.task);
+        }
+        cancelled
+    }
 }
 
 impl ChannelState {
@@ -71,10 +135,7 @@ impl ChannelState {
         deadline: u64,
         task: Box<dyn Any>,
     ) -> TaskKey {
-        let channel = self.key();
-        self.arm(services, task, |services, slot| {
-            Place::Exact(services.queue.insert(deadline, Due::Channel(channel, slot)))
-        })
+        self.arm(services, When::Exact(deadline), task)
     }
 
     /// Has a task run in the tick of the wheel after `deadline`. Beyond the limit it is dropped, of which the handler is
@@ -85,27 +146,16 @@ impl ChannelState {
         deadline: u64,
         task: Box<dyn Any>,
     ) -> TaskKey {
-        let channel = self.key();
-        self.arm(services, task, |services, slot| {
-            Place::Coarse(services.wheel.insert(deadline, Coarse { channel, slot }))
-        })
+        self.arm(services, When::Coarse(deadline), task)
     }
 
-    fn arm(
-        &mut self,
-        services: &mut LoopServices,
-        task: Box<dyn Any>,
-        insert: impl FnOnce(&mut LoopServices, u32) -> Place,
-    ) -> TaskKey {
-        let limit = self.config.max_scheduled_tasks;
+    fn arm(&mut self, services: &mut LoopServices, when: When, task: Box<dyn Any>) -> TaskKey {
+        let (channel, limit) = (self.key(), self.config.max_scheduled_tasks);
         let timers = self.timers.get_or_insert_default();
-        if timers.0.len() >= limit {
+        timers.arm(channel, limit, services, when, task).unwrap_or_else(|| {
             self.set(Flags::TASK_REFUSED);
-            drop_guarded(task);
-            return TaskKey { slot: 0, place: Place::Nowhere };
-        }
-        let slot = timers.enter(Some(task));
-        timers.place(slot, insert(services, slot))
+            TaskKey::NONE
+        })
     }
 
     /// Limits how long a closing channel waits for its peer.
@@ -123,26 +173,56 @@ impl ChannelState {
 
     /// Cancels a task; whether it was waiting.
     pub(crate) fn cancel(&mut self, services: &mut LoopServices, key: TaskKey) -> bool {
-        let Some(timer) = self.timers.as_mut().and_then(|timers| timers.take(key)) else { return false };
-        take_out(services, timer.place);
-        drop_guarded(timer.task);
-        true
+        self.timers.as_mut().is_some_and(|timers| timers.cancel(services, key))
     }
 
     /// Takes out the task whose entry has come due.
     pub(crate) fn take_due_task(&mut self, slot: u32) -> Option<Box<dyn Any>> {
-        self.timers.as_mut()?.0.try_remove(slot as usize)?.task
+        self.timers.as_mut()?.take_due(slot)
     }
 
-    /// Drops the tasks that wait for their time, and with them the close timeout; how many that were.
-    pub(crate) fn cancel_tasks(&mut self, services: &mut LoopServices) -> usize {
-        let Some(mut timers) = self.timers.take() else { return 0 };
-        let cancelled = timers.0.len();
-        for timer in timers.0.drain() {
+    /// Has a task wait for the answer of a worker.
+    ///
+    /// # Errors
+    /// If as many tasks wait as may; it is dropped.
+    pub(crate) fn await_worker(
+        &mut self,
+        services: &mut LoopServices,
+        task: Box<dyn Any>,
+    ) -> Result<TaskKey> {
+        let limit = self.config.max_scheduled_tasks;
+        let timers = self.timers.get_or_insert_default();
+        if timers.0.len() >= limit {
+            drop_guarded(task);
+            return Err(Error::Full { what: TASKS, limit });
+        }
+        services.offloaded += 1;
+        let slot = timers.enter(Some(task));
+        Ok(timers.place(slot, Place::Worker(services.offloaded)))
+    }
+
+    /// Takes a task whose answer is there; none if it was cancelled.
+    pub(crate) fn take_answered(&mut self, key: TaskKey) -> Option<Box<dyn Any>> {
+        self.timers.as_mut()?.take(key)?.task
+    }
+
+    /// Drops the tasks that wait for their time; how many that were. Those that wait for an answer stay.
+    pub(crate) fn cancel_timed_tasks(&mut self, services: &mut LoopServices) -> usize {
+        let Some(timers) = &mut self.timers else { return 0 };
+        let is_timed = |timer: &Timer| !matches!(timer.place, Place::Worker(_));
+        let timed: Vec<_> =
+            timers.0.iter().filter(|(_, timer)| is_timed(timer)).map(|(slot, _)| slot).collect();
+        for slot in &timed {
+            let timer = timers.0.remove(*slot);
             take_out(services, timer.place);
             drop_guarded(timer.task);
         }
-        cancelled
+        timed.len()
+    }
+
+    /// Drops the tasks that wait, and with them the close timeout; how many that were.
+    pub(crate) fn cancel_tasks(&mut self, services: &mut LoopServices) -> usize {
+        self.timers.take().map_or(0, |mut timers| timers.cancel_all(services))
     }
 }
 
@@ -153,6 +233,7 @@ fn take_out(services: &mut LoopServices, place: Place) {
         Place::Coarse(key) => {
             services.tally.wheel_cancelled += u64::from(services.wheel.cancel(key).is_some())
         }
-        Place::Nowhere => {}
+        // A worker that comes to it sees that nobody wants it.
+        Place::Worker(_) | Place::Nowhere => {}
     }
 }

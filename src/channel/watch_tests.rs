@@ -9,6 +9,7 @@ use crate::{
     pipeline::{Context, Handler, Pipeline},
     testing::ManualClock,
     timer::Wheel,
+    worker_pool::WorkerPool,
 };
 use bytes::Bytes;
 use std::{cell::Cell, rc::Rc, sync::Arc, time::Duration};
@@ -59,8 +60,14 @@ fn an_hour_of_a_hundred_thousand_channels_visits_each_once_a_minute() {
     let clock = ManualClock::new();
     let time = TimeSource::new(Arc::new(clock));
     let wheel = Wheel::<Coarse>::builder().tick(Duration::from_millis(100)).build().unwrap();
-    let mut services =
-        LoopServices::new(time, wheel, Arc::new(Nowhere), Arc::default(), OutboundBudget::unlimited());
+    let mut services = LoopServices::new(
+        time,
+        wheel,
+        Arc::new(Nowhere),
+        Arc::default(),
+        OutboundBudget::unlimited(),
+        WorkerPool::by_hand(),
+    );
     let config = Arc::new(ChannelOptions::new().build().unwrap());
     let idle = IdleTimeouts::new().reader(Duration::from_nanos(TIMEOUT));
     let events = Rc::new(Cell::new(0));

@@ -7,7 +7,7 @@
 
 use super::{
     accept_retry::concerns_one_connection,
-    io::Io,
+    io::{Io, discard},
     metrics::Metrics,
     shared::{LifeState, LoopMail, LoopShared},
     sources::{Accepted, ChannelSlot, ChildSetup, Connecting, Listening, Peer, Slot},
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     Error, Result,
-    admission::{RejectReason, Rejection},
+    admission::{MAX_FAREWELL, RejectReason, Rejection},
     channel::{ChannelCore, Due, Flags},
     error::{caught, panic_message},
     id::{ChannelId, Key},
@@ -117,7 +117,7 @@ impl Turn {
         let now = self.io.services.now;
         let (rest, told) = listening.retry.failed(now);
         listening.paused = true;
-        let address = listening.address;
+        let address = listening.address.clone();
         self.io.services.queue.insert(now.saturating_add(rest), Due::Source(key));
         if let Some(unsaid) = told {
             let (name, rest) = (&self.shared.name, Duration::from_nanos(rest));
@@ -134,15 +134,25 @@ impl Turn {
             _ => (&metrics.rejected_limit, &mut listening.turned_away, log::Level::Warn),
         };
         counter.add(1);
-        drop(stream);
+        // These are the program's, and must not cost the listener.
+        let mut farewell = None;
+        let panicked = caught(|| farewell = listening.gate.settings().farewell_to(rejection));
+        let too_long = farewell.as_ref().is_some_and(|bytes| bytes.len() > MAX_FAREWELL);
+        if let Some(bytes) = farewell.filter(|_| !too_long) {
+            say_farewell(stream, &bytes, &mut self.io);
+        } else {
+            drop(stream);
+        }
         let told = seldom.note(self.io.services.now);
-        // It is the program's, and must not cost the listener.
-        let panicked = caught(|| listening.gate.settings().tell(rejection));
-        let (name, address) = (&self.shared.name, listening.address);
+        let panicked = caught(|| listening.gate.settings().tell(rejection)).or(panicked);
+        let (name, address) = (&self.shared.name, &listening.address);
         if let Some(unsaid) = told {
             log::log!(level, "{name}: on {address}: {rejection}{unsaid}");
             if let Some(message) = panicked {
                 log::error!("{name}: on {address}: being told of that panicked: {message}");
+            }
+            if too_long {
+                log::error!("{name}: on {address}: a farewell of more than {MAX_FAREWELL} bytes is not sent");
             }
         }
     }
@@ -180,7 +190,8 @@ impl Turn {
                     slot.settle(&mut self.io, &self.shared.metrics);
                 }
             }
-            None => {}
+            // It has no timers of its own.
+            Some(Slot::Datagram(_)) | None => {}
         }
     }
 
@@ -194,7 +205,7 @@ impl Turn {
             return;
         }
         let opened = (|| -> Result<_> {
-            setup.options.apply(&stream.socket()).map_err(|e| Error::io("setting a socket's options", e))?;
+            stream.apply(&setup.options).map_err(|e| Error::io("setting a socket's options", e))?;
             let pipeline = make_pipeline(&setup, &Peer { address: peer, local_address: local })?;
             let key = self.sources.next_key()?;
             self.io
@@ -210,7 +221,13 @@ impl Turn {
                 self.sources.insert(Slot::Channel(ChannelSlot { core, stream, assignment, admitted }));
                 self.activate(key);
             }
-            Err(e) => log::warn!("{}: a connection from {peer:?} is closed: {e}", self.shared.name),
+            // Whatever it is, it may be so for each that comes: the kernel watches no more sockets, a factory fails.
+            Err(e) => {
+                drop(stream);
+                if let Some(unsaid) = self.not_opened.note(self.io.services.now) {
+                    log::warn!("{}: a connection from {peer:?} is closed: {e}{unsaid}", self.shared.name);
+                }
+            }
         }
     }
 
@@ -270,11 +287,11 @@ impl Turn {
 
     pub(super) fn finish_connect(&mut self, key: Key, event: &mio::event::Event) {
         let Some(Slot::Connecting(connecting)) = self.sources.get(key) else { return };
-        // Being writable is not success: the socket's error says, and the peer's address is there only then.
+        // Being writable is not success: the socket's error says, and the peer is there only then.
         let error = match connecting.stream.take_error() {
             Ok(Some(e)) | Err(e) => Some(e),
-            Ok(None) => match connecting.stream.peer_address() {
-                Ok(_) => None,
+            Ok(None) => match connecting.stream.has_peer() {
+                Ok(()) => None,
                 Err(e) if e.kind() == ErrorKind::NotConnected && !event.is_error() => return,
                 Err(e) => Some(e),
             },
@@ -291,11 +308,11 @@ impl Turn {
             self.io.services.cancel_timer(deadline);
         }
         let (setup, peer) = (connecting.setup.clone(), connecting.peer);
-        let options = setup.options.apply(&connecting.stream.socket());
+        let options = connecting.stream.apply(&setup.options);
         let local = connecting.stream.local_address();
         let pipeline = options
             .map_err(|e| Error::io("setting a socket's options", e))
-            .and_then(|()| make_pipeline(&setup, &Peer { address: Some(peer), local_address: local }));
+            .and_then(|()| make_pipeline(&setup, &Peer { address: peer, local_address: local }));
         let pipeline = match pipeline {
             Ok(pipeline) => pipeline,
             Err(e) => {
@@ -303,7 +320,7 @@ impl Turn {
                 return;
             }
         };
-        let mut core = self.core(key, &setup, pipeline, (local, Some(peer)));
+        let mut core = self.core(key, &setup, pipeline, (local, peer));
         let shared = core.state.share(&self.io.services);
         let slot = ChannelSlot { core, stream: None, assignment: None, admitted: None };
         let slot = Slot::Channel(slot);
@@ -364,7 +381,7 @@ fn let_in(
         Ok(place) => place,
         Err(reason) => return Err((stream, Rejection::new(peer, reason))),
     };
-    let local = Some(listening.address).filter(|address| !address.ip().is_unspecified());
+    let local = listening.address.as_tcp().filter(|address| !address.ip().is_unspecified());
     let local = local.or_else(|| stream.local_address());
     let setup = listening.setup.clone();
     Ok((child, Accepted { assignment, stream, admitted, peer, local, setup }))
@@ -373,6 +390,15 @@ fn let_in(
 fn activate(slot: &mut ChannelSlot, io: &mut Io, metrics: &Metrics) {
     slot.core.handle_active(&mut io.services);
     slot.settle(io, metrics);
+}
+
+/// Sends last words to a connection that is not let in, as far as the kernel takes them at once, and closes it.
+fn say_farewell(mut stream: Stream, bytes: &[u8], io: &mut Io) {
+    // What it does not take is lost: a peer that is not let in is not waited for.
+    let _ = stream.write(bytes);
+    let _ = stream.shutdown_write();
+    // Unread bytes would have the kernel send a reset, which could overtake them.
+    discard(&mut stream, io);
 }
 
 /// Calls a pipeline factory; a panic in it is an error.

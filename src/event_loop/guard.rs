@@ -64,6 +64,8 @@ impl Turn {
         if let Some(slot) = sources.channel(key) {
             slot.core.state.request_close_now();
             slot.close(io, &shared.metrics);
+        } else if let Some(Slot::Datagram(slot)) = sources.get(key) {
+            slot.close(io, &shared.metrics);
         }
     }
 }

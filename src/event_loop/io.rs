@@ -4,13 +4,14 @@
 //! poll will not tell again; it is flushed at most once per turn unless it asks for more; its socket leaves the
 //! poll before it is closed. Runs on the loop's thread.
 
-use super::{metrics::Metrics, selector::Selector, sources::ChannelSlot};
+use super::{linger::Leaving, metrics::Metrics, selector::Selector, sources::ChannelSlot};
 use crate::{
     Error,
     buffer::{RECEIVE_SIZE, ReceiveBuffers},
-    channel::{Flags, LoopServices, Wish},
+    channel::{Flags, LoopServices, Memory, Way, Wish},
     id::Key,
 };
+use bytes::{Bytes, BytesMut};
 use std::{
     collections::VecDeque,
     io::{self, ErrorKind, IoSlice},
@@ -117,7 +118,13 @@ impl ChannelSlot {
                 complete = true;
                 continue;
             }
-            match self.read_once(io, metrics) {
+            let size = state.config.read_size;
+            let size = state.allowance(&mut io.services, Way::Read, size);
+            if size == 0 {
+                state.set(Flags::MAYBE_READABLE);
+                break;
+            }
+            match self.read_once(io, metrics, size) {
                 Read::Bytes { full } => {
                     reads += 1;
                     complete = true;
@@ -151,6 +158,7 @@ impl ChannelSlot {
                 Read::Closed => return,
             }
         }
+        self.core.state.give_allowance_back(Way::Read);
         if complete && self.core.state.is_open() {
             self.core.handle_read_complete(&mut io.services);
         }
@@ -161,8 +169,9 @@ impl ChannelSlot {
     /// The stream has been read to its end; all that can still come is that the connection breaks.
     #[cold]
     fn look_for_error(&mut self, io: &mut Io, metrics: &Metrics) {
+        let size = self.core.state.config.read_size;
         if self.core.state.is_open()
-            && let Read::Failed(e) = self.read_once(io, metrics)
+            && let Read::Failed(e) = self.read_once(io, metrics, size)
         {
             self.core.handle_io_error(&mut io.services, Error::io("reading", e));
             self.settle(io, metrics);
@@ -181,23 +190,15 @@ impl ChannelSlot {
     /// Decodes what was kept when decoding was stopped.
     fn decode_kept(&mut self, io: &mut Io, metrics: &Metrics) {
         self.core.state.unset(Flags::UNDECODED);
-        self.grant();
-        let mut input = std::mem::take(&mut self.core.state.partial).freeze();
+        let mut input = std::mem::take(&mut self.core.state.partial);
+        let reading = self.core.begin_input(&io.services, Memory::Own(input.len()));
         self.decode(io, metrics, &mut input);
-        self.core.keep(&mut io.services, input);
-        self.core.state.unset(Flags::READ_GRANTED);
+        self.core.end_input(&mut io.services, reading, input);
     }
 
-    /// A read that was asked for one by one is used up by the bytes that it brings.
-    fn grant(&mut self) {
-        if self.core.state.take(Flags::READ_WANTED) {
-            self.core.state.set(Flags::READ_GRANTED);
-        }
-    }
-
-    fn read_once(&mut self, io: &mut Io, metrics: &Metrics) -> Read {
+    /// One read of `size` bytes at most.
+    fn read_once(&mut self, io: &mut Io, metrics: &Metrics, size: usize) -> Read {
         let Some(stream) = &mut self.stream else { return Read::Closed };
-        let size = self.core.state.config.read_size;
         let kept = std::mem::take(&mut self.core.state.partial);
         // A little that was kept goes in front of what is read now. A lot grows in a buffer of the channel's own,
         // so that a long message is not copied again with every read.
@@ -232,26 +233,28 @@ impl ChannelSlot {
         let full = received.full || n == size;
         metrics.bytes_read.add(n as u64);
         io.turn_bytes += n;
-        self.core.state.traffic.read = io.services.now;
-        self.grant();
+        // In front of what was read now stands what was kept.
+        self.core.state.note_read(&received.data[prefix.len()..], io.services.now);
+        self.core.state.note_moved(Way::Read, n);
         if grows {
-            let mut grown = kept;
+            let mut grown = BytesMut::from(kept);
             grown.extend_from_slice(&received.data);
             io.receive.give_back(received);
             let mut input = grown.freeze();
+            let reading = self.core.begin_input(&io.services, Memory::Own(input.len()));
             self.decode(io, metrics, &mut input);
-            self.core.keep(&mut io.services, input);
+            self.core.end_input(&mut io.services, reading, input);
         } else {
+            let reading = self.core.begin_input(&io.services, Memory::Lent);
             self.decode(io, metrics, &mut received.data);
             let rest = std::mem::take(&mut received.data);
-            self.core.keep(&mut io.services, rest);
+            self.core.end_input(&mut io.services, reading, rest);
             io.receive.give_back(received);
         }
-        self.core.state.unset(Flags::READ_GRANTED);
         Read::Bytes { full }
     }
 
-    fn decode(&mut self, io: &mut Io, metrics: &Metrics, input: &mut bytes::Bytes) {
+    fn decode(&mut self, io: &mut Io, metrics: &Metrics, input: &mut Bytes) {
         loop {
             self.core.handle_input(&mut io.services, input);
             if !self.core.state.take(Flags::FLUSH) {
@@ -263,7 +266,7 @@ impl ChannelSlot {
             }
         }
         if !self.core.state.is_open() {
-            *input = bytes::Bytes::new();
+            *input = Bytes::new();
         }
     }
 
@@ -273,18 +276,21 @@ impl ChannelSlot {
         loop {
             let Some(stream) = &mut self.stream else { return };
             let state = &mut self.core.state;
-            if state.has(Flags::WRITE_BLOCKED.with(Flags::CLOSE_NOW)) {
+            if state.has(Flags::WRITE_BLOCKED.with(Flags::CLOSE_NOW)) || state.is_held_up(Way::Write) {
                 return;
             }
-            let Some(out) = state.outbound().filter(|out| !out.is_empty()) else { break };
-            if writes == state.config.writes_per_turn {
+            let pending = state.pending_bytes();
+            if pending == 0 || writes == state.config.writes_per_turn {
                 break;
             }
+            let most = state.allowance(&mut io.services, Way::Write, pending);
+            let Some(out) = state.outbound().filter(|_| most > 0) else { break };
             let result = if out.is_contiguous() {
-                stream.write(out.front())
+                let front = out.front();
+                stream.write(&front[..front.len().min(most)])
             } else {
                 let mut slices = [IoSlice::new(&[]); SLICES];
-                let n = out.slices(&mut slices);
+                let n = out.slices(&mut slices, most);
                 stream.write_vectored(&slices[..n])
             };
             writes += 1;
@@ -308,7 +314,9 @@ impl ChannelSlot {
             }
         }
         let state = &mut self.core.state;
-        let spent = state.pending_bytes() > 0 && !state.has(Flags::WRITE_BLOCKED);
+        state.give_allowance_back(Way::Write);
+        let waits = state.has(Flags::WRITE_BLOCKED) || state.is_held_up(Way::Write);
+        let spent = state.pending_bytes() > 0 && !waits;
         if spent || state.has(Flags::CLOSING) || state.wants_to_end_output() {
             state.want_attention(&mut io.services);
         }
@@ -365,16 +373,18 @@ impl ChannelSlot {
         if let Err(e) = io.selector.deregister(stream.source()) {
             log::debug!("channel {}: leaving the poll: {e}", self.core.state.id());
         }
-        if !self.core.state.has(Flags::CLOSE_NOW) {
+        let linger = self.core.state.config.linger.filter(|_| stream.can_linger());
+        // The end of the stream would come before the reset, and the peer take it for a good one.
+        let resets = linger.is_some_and(|time| time.is_zero());
+        if !self.core.state.has(Flags::CLOSE_NOW) && !resets {
             // Nothing more comes from us: the peer sees the end of the stream after our last byte.
             let _ = stream.shutdown_write();
             if !self.core.state.has(Flags::HANG_UP) {
                 discard(&mut stream, io);
             }
         }
-        drop(stream);
-        self.assignment = None;
-        self.admitted = None;
+        let counted = (self.assignment.take(), self.admitted.take());
+        Leaving { stream, counted }.close(linger, self.core.state.id(), &io.services);
         metrics.channels.set(metrics.channels.read().saturating_sub(1));
         metrics.channels_closed.add(1);
         let unsent = self.core.state.pending_bytes();
@@ -395,7 +405,8 @@ enum Read {
     Closed,
 }
 
-fn discard(stream: &mut crate::transport::Stream, io: &mut Io) {
+/// Throws away what the peer has sent, a little of it.
+pub(super) fn discard(stream: &mut crate::transport::Stream, io: &mut Io) {
     for _ in 0..DISCARDED_READS {
         match io.receive.read(&[], |room| stream.read(room)) {
             Ok(received) => {

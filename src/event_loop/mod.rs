@@ -3,8 +3,9 @@
 //! [`EventLoop`] is the handle, which any thread may hold (`schedule` has its ways to run something later, `shutdown`
 //! those to end it). The loop itself is in `turn` (the order of things) with `task_phase` and `timer_phase` (what runs
 //! for how long, by `budget`), `selector` (the poll, wake causes), `sleep` (whether and how long), `spin` (turning in
-//! vain), `guard` (panics that nobody has caught), `rebuild` (moving to a new poll), `io` (one channel's socket),
-//! `accept` (new connections), `task` and `tasks` (given, and scheduled ones, repeated as `periodic` says, found by
+//! vain), `guard` (panics that nobody has caught), `rebuild` (moving to a new poll), `io` (one channel's socket), `linger`
+//! (closing it slowly), `accept` (new connections), `datagrams` (channels of UDP), `task` and `tasks` (given, and scheduled
+//! ones, repeated as `periodic` says, found by
 //! `local`) and `shutdown`. `stopwatch`, `load` (how many connections, how long turns take), `metrics` and `watchdog`
 //! look on. `manual` is the loop without a thread, `affinity` says where a thread runs.
 
@@ -13,8 +14,10 @@ mod accept_retry;
 mod affinity;
 mod broadcast;
 mod budget;
+mod datagrams;
 mod guard;
 mod io;
+mod linger;
 mod load;
 mod local;
 mod manual;
@@ -40,8 +43,10 @@ mod watchdog;
 pub(crate) use accept_retry::AcceptRetry;
 pub(crate) use affinity::Core;
 pub(crate) use budget::{Budget, DEFAULT_MAX_TASK_TIME, UNLIMITED};
+pub(crate) use io::Io;
 pub(crate) use load::Assignment;
 pub use manual::ManualEventLoop;
+pub(crate) use metrics::Metrics;
 pub use metrics::{Histogram, LoopMetrics};
 pub use periodic::{MissedRuns, Periodic};
 pub use rebuild::{RebuildCause, RebuildReport};
@@ -68,8 +73,8 @@ use crate::{
     error::{Refused, caught},
     sync::{Completion, Phase, completion, loop_id, mailbox},
     timer::Wheel,
+    worker_pool::WorkerPool,
 };
-use io::Io;
 use selector::Selector;
 use sleep::Sleep;
 use sources::Sources;
@@ -106,6 +111,7 @@ pub(crate) struct LoopConfig {
     pub(crate) core: Option<Core>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) patrol: Option<Arc<Patrol>>,
+    pub(crate) workers: WorkerPool,
 }
 
 /// Makes the loop itself, on the thread that will run it.
@@ -150,6 +156,7 @@ impl EventLoop {
                 }
             }));
         }
+        let workers = config.workers;
         let (max_outbound, group_outbound) = (config.max_outbound, config.group_outbound);
         let (budget, real_time) = (config.budget, config.clock.is_real_time());
         let threshold = config.rebuild_threshold;
@@ -159,7 +166,14 @@ impl EventLoop {
             let outbound = OutboundBudget::new(max_outbound, group_outbound);
             let io = Io {
                 selector,
-                services: LoopServices::new(time, wheel, outlet, shared.whereabouts.clone(), outbound),
+                services: LoopServices::new(
+                    time,
+                    wheel,
+                    outlet,
+                    shared.whereabouts.clone(),
+                    outbound,
+                    workers,
+                ),
                 receive: ReceiveBuffers::new(),
                 to_read: VecDeque::new(),
                 turn_bytes: 0,
@@ -184,6 +198,7 @@ impl EventLoop {
                 at_end: VecDeque::new(),
                 poll_failures: 0,
                 told_of_failure: false,
+                not_opened: Seldom::default(),
             }
         };
         Ok((shared, Box::new(make)))

@@ -33,7 +33,7 @@ pub struct RebuildReport {
     pub old_poll: u64,
     /// Which is in use now.
     pub new_poll: u64,
-    /// Listeners, connections and connections in the making that were moved.
+    /// Listeners, connections, connections in the making and datagram channels that were moved.
     pub moved: usize,
     /// Those that could not be moved and were closed, with the error.
     pub closed: usize,
@@ -106,6 +106,10 @@ impl Turn {
                 Some(Slot::Listener(listening)) => {
                     self.io.selector.move_source(&successor, listening.listener.source(), key.token(), false)
                 }
+                Some(Slot::Datagram(slot)) => {
+                    let Some(source) = slot.source() else { continue };
+                    self.io.selector.move_source(&successor, source, key.token(), true)
+                }
                 None => continue,
             };
             match result {
@@ -155,6 +159,7 @@ impl Turn {
                 log::error!("{}: the listener on {} is lost: {error}", shared.name, listening.address);
                 self.close_listener(key);
             }
+            Some(Slot::Datagram(slot)) => slot.fail_for_good(io, &shared.metrics, error),
             None => {}
         }
     }

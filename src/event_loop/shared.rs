@@ -15,6 +15,7 @@ use crate::{
     Error, Result,
     channel::{Delivery, Mail, Outlet, Scheduled},
     clock::TimeSource,
+    datagram::{DatagramMail, DatagramShared, Opening},
     error::Refused,
     event_loop::RebuildReport,
     id::Key,
@@ -63,6 +64,10 @@ pub(crate) enum LoopMail {
     CloseListener(Arc<ListenerShared>),
     /// Whether a listener is to accept connections.
     Accepting(Arc<ListenerShared>, bool),
+    /// A datagram channel to open.
+    OpenDatagram(Box<Opening>),
+    /// Something for a datagram channel.
+    Datagram(Arc<DatagramShared>, Box<DatagramMail>),
     /// Build the poll anew.
     Rebuild(Completer<RebuildReport>),
     /// Look at the state: shutdown was asked for.
@@ -72,7 +77,11 @@ pub(crate) enum LoopMail {
 impl LoopMail {
     /// The channel that it is for, if it is for one.
     pub(crate) fn channel(&self) -> Option<Key> {
-        if let LoopMail::Channel(key, _) = self { Some(*key) } else { None }
+        match self {
+            LoopMail::Channel(key, _) => Some(*key),
+            LoopMail::Datagram(shared, _) => shared.key.get().copied(),
+            _ => None,
+        }
     }
 }
 

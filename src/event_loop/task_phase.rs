@@ -124,6 +124,8 @@ impl Turn {
                     self.set_accepting(*key, accepting);
                 }
             }
+            LoopMail::OpenDatagram(opening) => self.open_datagram(*opening),
+            LoopMail::Datagram(shared, mail) => self.datagram_mail(&shared, *mail),
             LoopMail::Rebuild(completer) => {
                 let result = self.rebuild(RebuildCause::Asked);
                 completer.complete(result);

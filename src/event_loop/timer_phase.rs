@@ -8,6 +8,7 @@
 
 use super::{
     budget::{Share, TASKS_PER_CHECK},
+    sources::Slot,
     stopwatch::Span,
     turn::Turn,
 };
@@ -119,9 +120,13 @@ impl Turn {
             }
             Due::Channel(channel, slot) => {
                 let Turn { sources, io, shared, .. } = self;
-                if let Some(source) = sources.channel(channel) {
-                    source.core.handle_task(&mut io.services, slot);
-                    source.settle(io, &shared.metrics);
+                match sources.get(channel) {
+                    Some(Slot::Channel(source)) => {
+                        source.core.handle_task(&mut io.services, slot);
+                        source.settle(io, &shared.metrics);
+                    }
+                    Some(Slot::Datagram(source)) => source.handle_task(io, &shared.metrics, slot),
+                    _ => {}
                 }
             }
             Due::Source(source) => self.source_is_due(source),
@@ -148,9 +153,13 @@ impl Turn {
                     let due = turn.io.services.wheel.current_time();
                     turn.shared.metrics.lag.record(turn.io.services.now.saturating_sub(due));
                     let Turn { sources, io, shared, .. } = &mut *turn;
-                    if let Some(source) = sources.channel(channel) {
-                        source.core.handle_coarse(&mut io.services, slot);
-                        source.settle(io, &shared.metrics);
+                    match sources.get(channel) {
+                        Some(Slot::Channel(source)) => {
+                            source.core.handle_coarse(&mut io.services, slot);
+                            source.settle(io, &shared.metrics);
+                        }
+                        Some(Slot::Datagram(source)) => source.handle_task(io, &shared.metrics, slot),
+                        _ => {}
                     }
                 }
             });

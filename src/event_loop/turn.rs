@@ -16,6 +16,7 @@ use super::{
     budget::{Budget, Share},
     io::Io,
     rebuild::RebuildCause,
+    seldom::Seldom,
     selector::{Selector, WakeCause},
     shared::{LoopMail, LoopShared},
     shutdown::Shutdown,
@@ -69,6 +70,8 @@ pub(crate) struct Turn {
     pub(crate) poll_failures: u32,
     /// Whether it was said that the poll fails, and not yet that it works again.
     pub(crate) told_of_failure: bool,
+    /// What was said of connections from which no channel could be made.
+    pub(crate) not_opened: Seldom,
 }
 
 impl Turn {
@@ -308,6 +311,7 @@ impl Turn {
                 match sources.get(key) {
                     Some(Slot::Channel(slot)) => slot.read(io, &shared.metrics),
                     Some(Slot::Listener(_)) => turn.source_is_due(key),
+                    Some(Slot::Datagram(slot)) => slot.proceed(io, &shared.metrics),
                     _ => {}
                 }
             }
@@ -325,6 +329,7 @@ impl Turn {
             Slot::Channel(slot) => slot.handle_ready(io, &shared.metrics, event),
             Slot::Listener(_) => self.accept(key),
             Slot::Connecting(_) => self.finish_connect(key, event),
+            Slot::Datagram(slot) => slot.handle_ready(io, &shared.metrics, event),
         }
     }
 
@@ -384,10 +389,12 @@ impl Turn {
         for key in std::mem::take(&mut self.io.inactive) {
             // Removed first: whatever panics, nothing of it stays.
             let mut slot = self.sources.remove(key);
-            self.guarded_once(None, |turn| {
-                if let Some(Slot::Channel(slot)) = &mut slot {
-                    slot.core.handle_inactive(&mut turn.io.services);
+            self.guarded_once(None, |turn| match &mut slot {
+                Some(Slot::Channel(slot)) => slot.core.handle_inactive(&mut turn.io.services),
+                Some(Slot::Datagram(slot)) => {
+                    slot.handle_inactive(&mut turn.io.services, &turn.shared.metrics);
                 }
+                _ => {}
             });
             if let Some(message) = caught(|| drop(slot)) {
                 caught(|| log::error!("{}: dropping a handler panicked: {message}", self.shared.name));

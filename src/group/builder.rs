@@ -12,6 +12,7 @@ use crate::{
         Budget, Core, DEFAULT_MAX_TASK_TIME, DEFAULT_REBUILD_THRESHOLD, EventLoop, LoopConfig,
         ManualEventLoop, Patrol, UNLIMITED, Watchdog,
     },
+    worker_pool::WorkerPool,
 };
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -36,6 +37,7 @@ use std::{fmt, sync::Arc, time::Duration};
 /// | `busy_poll` | 0, which means never | 0 or more |
 /// | `clock` | [`SystemClock`] | |
 /// | `watchdog` | none | a limit of 10 ms or more |
+/// | `workers` | a [`WorkerPool`] of its own with the default settings | |
 #[derive(Clone)]
 #[must_use]
 pub struct EventLoopGroupBuilder {
@@ -56,6 +58,7 @@ pub struct EventLoopGroupBuilder {
     busy_poll: Duration,
     clock: Arc<dyn Clock>,
     watchdog: Option<Watchdog>,
+    workers: Option<WorkerPool>,
 }
 
 impl EventLoopGroupBuilder {
@@ -78,6 +81,7 @@ impl EventLoopGroupBuilder {
             busy_poll: Duration::ZERO,
             clock: Arc::new(SystemClock),
             watchdog: None,
+            workers: None,
         }
     }
 
@@ -215,6 +219,13 @@ impl EventLoopGroupBuilder {
         self
     }
 
+    /// The threads that work which blocks is given to ([`Context::offload`](crate::Context::offload)); several groups may
+    /// share them.
+    pub fn workers(mut self, pool: &WorkerPool) -> Self {
+        self.workers = Some(pool.clone());
+        self
+    }
+
     /// The group; its threads start when they are first needed.
     ///
     /// # Errors
@@ -227,9 +238,13 @@ impl EventLoopGroupBuilder {
         // Loops have no thread yet, so those built before a failure just go.
         let patrol = self.patrol()?;
         let outbound = self.outbound()?;
-        let build = |n| EventLoop::new(self.config(n, core(n), patrol.clone(), outbound.clone())?);
+        let workers = self.workers.clone().unwrap_or_default();
+        let build = |n| {
+            let shared = (outbound.clone(), workers.clone());
+            EventLoop::new(self.config(n, core(n), patrol.clone(), shared)?)
+        };
         let loops = (0..threads).map(build).collect::<Result<Vec<_>>>()?;
-        Ok(EventLoopGroup::of(loops, self.chooser))
+        Ok(EventLoopGroup::of(loops, self.chooser, workers))
     }
 
     /// One loop without a thread, which the caller drives by hand on this thread.
@@ -245,8 +260,9 @@ impl EventLoopGroupBuilder {
             let allowed = "nothing where a loop is driven by hand";
             return Err(Error::setting("pin_to", format!("{cores:?}"), allowed));
         }
-        let config = self.config(0, None, self.patrol()?, self.outbound()?)?;
-        ManualEventLoop::new(config, |event_loop| EventLoopGroup::of(vec![event_loop], self.chooser))
+        let workers = self.workers.clone().unwrap_or_default();
+        let config = self.config(0, None, self.patrol()?, (self.outbound()?, workers.clone()))?;
+        ManualEventLoop::new(config, |event_loop| EventLoopGroup::of(vec![event_loop], self.chooser, workers))
     }
 
     /// The settings of loop number `n`, checked.
@@ -255,7 +271,7 @@ impl EventLoopGroupBuilder {
         n: usize,
         core: Option<Core>,
         patrol: Option<Arc<Patrol>>,
-        group_outbound: Arc<SharedBudget>,
+        (group_outbound, workers): (Arc<SharedBudget>, WorkerPool),
     ) -> Result<LoopConfig> {
         let io_ratio = u8::try_from(self.io_ratio).ok().filter(|ratio| (1..=100).contains(ratio));
         let io_ratio =
@@ -290,6 +306,7 @@ impl EventLoopGroupBuilder {
             core,
             clock: self.clock.clone(),
             patrol,
+            workers,
         })
     }
 
@@ -328,6 +345,7 @@ impl fmt::Debug for EventLoopGroupBuilder {
             .field("busy_poll", &self.busy_poll)
             .field("clock", &self.clock)
             .field("watchdog", &self.watchdog)
+            .field("workers", &self.workers)
             .finish_non_exhaustive()
     }
 }

@@ -14,6 +14,7 @@ use crate::{
     error::panic_message,
     event_loop::{Assignment, EventLoop, LoopMetrics, ShutdownOptions, ShutdownReport, ShutdownRequest},
     sync::completion_of_all,
+    worker_pool::WorkerPool,
 };
 use std::{
     fmt,
@@ -52,6 +53,7 @@ struct Inner {
     in_order: RoundRobin,
     /// Whether it was said already that the chooser fails.
     said: AtomicBool,
+    workers: WorkerPool,
 }
 
 impl EventLoopGroup {
@@ -68,9 +70,9 @@ impl EventLoopGroup {
         EventLoopGroupBuilder::new()
     }
 
-    fn of(loops: Vec<EventLoop>, chooser: Option<Arc<dyn Chooser>>) -> Self {
+    fn of(loops: Vec<EventLoop>, chooser: Option<Arc<dyn Chooser>>, workers: WorkerPool) -> Self {
         let (in_order, said) = (RoundRobin::new(), AtomicBool::new(false));
-        EventLoopGroup { inner: Arc::new(Inner { loops, chooser, in_order, said }) }
+        EventLoopGroup { inner: Arc::new(Inner { loops, chooser, in_order, said, workers }) }
     }
 
     /// The loop whose turn it is to get a connection, by the group's [`Chooser`]: without one, each in order, round
@@ -114,6 +116,11 @@ impl EventLoopGroup {
     /// All loops.
     pub fn event_loops(&self) -> &[EventLoop] {
         &self.inner.loops
+    }
+
+    /// The threads that handlers of this group give work to ([`Context::offload`](crate::Context::offload)).
+    pub fn workers(&self) -> &WorkerPool {
+        &self.inner.workers
     }
 
     /// The counters of each loop.

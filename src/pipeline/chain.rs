@@ -18,11 +18,12 @@ use super::{
 use crate::{
     Error, Result,
     buffer::Mark,
-    channel::{ChannelState, Flags, IdleEvent, LoopServices, Scope, ScopeTask},
+    channel::{ChannelState, IdleEvent, LoopServices, PipelineTypes, Scope, ScopeTask},
+    error::drop_guarded,
     sync::TypeName,
 };
 use bytes::Bytes;
-use std::any::Any;
+use std::any::{Any, TypeId};
 
 /// Inward: the next message, if the bytes at hand make one.
 pub trait Pull: 'static {
@@ -184,7 +185,7 @@ pub(crate) trait Links {
 
     fn event(&mut self, state: &mut ChannelState, services: &mut LoopServices, event: Event) -> Result;
 
-    /// Writes a message that was boxed by a `Channel` handle.
+    /// Writes a message that was boxed by a `Channel` handle; `Error::Replaced` if it is not of this pipeline's type.
     fn write(&mut self, state: &mut ChannelState, message: Box<dyn Any + Send>) -> Result;
 
     /// Writes a message that many channels get, encoded by these links or by others that do it alike.
@@ -195,11 +196,14 @@ pub(crate) trait Links {
         memo: &mut EncodingMemo,
     ) -> Result;
 
-    /// Runs a task that came due, or that a `Channel` handle brought.
+    /// Runs a task that came due, or that a `Channel` handle brought; drops it if it is not of this pipeline's types.
     fn run(&mut self, state: &mut ChannelState, services: &mut LoopServices, task: Box<dyn Any>) -> Result;
 
     /// The handler's type, for reports.
     fn handler_type(&self) -> TypeName;
+
+    /// What handles to this pipeline are typed by.
+    fn types(&self) -> PipelineTypes;
 }
 
 /// All links of a pipeline and its handler.
@@ -230,11 +234,9 @@ impl<H: Handler, P: Pull<Item = H::In> + Push<H::Out>> Links for Assembled<P, H>
     ) -> Result {
         while state.may_deliver() {
             let Some(message) = self.links.pull(state, input, last)? else { break };
-            // Looked at first: a store for each message would hold up the loads of the other flags.
-            if state.has(Flags::STUCK) {
-                state.unset(Flags::STUCK);
-            }
+            state.note_message();
             services.tally.messages_read += 1;
+            state.counts.messages_read += 1;
             let (handler, mut ctx) = self.split(state, services);
             handler.read(&mut ctx, message)?;
         }
@@ -263,9 +265,14 @@ impl<H: Handler, P: Pull<Item = H::In> + Push<H::Out>> Links for Assembled<P, H>
     }
 
     fn write(&mut self, state: &mut ChannelState, message: Box<dyn Any + Send>) -> Result {
-        // A handle is typed by the pipeline that made it, so this is its message type.
-        let message = message.downcast::<H::Out>().expect("a message of this pipeline's own type");
-        self.links.push(state, *message)
+        match message.downcast::<H::Out>() {
+            Ok(message) => self.links.push(state, *message),
+            // The handle is of the pipeline before this one.
+            Err(message) => {
+                drop_guarded(message);
+                Err(Error::Replaced)
+            }
+        }
     }
 
     fn write_shared(
@@ -284,11 +291,17 @@ impl<H: Handler, P: Pull<Item = H::In> + Push<H::Out>> Links for Assembled<P, H>
             Ok(task) => return task.run(handler, &mut ctx),
             Err(task) => task,
         };
-        match task.downcast::<RemoteTask<H>>() {
-            Ok(task) => task.run(handler, &mut ctx),
+        let task = match task.downcast::<RemoteTask<H>>() {
+            Ok(task) => return task.run(handler, &mut ctx),
+            Err(task) => task,
+        };
+        match task.downcast::<ScopeTask<H::Out>>() {
+            Ok(task) => task.run(&mut ctx),
+            // Whoever sent it raced with the replacement of the pipeline; it is nobody's error.
             Err(task) => {
-                let task = task.downcast::<ScopeTask<H::Out>>().expect("a task of this channel's own types");
-                task.run(&mut ctx)
+                log::debug!("channel {}: dropped a task for a pipeline that was replaced", ctx.id());
+                drop_guarded(task);
+                Ok(())
             }
         }
     }
@@ -296,5 +309,9 @@ impl<H: Handler, P: Pull<Item = H::In> + Push<H::Out>> Links for Assembled<P, H>
     #[inline]
     fn handler_type(&self) -> TypeName {
         std::any::type_name::<H>
+    }
+
+    fn types(&self) -> PipelineTypes {
+        PipelineTypes { message: TypeId::of::<H::Out>(), handler: TypeId::of::<H>() }
     }
 }

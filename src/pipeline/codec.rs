@@ -8,7 +8,8 @@ use bytes::Bytes;
 /// One instance serves one channel and runs on that channel's loop.
 ///
 /// `decode` is called again and again with all bytes that are not yet decoded, until it answers `None` or the
-/// channel stops reading; what it leaves in `input` is kept and comes back in front of the next bytes.
+/// channel stops reading; what it leaves in `input` is kept and comes back in front of the next bytes, or goes to the
+/// pipeline that [replaces](crate::Scope::replace_pipeline) this one.
 ///
 /// ```
 /// use bytes::{Buf, Bytes};
@@ -39,8 +40,9 @@ pub trait Codec: 'static {
 
     /// Takes one message off the front of `input`; `None` if the bytes at hand do not make one.
     ///
-    /// A message must take at least one byte. Bytes cut from `input` share its memory: a handler that keeps a
-    /// small frame for long does well to copy it ([`Bytes::copy_from_slice`]).
+    /// A message must take at least one byte. Bytes cut from `input` share its memory, up to 64 KiB: a handler that keeps a
+    /// small frame for long does well to copy it ([`Bytes::copy_from_slice`]). A loop gives up to 64 of its buffers away
+    /// like that, and copies small reads from then on.
     ///
     /// # Errors
     /// What the peer did wrong. The error goes to the handler's [`error`](crate::Handler::error); if that

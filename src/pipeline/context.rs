@@ -1,9 +1,13 @@
 //! What a handler's callbacks may do.
 
-use super::{Handler, Remote};
+use super::{
+    Handler, Remote,
+    offload::{Answer, Offloaded},
+};
 use crate::{
-    Result,
+    Error, Result,
     channel::{Scope, TaskKey},
+    error::Refused,
 };
 use std::{
     any::Any,
@@ -114,6 +118,81 @@ impl<'a, H: Handler> Context<'a, H> {
     ) -> TaskKey {
         let task: Box<dyn Any> = Box::new(HandlerTask::<H>(Box::new(task)));
         self.scope.time_out_any(delay, task)
+    }
+
+    /// Runs `work`, which may block, on a thread of the group's [`WorkerPool`](crate::WorkerPool), and then `then` on this
+    /// loop, with this very handler and what the work has returned.
+    ///
+    /// Only `work` and what it returns are sent to another thread; `then` stays here, so it may hold what is not `Send`.
+    /// It is a task of the channel as those of [`schedule`](Context::schedule) are: never run from within a callback, and
+    /// counted by [`max_scheduled_tasks`](crate::ChannelOptions::max_scheduled_tasks) until it has run. Works of one
+    /// channel run at the same time if the pool has threads; their answers come in the order in which they are ready. An
+    /// answer reaches the channel also when the loop's queue is full.
+    ///
+    /// If the work panics `then` gets [`Error::Panicked`], and nobody else notices.
+    ///
+    /// When the channel begins to close, or the task is [cancelled](Scope::cancel), nobody waits for the answer any more:
+    /// it is dropped. Once the channel is closed, or at once after a cancel, `then` is dropped too, and a work that has not
+    /// begun is dropped unrun, on a worker or when its place in the queue is wanted. One that runs is not interrupted. A
+    /// shutdown of the loop does not cancel it, as it does scheduled tasks: a handler that stays open in
+    /// [`shutdown`](Handler::shutdown) has the answer, one that closes has not.
+    ///
+    /// ```
+    /// # use netwheel::prelude::*;
+    /// # struct Session { user: Option<String> }
+    /// # fn look_up(_: &[u8]) -> std::io::Result<String> { Ok(String::new()) }
+    /// # impl Handler for Session {
+    /// #   type In = bytes::Bytes;
+    /// #   type Out = bytes::Bytes;
+    /// fn read(&mut self, ctx: &mut Context<'_, Self>, token: bytes::Bytes) -> Result {
+    ///     ctx.offload(
+    ///         move || look_up(&token), // on a worker: may block
+    ///         |me, ctx, user| {
+    ///             me.user = Some(user??); // on the loop: the work may have panicked, or failed
+    ///             ctx.write("welcome".into())
+    ///         },
+    ///     )?;
+    ///     Ok(())
+    /// }
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The work comes back, and `then` is dropped: with [`Error::Full`] if the pool has as many works waiting as it may, or
+    /// the channel as many tasks; with [`Error::Closed`] if the channel is closing; with [`Error::Io`] if no thread can be
+    /// started.
+    pub fn offload<T, W>(
+        &mut self,
+        work: W,
+        then: impl FnOnce(&mut H, &mut Context<'_, H>, Result<T>) -> Result + 'static,
+    ) -> Result<TaskKey, Refused<W>>
+    where
+        T: Send + 'static,
+        W: FnOnce() -> T + Send + 'static,
+    {
+        let Scope { state, services, .. } = &mut self.scope;
+        if !state.is_open() {
+            return Err(Refused { value: work, reason: Error::Closed });
+        }
+        let answer = Answer::new();
+        let cell = answer.downgrade();
+        let task = move |me: &mut H, ctx: &mut Context<'_, H>| match answer.take() {
+            Some(result) => then(me, ctx, result),
+            None => Ok(()),
+        };
+        let task: Box<dyn Any> = Box::new(HandlerTask::<H>(Box::new(task)));
+        let key = match state.await_worker(services, task) {
+            Ok(key) => key,
+            Err(reason) => return Err(Refused { value: work, reason }),
+        };
+        let work = Offloaded::new(work, cell, services.outlet.clone(), state.key(), key);
+        match services.workers.submit(work) {
+            Ok(()) => Ok(key),
+            Err(refused) => {
+                state.cancel(services, key);
+                Err(Refused { value: refused.value.work, reason: refused.reason })
+            }
+        }
     }
 }
 

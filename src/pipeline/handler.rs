@@ -9,7 +9,8 @@ use crate::{Error, Result, channel::IdleEvent};
 /// `Send` nor locks; for the same reason no callback may block.
 ///
 /// The order of calls is: `active`, then any of `read`, `read_complete`, `writability_changed`, `idle`, `error`
-/// and scheduled tasks, then `inactive`, once, as the last one. No callback is ever called from within another.
+/// and scheduled tasks, then `inactive`, once, as the last one. No callback is ever called from within another. A handler
+/// whose pipeline is [replaced](crate::Scope::replace_pipeline) is dropped instead, without `inactive`.
 /// An `Err` that a callback returns goes to [`error`](Handler::error). A panic is caught at the channel's
 /// boundary and goes there as well, and the channel is closed whatever `error` does; other channels do not
 /// notice.
@@ -120,7 +121,8 @@ pub trait Handler: Sized + 'static {
         Ok(())
     }
 
-    /// The channel is closed; writes fail from now on. Called if and only if `active` was.
+    /// The channel is closed; writes fail from now on. Called if and only if `active` was, unless the pipeline was
+    /// [replaced](crate::Scope::replace_pipeline) since.
     ///
     /// # Errors
     /// Are logged.

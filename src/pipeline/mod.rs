@@ -36,6 +36,9 @@
 //! let _ = Pipeline::new().codec(LengthField::u32()).handler(Texts);
 //! ```
 //!
+//! A channel may be given another pipeline while it lives ([`Scope::replace_pipeline`](crate::Scope::replace_pipeline)): that is
+//! replaced whole, and bytes that were not decoded go to the new one.
+//!
 //! Filters (bytes to bytes, before the codec: TLS, a PROXY header) have their place between `new` and `codec`;
 //! there are none yet.
 
@@ -43,6 +46,7 @@ mod chain;
 mod codec;
 mod context;
 mod handler;
+mod offload;
 mod remote;
 mod shared;
 mod stage;
@@ -57,7 +61,7 @@ pub use stage::{Stage, StageContext};
 
 use crate::{
     Result,
-    channel::{IdleTimeouts, TimeLimits},
+    channel::{Extras, IdleTimeouts, TimeLimits, TrafficShaping, WireLog},
 };
 use chain::{Assembled, CodecLink, Pull, StageLink};
 use std::{fmt, marker::PhantomData};
@@ -82,6 +86,8 @@ pub struct Pipeline<P> {
     links: P,
     idle: IdleTimeouts,
     limits: TimeLimits,
+    traffic: TrafficShaping,
+    extras: Option<Box<Extras>>,
 }
 
 /// The beginning of a pipeline: nothing but the socket.
@@ -91,7 +97,13 @@ impl Pipeline<Start> {
     /// An empty pipeline.
     #[expect(clippy::new_without_default, reason = "an empty pipeline is of use only as a beginning")]
     pub fn new() -> Self {
-        Pipeline { links: Start(()), idle: IdleTimeouts::new(), limits: TimeLimits::new() }
+        Pipeline {
+            links: Start(()),
+            idle: IdleTimeouts::new(),
+            limits: TimeLimits::new(),
+            traffic: TrafficShaping::default(),
+            extras: None,
+        }
     }
 
     /// What turns bytes into messages.
@@ -113,8 +125,29 @@ impl<P> Pipeline<P> {
         self
     }
 
+    /// Writes what the channel does to the log: its events, and its bytes as a hex dump; see [`WireLog`].
+    pub fn wire_log(mut self, wire_log: WireLog) -> Self {
+        self.extras.get_or_insert_default().wire_log = Some(wire_log);
+        self
+    }
+
+    /// Keeps a value with the channel from its first moment on; see [`Attributes`](crate::Attributes). A second one of the
+    /// same type replaces the first.
+    pub fn attribute<T: 'static>(mut self, value: T) -> Self {
+        self.extras.get_or_insert_default().attributes.insert(value);
+        self
+    }
+
+    /// How many bytes a second the channel may move, from its first moment on; see
+    /// [`TrafficLimits`](crate::TrafficLimits), and [`SharedTraffic`](crate::SharedTraffic) for many channels together.
+    pub fn traffic(mut self, shaping: impl Into<TrafficShaping>) -> Self {
+        self.traffic = shaping.into();
+        self
+    }
+
     fn with<Q>(self, link: impl FnOnce(P) -> Q) -> Pipeline<Q> {
-        Pipeline { links: link(self.links), idle: self.idle, limits: self.limits }
+        let Pipeline { links, idle, limits, traffic, extras } = self;
+        Pipeline { links: link(links), idle, limits, traffic, extras }
     }
 }
 
@@ -132,8 +165,15 @@ impl<P: Pull> Pipeline<P> {
     where
         P: Push<H::Out>,
     {
-        let links = Box::new(Assembled { links: self.links, handler });
-        ChannelPipeline { links, idle: self.idle, limits: self.limits, message: PhantomData }
+        let Pipeline { links, idle, limits, traffic, extras } = self;
+        ChannelPipeline {
+            links: Box::new(Assembled { links, handler }),
+            idle,
+            limits,
+            traffic,
+            extras,
+            message: PhantomData,
+        }
     }
 }
 
@@ -144,6 +184,8 @@ pub struct ChannelPipeline<M> {
     links: Box<dyn Links>,
     idle: IdleTimeouts,
     limits: TimeLimits,
+    traffic: TrafficShaping,
+    extras: Option<Box<Extras>>,
     message: PhantomData<fn(M)>,
 }
 
@@ -152,11 +194,14 @@ pub(crate) struct AnyPipeline {
     pub(crate) links: Box<dyn Links>,
     pub(crate) idle: IdleTimeouts,
     pub(crate) limits: TimeLimits,
+    pub(crate) traffic: TrafficShaping,
+    pub(crate) extras: Option<Box<Extras>>,
 }
 
 impl<M> From<ChannelPipeline<M>> for AnyPipeline {
     fn from(pipeline: ChannelPipeline<M>) -> Self {
-        AnyPipeline { links: pipeline.links, idle: pipeline.idle, limits: pipeline.limits }
+        let ChannelPipeline { links, idle, limits, traffic, extras, .. } = pipeline;
+        AnyPipeline { links, idle, limits, traffic, extras }
     }
 }
 
@@ -166,6 +211,7 @@ impl<M> fmt::Debug for ChannelPipeline<M> {
             .field("handler", &(self.links.handler_type())())
             .field("idle", &self.idle)
             .field("limits", &self.limits)
+            .field("traffic", &self.traffic)
             .finish_non_exhaustive()
     }
 }

@@ -5,7 +5,7 @@
 
 use super::{Context, Handler};
 use crate::{
-    Result,
+    Error, Result,
     channel::{Channel, Mail},
 };
 use std::fmt;
@@ -62,14 +62,19 @@ impl<H: Handler> Remote<H> {
     /// Runs `task` on the channel's loop, with its handler; in order with what else one thread asks of the channel.
     ///
     /// An error that it returns goes to the handler's [`error`](Handler::error). If the channel closes first, it is
-    /// dropped: a task that somebody waits for should hold something that tells so when it is dropped.
+    /// dropped: a task that somebody waits for should hold something that tells so when it is dropped. Likewise if its
+    /// pipeline is [replaced](crate::Scope::replace_pipeline) by one with another type of handler.
     ///
     /// # Errors
-    /// If the channel is closed or the loop's queue is full; the task is dropped.
+    /// If the channel is closed, its handler is no `H` any more ([`Replaced`](Error::Replaced)), or the loop's queue is full;
+    /// the task is dropped.
     pub fn execute(
         &self,
         task: impl FnOnce(&mut H, &mut Context<'_, H>) -> Result + Send + 'static,
     ) -> Result {
+        if !self.channel.fits_handler::<H>() {
+            return Err(Error::Replaced);
+        }
         self.channel.deliver(Mail::Run(Box::new(RemoteTask::<H>(Box::new(task)))))
     }
 }

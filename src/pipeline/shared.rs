@@ -5,7 +5,7 @@
 //! that made it before that channel's own limits were asked. Runs on the loops of those channels.
 
 use super::chain::Push;
-use crate::{Result, channel::ChannelState};
+use crate::{Error, Result, channel::ChannelState};
 use bytes::Bytes;
 use std::{
     any::{Any, TypeId},
@@ -45,7 +45,7 @@ pub(super) fn write_shared<M: 'static, P: Push<M> + 'static>(
 ) -> Result {
     let Some(key) = key else {
         memo.encodings += 1;
-        return links.push(state, clone_of(message));
+        return links.push(state, clone_of(message)?);
     };
     let encoder = (TypeId::of::<P>(), key);
     let EncodingMemo { last, encodings } = memo;
@@ -54,7 +54,7 @@ pub(super) fn write_shared<M: 'static, P: Push<M> + 'static>(
         _ => {
             let encoded = message.encoded(encoder, &mut || {
                 *encodings += 1;
-                encode_apart(links, state, clone_of(message))
+                encode_apart(links, state, clone_of(message)?)
             });
             last.insert((encoder, encoded))
         }
@@ -65,11 +65,11 @@ pub(super) fn write_shared<M: 'static, P: Push<M> + 'static>(
     }
 }
 
-fn clone_of<M: 'static>(message: &dyn SharedMessage) -> M {
+fn clone_of<M: 'static>(message: &dyn SharedMessage) -> Result<M> {
     let mut place: Option<M> = None;
     message.clone_into(&mut place);
-    // A group has channels of one message type only.
-    place.expect("a message of this pipeline's own type")
+    // A group has channels of one message type only; but this one's pipeline may have been replaced since it was sent.
+    place.ok_or(Error::Replaced)
 }
 
 /// Encodes a message with a channel's links, but not into its buffer.

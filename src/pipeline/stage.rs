@@ -1,7 +1,7 @@
 //! The stage trait: messages on both sides.
 
 use super::chain::Push;
-use crate::{Result, channel::ChannelState, clock::nanos};
+use crate::{Attributes, Result, channel::ChannelState, clock::nanos};
 use std::time::Duration;
 
 /// Turns messages into other messages on their way in and out, and may answer by itself.
@@ -118,6 +118,16 @@ impl<M> StageContext<'_, M> {
     /// it took none.
     pub fn last_written(&self) -> Duration {
         Duration::from_nanos(self.state.traffic.written)
+    }
+
+    /// Values that are kept with the channel: what this stage has found out and others want to know.
+    pub fn attributes(&self) -> &Attributes {
+        self.state.attributes()
+    }
+
+    /// As [`attributes`](StageContext::attributes), to keep some and change them.
+    pub fn attributes_mut(&mut self) -> &mut Attributes {
+        self.state.attributes_mut()
     }
 
     /// Has [`timer`](Stage::timer) called in `delay`, or before that if another stage of the channel asks for less. Never

@@ -73,7 +73,7 @@ impl<M: 'static> EmbeddedChannel<M> {
         EmbeddedChannel { event_loop, id, message: PhantomData }
     }
 
-    /// A handle to the channel.
+    /// A handle to the channel, of the message type of the pipeline that it was made with.
     pub fn channel(&mut self) -> Channel<M> {
         Channel::new(self.event_loop.share(self.id).expect("the channel is never removed"))
     }
@@ -125,12 +125,16 @@ impl<M: 'static> EmbeddedChannel<M> {
         self.event_loop.stall(by);
     }
 
-    /// Handles what waits: mail from handles, due tasks and timers, flushes; how much mail and timers that were.
+    /// Handles what waits: mail from handles, due tasks and timers, flushes, and work that was given to
+    /// [`offload`](crate::Context::offload), of which no other method runs any; how much mail, timers and works that were.
+    ///
+    /// There are no worker threads here: the work runs now, on this thread, in the order in which it was given, and then the
+    /// handler has the answers.
     pub fn run_pending(&mut self) -> usize {
         self.event_loop.run_pending()
     }
 
-    /// Whether mail waits, or something is due now.
+    /// Whether mail or work waits, or something is due now.
     pub fn has_pending(&self) -> bool {
         self.event_loop.has_pending()
     }

@@ -19,6 +19,7 @@ use crate::{
     pipeline::ChannelPipeline,
     sync::{Inbox, loop_id, mailbox},
     timer::{Wheel, WheelBuilder},
+    worker_pool::WorkerPool,
 };
 use bytes::Bytes;
 use slab::Slab;
@@ -103,8 +104,14 @@ impl EmbeddedLoop {
         let time = TimeSource::new(Arc::new(clock.clone()));
         let (mailbox, inbox) = mailbox(MAX_MAIL);
         let mail = Arc::new(TestOutlet { event_loop, mailbox, time: time.clone() });
-        let services =
-            LoopServices::new(time, wheel, mail.clone(), Arc::default(), OutboundBudget::unlimited());
+        let services = LoopServices::new(
+            time,
+            wheel,
+            mail.clone(),
+            Arc::default(),
+            OutboundBudget::unlimited(),
+            WorkerPool::by_hand(),
+        );
         Ok(EmbeddedLoop { wires: Slab::new(), opened: 0, config, services, clock, mail, inbox })
     }
 
@@ -196,27 +203,40 @@ impl EmbeddedLoop {
             let stop = next.filter(|next| *next <= target);
             let Some(stop) = stop else { break };
             self.clock.advance(stop.saturating_duration_since(self.clock.now()));
-            self.run_pending();
+            self.within(|_| {});
         }
         self.clock.advance(target.saturating_duration_since(self.clock.now()));
-        self.run_pending();
+        self.within(|_| {});
     }
 
     /// Moves the time at once, like a loop that was held up; what is overdue then runs.
     pub fn stall(&mut self, by: Duration) {
         self.clock.advance(by);
-        self.run_pending();
+        self.within(|_| {});
     }
 
-    /// Handles what waits: mail from handles, due tasks and timers, flushes; how much mail and timers that were.
+    /// Handles what waits: mail from handles, due tasks and timers, flushes, and work that was given to
+    /// [`offload`](crate::Context::offload), of which no other method runs any; how much mail, timers and works that were.
+    ///
+    /// There are no worker threads here: the work runs now, on this thread, in the order in which it was given, and then the
+    /// handlers have the answers.
     pub fn run_pending(&mut self) -> usize {
-        self.within(|_| {})
+        let mut handled = self.within(|_| {});
+        loop {
+            let works = self.services.workers.run_waiting();
+            if works == 0 {
+                return handled;
+            }
+            handled += works + self.within(|_| {});
+        }
     }
 
-    /// Whether mail waits, or something is due now.
+    /// Whether mail or work waits, or something is due now.
     pub fn has_pending(&self) -> bool {
         let now = self.services.time.now();
-        !self.inbox.is_empty() || self.services.next_deadline().is_some_and(|at| at <= now)
+        self.services.workers.has_waiting()
+            || !self.inbox.is_empty()
+            || self.services.next_deadline().is_some_and(|at| at <= now)
     }
 
     /// Scheduled tasks and idle entries that wait for their time.
@@ -246,7 +266,7 @@ impl EmbeddedLoop {
     pub(super) fn share(&mut self, id: ChannelId) -> Option<Arc<ChannelShared>> {
         let wire =
             self.wires.get_mut(id.key.index as usize).filter(|wire| wire.core.state.key() == id.key)?;
-        Some(wire.core.state.share(&self.services))
+        Some(wire.core.share(&self.services))
     }
 
     /// Does something to one channel, if it is still there, as the loop's thread; then everything that follows from it.

@@ -4,7 +4,7 @@
 //! `read_size` bytes at most), but for the limits of a turn, which there is none of. It owns its core; time, timers and mail
 //! are the loop's.
 
-use crate::channel::{ChannelCore, Flags, LoopServices, Wish};
+use crate::channel::{ChannelCore, Flags, LoopServices, Memory, Way, Wish};
 use bytes::{Bytes, BytesMut};
 
 pub(super) struct Wire {
@@ -86,15 +86,16 @@ impl Wire {
         while !self.core.state.has(Flags::CLOSE_NOW)
             && let Some(out) = self.core.state.outbound().filter(|out| !out.is_empty())
         {
+            let front = out.front().len();
+            let n = self.room.map_or(front, |room| room.min(front));
+            let n = if n > 0 { self.core.state.allowance(services, Way::Write, n) } else { 0 };
+            let Some(out) = self.core.state.outbound().filter(|_| n > 0) else { break };
             let front = out.front();
-            let n = self.room.map_or(front.len(), |room| room.min(front.len()));
-            if n == 0 {
-                return;
-            }
             self.sent.extend_from_slice(&front[..n]);
             self.room = self.room.map(|room| room - n);
             self.core.handle_written(services, n);
         }
+        self.core.state.give_allowance_back(Way::Write);
     }
 
     /// The same order of things as a read from a socket: what was kept, then one read's worth at a time.
@@ -121,16 +122,25 @@ impl Wire {
                 }
                 break;
             }
+            let mut n = 0;
+            if !undecoded {
+                n = self.unread.len().min(state.config.read_size);
+                n = state.allowance(services, Way::Read, n);
+                if n == 0 {
+                    state.set(Flags::MAYBE_READABLE);
+                    break;
+                }
+            }
             let mut input = std::mem::take(&mut state.partial);
             if !undecoded {
-                let n = self.unread.len().min(state.config.read_size);
-                input.extend_from_slice(&self.unread.split_to(n));
-                state.traffic.read = services.now;
+                let bytes = self.unread.split_to(n);
+                state.note_read(&bytes, services.now);
+                let mut grown = BytesMut::from(input);
+                grown.extend_from_slice(&bytes);
+                input = grown.freeze();
+                state.note_moved(Way::Read, n);
             }
-            if state.take(Flags::READ_WANTED) {
-                state.set(Flags::READ_GRANTED);
-            }
-            let mut input = input.freeze();
+            let reading = self.core.begin_input(services, Memory::Own(input.len()));
             loop {
                 self.core.handle_input(services, &mut input);
                 if !self.core.state.take(Flags::FLUSH) {
@@ -138,12 +148,10 @@ impl Wire {
                 }
                 self.flush(services);
             }
-            if self.core.state.is_open() {
-                self.core.keep(services, input);
-            }
-            self.core.state.unset(Flags::READ_GRANTED);
+            self.core.end_input(services, reading, input);
             complete = true;
         }
+        self.core.state.give_allowance_back(Way::Read);
         if complete && self.core.state.is_open() {
             self.core.handle_read_complete(services);
         }

@@ -1,6 +1,8 @@
 //! A listening socket, whatever its kind.
 
-use super::Stream;
+#[cfg(unix)]
+use super::unix::{self, UnixListener};
+use super::{Address, ListenerOptions, Stream, tcp};
 use mio::{event::Source, net::TcpListener};
 use std::{io, net::SocketAddr};
 
@@ -8,19 +10,41 @@ use std::{io, net::SocketAddr};
 #[derive(Debug)]
 pub(crate) enum Listener {
     Tcp(TcpListener),
+    #[cfg(unix)]
+    Unix(UnixListener),
 }
 
 impl Listener {
-    /// Takes one waiting connection.
-    pub(crate) fn accept(&self) -> io::Result<(Stream, Option<SocketAddr>)> {
-        match self {
-            Listener::Tcp(tcp) => tcp.accept().map(|(stream, peer)| (Stream::Tcp(stream), Some(peer))),
+    /// So many sockets that listen on the same address; if its port is 0, on the same free one. Only TCP has several.
+    pub(crate) fn listen_all(
+        address: &Address,
+        options: &ListenerOptions,
+        listeners: usize,
+    ) -> io::Result<Vec<Self>> {
+        match address {
+            Address::Tcp(address) => {
+                let all = tcp::listen_all(*address, options, listeners)?;
+                Ok(all.into_iter().map(Listener::Tcp).collect())
+            }
+            #[cfg(unix)]
+            Address::Unix(address) => Ok(vec![Listener::Unix(unix::listen(address, options)?)]),
         }
     }
 
-    pub(crate) fn local_address(&self) -> io::Result<SocketAddr> {
+    /// Takes one waiting connection; who it is, if the transport has addresses.
+    pub(crate) fn accept(&self) -> io::Result<(Stream, Option<SocketAddr>)> {
         match self {
-            Listener::Tcp(tcp) => tcp.local_addr(),
+            Listener::Tcp(tcp) => tcp.accept().map(|(stream, peer)| (Stream::Tcp(stream), Some(peer))),
+            #[cfg(unix)]
+            Listener::Unix(unix) => unix.accept().map(|stream| (Stream::Unix(stream), None)),
+        }
+    }
+
+    pub(crate) fn local_address(&self) -> io::Result<Address> {
+        match self {
+            Listener::Tcp(tcp) => tcp.local_addr().map(Address::Tcp),
+            #[cfg(unix)]
+            Listener::Unix(unix) => unix.local_address().map(Address::Unix),
         }
     }
 
@@ -28,6 +52,8 @@ impl Listener {
     pub(crate) fn source(&mut self) -> &mut dyn Source {
         match self {
             Listener::Tcp(tcp) => tcp,
+            #[cfg(unix)]
+            Listener::Unix(unix) => unix.source(),
         }
     }
 }

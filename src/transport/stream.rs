@@ -1,76 +1,120 @@
 //! A connected stream of bytes, whatever its kind.
 
+#[cfg(unix)]
+use super::unix;
+use super::{Address, TcpOptions, tcp};
+#[cfg(unix)]
+use crate::Error;
+use crate::Result;
+#[cfg(unix)]
+use mio::net::UnixStream;
 use mio::{event::Source, net::TcpStream};
 use socket2::SockRef;
 use std::{
     io::{self, IoSlice, Read, Write},
     net::{Shutdown, SocketAddr},
+    time::Duration,
 };
 
 /// A non-blocking stream socket.
 #[derive(Debug)]
 pub(crate) enum Stream {
     Tcp(TcpStream),
+    #[cfg(unix)]
+    Unix(UnixStream),
+}
+
+/// The same expression for each kind.
+macro_rules! each {
+    ($stream:expr, $socket:ident => $what:expr) => {
+        match $stream {
+            Stream::Tcp($socket) => $what,
+            #[cfg(unix)]
+            Stream::Unix($socket) => $what,
+        }
+    };
 }
 
 impl Stream {
+    /// A socket that is connecting; writable (or failed) when it is through.
+    ///
+    /// # Errors
+    /// What the system refuses, with what was tried; a local address where the transport has none.
+    pub(crate) fn connect(to: &Address, local: Option<SocketAddr>, options: &TcpOptions) -> Result<Self> {
+        match to {
+            Address::Tcp(to) => tcp::connect(*to, local, options).map(Stream::Tcp),
+            #[cfg(unix)]
+            Address::Unix(to) => match local {
+                None => unix::connect(to, options).map(Stream::Unix),
+                Some(local) => Err(Error::setting("local_address", local, "none for a Unix socket")),
+            },
+        }
+    }
+
     #[inline]
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Stream::Tcp(tcp) => tcp.read(buffer),
-        }
+        each!(self, socket => socket.read(buffer))
     }
 
     #[inline]
     pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Stream::Tcp(tcp) => tcp.write(bytes),
-        }
+        each!(self, socket => socket.write(bytes))
     }
 
     pub(crate) fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        match self {
-            Stream::Tcp(tcp) => tcp.write_vectored(slices),
-        }
+        each!(self, socket => socket.write_vectored(slices))
     }
 
     /// Tells the peer that nothing more comes.
     pub(crate) fn shutdown_write(&mut self) -> io::Result<()> {
-        match self {
-            Stream::Tcp(tcp) => tcp.shutdown(Shutdown::Write),
-        }
+        each!(self, socket => socket.shutdown(Shutdown::Write))
     }
 
     /// What a connect or the connection failed with, if anything; the kernel tells it once.
     pub(crate) fn take_error(&self) -> io::Result<Option<io::Error>> {
-        match self {
-            Stream::Tcp(tcp) => tcp.take_error(),
-        }
+        each!(self, socket => socket.take_error())
     }
 
+    /// The address of this end, if the transport has one.
     pub(crate) fn local_address(&self) -> Option<SocketAddr> {
         match self {
             Stream::Tcp(tcp) => tcp.local_addr().ok(),
+            #[cfg(unix)]
+            Stream::Unix(_) => None,
         }
     }
 
-    /// The peer's address; fails while the connection is not there.
-    pub(crate) fn peer_address(&self) -> io::Result<SocketAddr> {
+    /// Fails while the connection is not there.
+    pub(crate) fn has_peer(&self) -> io::Result<()> {
+        each!(self, socket => socket.peer_addr().map(drop))
+    }
+
+    /// Sets those options that the transport has; before the connection is used.
+    pub(crate) fn apply(&self, options: &TcpOptions) -> io::Result<()> {
         match self {
-            Stream::Tcp(tcp) => tcp.peer_addr(),
+            Stream::Tcp(tcp) => options.apply(&SockRef::from(tcp)),
+            #[cfg(unix)]
+            Stream::Unix(unix) => options.apply_buffers(&SockRef::from(unix)),
         }
     }
 
-    pub(crate) fn socket(&self) -> SockRef<'_> {
-        match self {
-            Stream::Tcp(tcp) => SockRef::from(tcp),
-        }
+    /// Whether closing it can wait for the peer, or reset the connection.
+    pub(crate) fn can_linger(&self) -> bool {
+        matches!(self, Stream::Tcp(_))
+    }
+
+    /// Has the close that comes next wait for the peer, and so block.
+    pub(crate) fn linger(&self, time: Duration) -> io::Result<()> {
+        each!(self, socket => {
+            let socket = SockRef::from(socket);
+            // Where closing a non-blocking socket does not wait, it fails instead (Windows).
+            socket.set_nonblocking(false)?;
+            socket.set_linger(Some(time))
+        })
     }
 
     /// What the poll watches.
     pub(crate) fn source(&mut self) -> &mut dyn Source {
-        match self {
-            Stream::Tcp(tcp) => tcp,
-        }
+        each!(self, socket => socket)
     }
 }

@@ -27,17 +27,7 @@ pub(crate) fn check_reuse_port(setting: &'static str) -> Result<bool> {
 /// A socket that listens on `address`.
 fn listen(address: SocketAddr, options: &ListenerOptions) -> io::Result<mio::net::TcpListener> {
     let socket = open(address)?;
-    #[cfg(unix)]
-    {
-        socket.set_reuse_address(options.reuse_address)?;
-        #[cfg(not(any(target_os = "solaris", target_os = "illumos", target_os = "cygwin")))]
-        if options.reuse_port {
-            socket.set_reuse_port(true)?;
-        }
-    }
-    if let Some(bytes) = options.receive_buffer {
-        socket.set_recv_buffer_size(bytes)?;
-    }
+    options.apply(&SockRef::from(&socket), address.is_ipv6())?;
     socket.bind(&address.into())?;
     socket.listen(i32::try_from(options.backlog).unwrap_or(i32::MAX))?;
     Ok(mio::net::TcpListener::from_std(socket.into()))
@@ -60,7 +50,7 @@ pub(crate) fn connect(
 ) -> Result<mio::net::TcpStream> {
     let failed = |during| move |e| Error::io(during, e);
     let socket = open(address).map_err(failed("opening a socket"))?;
-    options.apply_buffers(&SockRef::from(&socket)).map_err(failed("setting a socket's options"))?;
+    options.apply_before_connect(&SockRef::from(&socket)).map_err(failed("setting a socket's options"))?;
     if let Some(local) = local {
         #[cfg(unix)]
         socket.set_reuse_address(true).map_err(failed("setting a socket's options"))?;

@@ -263,7 +263,7 @@ pub(crate) fn connect(server: &Server) -> TcpStream {
 
 /// Sends `text` and expects `answer`.
 #[track_caller]
-pub(crate) fn ask(stream: &mut TcpStream, text: &str, answer: &str) {
+pub(crate) fn ask(stream: &mut (impl Read + Write), text: &str, answer: &str) {
     stream.write_all(text.as_bytes()).unwrap();
     let mut got = vec![0; answer.len()];
     stream.read_exact(&mut got).unwrap();
@@ -271,7 +271,7 @@ pub(crate) fn ask(stream: &mut TcpStream, text: &str, answer: &str) {
 }
 
 /// Reads until the peer ends the stream; a reset is an end as well.
-pub(crate) fn read_to_end(stream: &mut TcpStream) -> Vec<u8> {
+pub(crate) fn read_to_end(stream: &mut impl Read) -> Vec<u8> {
     let mut all = Vec::new();
     let mut buffer = vec![0; 64 * 1024];
     loop {

@@ -5,7 +5,8 @@
 
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions, ChannelPipeline, LoopMetrics, Peer, codec::RawBytes, pipeline::Codec, prelude::*,
+    ChannelOptions, ChannelPipeline, Endpoint, LoopMetrics, Peer, codec::RawBytes, pipeline::Codec,
+    prelude::*,
 };
 use std::{
     io::{Read, Write},
@@ -302,6 +303,22 @@ where
     C: Codec<In = Bytes, Out = Bytes> + Clone + Send + Sync,
     F: Fn(&mut Context<'_, Probe>, &Event) -> Result + Send + Sync + 'static,
 {
+    serve_at(ANY_PORT, group, settings, codec, hook)
+}
+
+/// As `serve_with`, of any transport.
+pub(crate) fn serve_at<E, C, F>(
+    at: E,
+    group: &EventLoopGroup,
+    settings: Settings,
+    codec: C,
+    hook: F,
+) -> (Server<E::Address>, Events)
+where
+    E: Endpoint,
+    C: Codec<In = Bytes, Out = Bytes> + Clone + Send + Sync,
+    F: Fn(&mut Context<'_, Probe>, &Event) -> Result + Send + Sync + 'static,
+{
     let (events, received) = mpsc::channel();
     let hook: Hook = Arc::new(hook);
     let server = ServerBootstrap::new(group)
@@ -311,7 +328,7 @@ where
             let probe = Probe { events: events.clone(), hook: hook.clone() };
             Pipeline::new().codec(codec.clone()).handler(probe)
         })
-        .bind(ANY_PORT)
+        .bind(at)
         .unwrap();
     (server, Events(received))
 }
@@ -341,7 +358,7 @@ where
 /// A client that is connected.
 pub(crate) fn dial<F>(
     group: &EventLoopGroup,
-    to: SocketAddr,
+    to: impl Endpoint,
     settings: Settings,
     hook: F,
 ) -> (Channel<Bytes>, Events)
@@ -370,14 +387,14 @@ pub(crate) fn patient(stream: &TcpStream) {
 
 /// Sends bytes and expects the very same back.
 #[track_caller]
-pub(crate) fn ping(stream: &mut TcpStream, bytes: &[u8]) {
+pub(crate) fn ping(stream: &mut (impl Read + Write), bytes: &[u8]) {
     stream.write_all(bytes).unwrap();
     assert_eq!(read_n(stream, bytes.len()), bytes);
 }
 
 /// Reads exactly `n` bytes.
 #[track_caller]
-pub(crate) fn read_n(stream: &mut TcpStream, n: usize) -> Vec<u8> {
+pub(crate) fn read_n(stream: &mut impl Read, n: usize) -> Vec<u8> {
     let mut bytes = vec![0; n];
     stream.read_exact(&mut bytes).unwrap();
     bytes
@@ -385,7 +402,7 @@ pub(crate) fn read_n(stream: &mut TcpStream, n: usize) -> Vec<u8> {
 
 /// Reads until the peer ends the stream.
 #[track_caller]
-pub(crate) fn read_all(stream: &mut TcpStream) -> Vec<u8> {
+pub(crate) fn read_all(stream: &mut impl Read) -> Vec<u8> {
     let mut all = Vec::new();
     stream.read_to_end(&mut all).unwrap();
     all

@@ -13,7 +13,9 @@ use plotters::{
 use std::{io, path::Path};
 
 const PANELS_ACROSS: usize = 2;
-const PANEL: (u32, u32) = (520, 190);
+const PANEL_WIDTH: u32 = 520;
+/// A panel's height without its bars.
+const PANEL_FRAME: u32 = 46;
 const HEADING: u32 = 34;
 const BAR: i32 = 14;
 const STEP: i32 = 20;
@@ -31,7 +33,9 @@ pub(crate) fn draw(path: &Path, scenarios: &[Scenario], results: &Results) -> io
     let drawn: Vec<&Scenario> =
         scenarios.iter().filter(|scenario| !results.of(scenario.name).is_empty()).collect();
     let rows = drawn.len().div_ceil(PANELS_ACROSS).max(1);
-    let size = (PANEL.0 * PANELS_ACROSS as u32, PANEL.1 * rows as u32 + HEADING);
+    let bars = drawn.iter().map(|scenario| results.of(scenario.name).len()).max().unwrap_or(0);
+    let height = PANEL_FRAME + STEP as u32 * bars as u32;
+    let size = (PANEL_WIDTH * PANELS_ACROSS as u32, height * rows as u32 + HEADING);
     let root = SVGBackend::new(path, size).into_drawing_area();
     plot(&root, &drawn, rows, results)
         .map_err(|e| io::Error::other(format!("drawing {}: {e}", path.display())))

@@ -9,17 +9,15 @@ mod shelf;
 
 pub use pooled::Pooled;
 
-use super::{
-    client::{Call, ClientBootstrap},
-    resolve,
-};
+use super::client::{Call, ClientBootstrap};
 use crate::{
     Channel, Completion, Error, Result,
     event_loop::{LoopShared, Peer},
     pipeline::IntoPipeline,
+    transport::Endpoint,
 };
 use service::{Hooks, Service};
-use std::{fmt, net::ToSocketAddrs, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 /// Which of the free channels of a pool is given out next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -169,16 +167,16 @@ where
     ///
     /// # Errors
     /// If a setting is out of its range, or the name has no address.
-    pub fn build(self, address: impl ToSocketAddrs) -> Result<ChannelPool<P::Message>> {
+    pub fn build(self, address: impl Endpoint) -> Result<ChannelPool<P::Message>> {
         if self.size == 0 {
             return Err(Error::setting("size", 0, "1 or more"));
         }
         let config = self.bootstrap.check()?;
-        let peer = resolve(address)?[0];
+        let peer = address.addresses()?.swap_remove(0);
         let group = self.bootstrap.group.clone();
         let bootstrap = self.bootstrap;
         let call = move |attempt, done| {
-            let call = Call { peer, config: config.clone(), attempt, done };
+            let call = Call { peer: peer.clone(), config: config.clone(), attempt, done };
             match bootstrap.assign(&config) {
                 Ok((event_loop, assignment)) => {
                     bootstrap.call(event_loop, assignment, call, LoopShared::submit_now);

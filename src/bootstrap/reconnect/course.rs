@@ -15,20 +15,20 @@ use crate::{
     error::caught,
     event_loop::{Attempt, Connected, LoopMail},
     sync::Completer,
+    transport::Address,
 };
 use std::{
-    net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 /// Begins an attempt.
-pub(super) type MakeCall = dyn Fn(SocketAddr, Attempt, Box<dyn Connected>) + Send + Sync;
+pub(super) type MakeCall = dyn Fn(Address, Attempt, Box<dyn Connected>) + Send + Sync;
 
 /// A client that stays connected, in whatever phase it is.
 pub(super) struct Course<M> {
     pub(super) event_loop: EventLoop,
-    pub(super) addresses: Vec<SocketAddr>,
+    pub(super) addresses: Vec<Address>,
     call: Box<MakeCall>,
     hook: Option<Hook<M>>,
     state: Mutex<State<M>>,
@@ -64,7 +64,7 @@ pub(super) enum Phase<M> {
 impl<M> Course<M> {
     pub(super) fn new(
         event_loop: EventLoop,
-        addresses: Vec<SocketAddr>,
+        addresses: Vec<Address>,
         call: Box<MakeCall>,
         hook: Option<Hook<M>>,
         backoff: Backoff,
@@ -107,12 +107,12 @@ impl<M: 'static> Course<M> {
                 return self.end(None);
             }
             state.phase = Phase::Between;
-            let address = self.addresses[state.next_address % self.addresses.len()];
+            let address = self.addresses[state.next_address % self.addresses.len()].clone();
             state.next_address = state.next_address.wrapping_add(1);
             state.attempt = state.retries.begin();
             (state.attempt, address)
         };
-        if !self.tell(ReconnectEvent::Connecting { attempt: number, address }) {
+        if !self.tell(ReconnectEvent::Connecting { attempt: number, address: &address }) {
             self.stop();
         }
         let attempt = Attempt::default();

@@ -10,23 +10,15 @@ mod handle;
 pub use backoff::Backoff;
 pub use handle::Reconnecting;
 
-use super::{
-    client::{Call, ClientBootstrap},
-    resolve,
-};
+use super::client::{Call, ClientBootstrap};
 use crate::{
     Channel, Error, Result,
     event_loop::{LoopShared, Peer},
     pipeline::IntoPipeline,
+    transport::{Address, Endpoint},
 };
 use course::{Course, Pending};
-use std::{
-    fmt,
-    net::{SocketAddr, ToSocketAddrs},
-    ops::ControlFlow,
-    sync::Arc,
-    time::Duration,
-};
+use std::{fmt, ops::ControlFlow, sync::Arc, time::Duration};
 
 /// What a client that stays connected goes through; told to the hook of [`Reconnect::on_event`].
 #[non_exhaustive]
@@ -36,7 +28,7 @@ pub enum ReconnectEvent<'a, M> {
         /// Its number, from 1, since the last connection that held.
         attempt: u32,
         /// Where to.
-        address: SocketAddr,
+        address: &'a Address,
     },
     /// An attempt has succeeded; the handler's `active` comes next.
     Connected {
@@ -155,11 +147,11 @@ where
     /// # Errors
     /// If a setting is out of its range, the name has no address, the loop's queue is full, or the loop is shut down.
     /// That nobody answers is no error here: that is what it is for.
-    pub fn connect(self, address: impl ToSocketAddrs) -> Result<Reconnecting<P::Message>> {
+    pub fn connect(self, address: impl Endpoint) -> Result<Reconnecting<P::Message>> {
         let Reconnect { bootstrap, backoff, hook } = self;
         backoff.check()?;
         let config = bootstrap.check()?;
-        let addresses = resolve(address)?;
+        let addresses = address.addresses()?;
         let event_loop = bootstrap.group.next().clone();
         let caller = event_loop.clone();
         let call = move |peer, attempt, done| {

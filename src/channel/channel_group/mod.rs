@@ -37,7 +37,7 @@ const WAITING: &str = "waiting broadcasts of a channel group";
 /// Channels that write messages of type `M`, to be written to all at once: a room, a topic, everybody who is logged in.
 ///
 /// A handle: clones are the same group. A channel may be in any number of groups, of whatever loops. It leaves by itself
-/// when it closes. Everything can be called from any thread, also from a handler's callback.
+/// when it closes, or when its pipeline is replaced by one with another message type. Everything can be called from any thread, also from a handler's callback.
 ///
 /// ```
 /// use netwheel::{ChannelGroup, codec::Line, prelude::*};
@@ -150,7 +150,8 @@ impl<M: 'static> ChannelGroup<M> {
 
     /// Makes a channel a member until it leaves or closes; whether it has become one by this.
     ///
-    /// It has not if it was one already, or is closed or closing. A group that
+    /// It has not if it was one already, is closed or closing, or writes messages of another type since its pipeline was
+    /// [replaced](crate::Scope::replace_pipeline). A group that
     /// [stays closed](ChannelGroupBuilder::stay_closed), and is, closes it.
     pub fn join(&self, channel: Channel<M>) -> bool {
         let mut members = self.inner.lock();
@@ -159,7 +160,7 @@ impl<M: 'static> ChannelGroup<M> {
             channel.close();
             return false;
         }
-        if !channel.is_open() || members.contains(channel.id()) {
+        if !channel.is_open() || !channel.fits_message() || members.contains(channel.id()) {
             return false;
         }
         let weak: Weak<Inner<M>> = Arc::downgrade(&self.inner);

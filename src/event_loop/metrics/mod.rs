@@ -1,7 +1,7 @@
 //! What a loop counts about itself.
 //!
 //! Always holds: only the loop's thread adds (a plain load and store, no locked instruction), any thread reads;
-//! counters never go back. The exceptions are `wakes_written` and `timers_cancelled`, which other threads count too.
+//! counters never go back. The exceptions are `wakes_written`, `timers_cancelled` and `datagrams_refused`, which other threads count too.
 //! What happens once per message is counted in a plain number first ([`Tally`]) and added here once per turn.
 
 mod histogram;
@@ -166,6 +166,10 @@ metrics! {
         messages_refused,
         /// Channels that were closed because they had too much to send.
         closes_overflowed,
+        /// Times that a limit of traffic ([`TrafficLimits`](crate::TrafficLimits)) held up reading from a channel.
+        reads_paused,
+        /// Times that a limit of traffic held up writing to a channel.
+        writes_paused,
         /// Broadcasts to channels of this loop ([`ChannelGroup`](crate::ChannelGroup)).
         broadcasts,
         /// Channels that broadcasts have come to, whether these took the message or not.
@@ -179,6 +183,14 @@ metrics! {
         /// Times that a channel paused its reading because the program held more of its input than
         /// [`inbound_mark`](crate::ChannelOptions::inbound_mark).
         reads_held,
+        /// Datagram channels open now; they are not among `channels`.
+        datagram_channels,
+        /// Datagrams that handlers were given.
+        datagrams_received,
+        /// Datagrams that the kernel took.
+        datagrams_sent,
+        /// Datagrams that were refused since too much waited, or dropped since their channel closed.
+        datagrams_refused,
     }
     times {
         /// Time in the poll, nearly all of it asleep.
@@ -212,6 +224,8 @@ impl Metrics {
             messages_dropped,
             messages_refused,
             closes_overflowed,
+            reads_paused,
+            writes_paused,
             deliveries,
             broadcast_encodings,
             reads_held,
@@ -230,6 +244,12 @@ impl Metrics {
         if deliveries > 0 {
             self.deliveries.add(deliveries);
             self.broadcast_encodings.add(broadcast_encodings);
+        }
+        if reads_paused > 0 {
+            self.reads_paused.add(reads_paused);
+        }
+        if writes_paused > 0 {
+            self.writes_paused.add(writes_paused);
         }
         self.channel_errors.add(channel_errors);
         self.wheel_cancelled.add(wheel_cancelled);

@@ -134,6 +134,7 @@ impl Turn {
         channels.retain(|key| match self.sources.get(*key) {
             // One whose socket is closed has only `inactive` to come.
             Some(Slot::Channel(slot)) => slot.stream.is_some(),
+            Some(Slot::Datagram(slot)) => slot.source().is_some(),
             // What they let go of is the program's, and may panic: the shutdown has to begin all the same.
             Some(Slot::Listener(_)) => {
                 self.guarded_once(None, |turn| turn.close_listener(*key));
@@ -174,10 +175,21 @@ impl Turn {
     }
 
     fn tell(&mut self, key: Key) {
+        let cancelled =
+            self.with_datagram(
+                key,
+                |slot, io, metrics| {
+                    if slot.is_open() { slot.handle_shutdown(io, metrics) } else { 0 }
+                },
+            );
+        if let Some(shutdown) = &mut self.shutdown {
+            shutdown.report.tasks_cancelled += cancelled as u64;
+        }
         let Turn { sources, io, shared, shutdown, .. } = self;
         // One that is closing is left to its close timeout, which is among its tasks.
         let Some(slot) = sources.channel(key).filter(|slot| slot.core.state.is_open()) else { return };
-        let cancelled = slot.core.state.cancel_tasks(&mut io.services);
+        // What is with a worker is a reply in flight, and no plan for later: it goes if the channel closes.
+        let cancelled = slot.core.state.cancel_timed_tasks(&mut io.services);
         if let Some(shutdown) = shutdown {
             shutdown.report.tasks_cancelled += cancelled as u64;
         }
@@ -261,7 +273,11 @@ impl Turn {
                 self.handle_mail(mail);
                 while self.run_at_end(None) > 0 {}
             }
-            LoopMail::Listen(_) | LoopMail::Connect(_) | LoopMail::Adopt(_) => self.handle_mail(mail),
+            LoopMail::Listen(_)
+            | LoopMail::Connect(_)
+            | LoopMail::Adopt(_)
+            | LoopMail::OpenDatagram(_)
+            | LoopMail::Datagram(..) => self.handle_mail(mail),
             LoopMail::CancelConnect(_)
             | LoopMail::CloseListener(_)
             | LoopMail::Accepting(..)
@@ -295,6 +311,18 @@ impl Turn {
             }
             Some(Slot::Listener(_)) => self.close_listener(key),
             Some(Slot::Connecting(_)) => self.fail_connect(key, crate::Error::ShutDown),
+            Some(Slot::Datagram(slot)) => {
+                let before = Unsent::read(&shared.metrics).channels;
+                if let Some(shutdown) = shutdown
+                    && slot.is_open()
+                {
+                    shutdown.report.forced += 1;
+                    slot.close(io, &shared.metrics);
+                    shutdown.forced_unsent += Unsent::read(&shared.metrics).channels - before;
+                } else {
+                    slot.close(io, &shared.metrics);
+                }
+            }
             None => {}
         }
     }

@@ -1,0 +1,85 @@
+//! Where bytes lie that a channel keeps because they are not decoded yet.
+//!
+//! Always holds: what is kept is the channel's own, and holds no more than twice its size while the channel waits for
+//! its peer, or than it held before while decoding is only stopped; keeping copies no byte more than a few times,
+//! however the messages are taken off. Owned by nobody: a rule, no store.
+
+use crate::buffer::RECEIVE_SIZE;
+use bytes::Bytes;
+
+/// Whose memory the bytes are in that are decoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Memory {
+    /// The loop's: what is kept of it is copied.
+    Lent,
+    /// The channel's own, and so many bytes: what is kept of it may stay there.
+    Own(usize),
+}
+
+impl Memory {
+    /// Where `rest` may lie for as long as it takes. A little must not hold much: so less than half is copied, which is
+    /// never more than was decoded before it, however many messages are taken off one by one; and so is a little that
+    /// waits for its peer (`starved`), which may be for long.
+    pub(super) fn keep(self, rest: Bytes, starved: bool) -> Bytes {
+        let copy = match self {
+            Memory::Lent => true,
+            Memory::Own(whole) => rest.len() <= whole / 2 || (starved && rest.len() <= RECEIVE_SIZE / 2),
+        };
+        if copy { Bytes::copy_from_slice(&rest) } else { rest }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMALL: usize = RECEIVE_SIZE / 2;
+
+    fn bytes(len: usize) -> Bytes {
+        vec![7; len].into()
+    }
+
+    fn is_copied(memory: Memory, rest: &Bytes, starved: bool) -> bool {
+        let kept = memory.keep(rest.clone(), starved);
+        assert_eq!(kept, *rest);
+        kept.as_ptr() != rest.as_ptr()
+    }
+
+    #[test]
+    fn what_the_loop_lent_is_copied() {
+        assert!(is_copied(Memory::Lent, &bytes(1), false));
+        assert!(is_copied(Memory::Lent, &bytes(SMALL + 1), true));
+    }
+
+    #[test]
+    fn a_long_message_that_grows_stays_where_it_is() {
+        assert!(!is_copied(Memory::Own(SMALL + 1), &bytes(SMALL + 1), true));
+        assert!(!is_copied(Memory::Own(1 << 20), &bytes(1 << 20), true));
+    }
+
+    /// D-13: a small rest does not hold the memory of the large message before it.
+    #[test]
+    fn a_small_rest_is_copied() {
+        let whole = 1 << 20;
+        assert!(is_copied(Memory::Own(whole), &bytes(10), false));
+        assert!(is_copied(Memory::Own(whole), &bytes(whole / 2), true));
+        assert!(is_copied(Memory::Own(SMALL), &bytes(SMALL), true), "it may wait for long");
+    }
+
+    /// Taken off one by one, messages that their handler keeps do not have the rest copied with each.
+    #[test]
+    fn messages_that_are_taken_off_one_by_one_cost_no_more_than_all_at_once() {
+        let mut rest = bytes(RECEIVE_SIZE);
+        let (mut kept, mut copied) = (Vec::new(), 0);
+        while !rest.is_empty() {
+            let whole = rest.len();
+            kept.push(rest.split_to(whole.min(10)));
+            let before = rest.as_ptr();
+            rest = Memory::Own(whole).keep(rest, false);
+            if rest.as_ptr() != before {
+                copied += rest.len();
+            }
+        }
+        assert!(copied <= RECEIVE_SIZE, "{copied} bytes were copied");
+    }
+}

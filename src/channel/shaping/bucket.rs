@@ -1,0 +1,237 @@
+//! A token bucket: how many bytes may move now, and when more may.
+//!
+//! Always holds: over any time `t` no more than `rate * t + burst` bytes are given out. Who finds it empty books a share in
+//! advance, so those who wait have their turns in the order in which they came, and nobody who comes later passes them.
+//! Pure: time is an argument, in nanoseconds since whatever origin its owner has; it may stand still or go back a little.
+
+const SECOND: u128 = 1_000_000_000;
+
+/// The shortest burst, and the shortest time for which to wait is worth a timer, as parts of a second: 10 ms.
+const SHORTEST: u64 = 100;
+
+/// The longest time for which one share is waited for, where nobody else waits: 100 ms.
+const LONGEST: u64 = 10;
+
+/// No share becomes smaller than this because many wait: a system call should be worth its while.
+const LEAST_SHARE: u64 = 1024;
+
+#[derive(Debug)]
+pub(super) struct Bucket {
+    /// Bytes a second; not 0.
+    rate: u64,
+    /// How long it takes to fill it.
+    burst: u64,
+    /// Bytes that one who waits books at once.
+    share: u64,
+    /// When it would be full if nothing more were taken: the later, the emptier it is, and beyond `burst` from now on it is
+    /// booked in advance.
+    full_at: u64,
+}
+
+/// Bytes that were booked, and when they may move.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Booking {
+    pub(super) bytes: usize,
+    pub(super) at: u64,
+}
+
+impl Bucket {
+    /// A full one, with so many bytes a second and so many at once; none if there is no limit. A burst of 0 is what
+    /// comes in 100 ms; one of less than 10 ms becomes that.
+    pub(super) fn new(rate: u64, burst: usize) -> Option<Self> {
+        if rate == 0 {
+            return None;
+        }
+        let shortest = (rate / SHORTEST).max(1);
+        let burst = if burst == 0 { rate / LONGEST } else { burst as u64 }.max(shortest);
+        let share = (burst / 2).min(rate / LONGEST).max(shortest);
+        Some(Bucket { rate, burst: time_of(burst, rate), share, full_at: 0 })
+    }
+
+    /// The same one with other settings: what was taken too much, or booked, stays so. None if there is no limit any more.
+    pub(super) fn changed(&self, rate: u64, burst: usize, now: u64) -> Option<Self> {
+        let mut changed = Self::new(rate, burst)?;
+        let owed = bytes_in(self.full_at.saturating_sub(now), self.rate);
+        changed.full_at = now.saturating_add(time_of(owed, rate));
+        Some(changed)
+    }
+
+    /// Takes up to `want` bytes; how many.
+    pub(super) fn take(&mut self, want: usize, now: u64) -> usize {
+        let full_at = self.full_at.max(now);
+        let there = bytes_in(now.saturating_add(self.burst).saturating_sub(full_at), self.rate);
+        let taken = there.min(want as u64);
+        self.full_at = full_at.saturating_add(time_of(taken, self.rate));
+        taken as usize
+    }
+
+    /// Takes a share in advance, where so many wait already.
+    pub(super) fn book(&mut self, waiting: u64, now: u64) -> Booking {
+        let bytes = self.share(waiting);
+        self.full_at = self.full_at.max(now).saturating_add(time_of(bytes, self.rate));
+        Booking { bytes: bytes as usize, at: self.full_at.saturating_sub(self.burst).max(now) }
+    }
+
+    /// What one may take at once: the less, the more others wait, so that the last of them has his turn soon.
+    pub(super) fn share(&self, waiting: u64) -> u64 {
+        (self.share / (waiting + 1)).max(LEAST_SHARE.min(self.share))
+    }
+
+    /// Gives back what was taken or booked and did not move.
+    pub(super) fn give_back(&mut self, bytes: usize) {
+        self.full_at = self.full_at.saturating_sub(time_of(bytes as u64, self.rate));
+    }
+}
+
+/// How long `bytes` take, rounded up.
+fn time_of(bytes: u64, rate: u64) -> u64 {
+    u64::try_from((u128::from(bytes) * SECOND).div_ceil(u128::from(rate))).unwrap_or(u64::MAX)
+}
+
+/// How many bytes come in `time`.
+fn bytes_in(time: u64, rate: u64) -> u64 {
+    u64::try_from(u128::from(time) * u128::from(rate) / SECOND).unwrap_or(u64::MAX)
+}
+
+#[cfg(all(test, not(netwheel_loom)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn a_full_bucket_gives_its_burst_and_then_what_comes() {
+        let mut bucket = Bucket::new(1000, 500).unwrap();
+        assert_eq!(bucket.take(400, 0), 400);
+        assert_eq!(bucket.take(400, 0), 100);
+        assert_eq!(bucket.take(400, 0), 0);
+        assert_eq!(bucket.take(400, 100 * MS), 100);
+        assert_eq!(
+            bucket.take(usize::MAX, 100_000 * MS),
+            500,
+            "no more than the burst, however long it was quiet"
+        );
+        bucket.give_back(200);
+        assert_eq!(bucket.take(usize::MAX, 100_000 * MS), 200);
+    }
+
+    #[test]
+    fn who_waits_has_his_turn_in_order_and_nobody_passes_him() {
+        let mut bucket = Bucket::new(10_000, 2_000).unwrap();
+        assert_eq!(bucket.take(usize::MAX, 0), 2_000);
+        let first = bucket.book(0, 0);
+        assert_eq!(first, Booking { bytes: 1_000, at: 100 * MS });
+        let second = bucket.book(1, 0);
+        assert_eq!(
+            second,
+            Booking { bytes: 1_000, at: 200 * MS },
+            "no share becomes smaller than is worth its while"
+        );
+        assert_eq!(bucket.take(1, 150 * MS), 0, "what comes is booked");
+        assert_eq!(bucket.take(1, 199 * MS), 0);
+        assert_eq!(bucket.take(usize::MAX, 210 * MS), 100);
+    }
+
+    #[test]
+    fn shares_become_smaller_the_more_wait() {
+        let mut bucket = Bucket::new(1_000_000, 0).unwrap();
+        bucket.take(usize::MAX, 0);
+        let bookings: Vec<_> = (0..100).map(|waiting| bucket.book(waiting, 0)).collect();
+        assert_eq!(bookings[0], Booking { bytes: 50_000, at: 50 * MS });
+        assert_eq!(bookings[1], Booking { bytes: 25_000, at: 75 * MS });
+        assert!(bookings.windows(2).all(|two| two[0].at < two[1].at && two[0].bytes >= two[1].bytes));
+        assert!(bookings[99].at < 1_000 * MS, "the last of a hundred waits {} ns", bookings[99].at);
+        assert!(bookings[99].bytes >= LEAST_SHARE as usize);
+    }
+
+    #[test]
+    fn a_wait_is_10_to_100_ms_or_one_byte_long() {
+        for (rate, burst, wait) in [
+            (1_000_000, 0, 50 * MS),
+            (1_000_000, 1, 10 * MS),
+            (1_000_000, 1_000_000, 100 * MS),
+            (20, 0, 50 * MS),
+            (1, 0, 1_000 * MS),
+            (u64::MAX, 0, 50 * MS),
+        ] {
+            let mut bucket = Bucket::new(rate, burst).unwrap();
+            while bucket.take(usize::MAX, 0) > 0 {}
+            let at = bucket.book(0, 0).at;
+            assert!(at.abs_diff(wait) <= 1, "{rate} bytes a second, {burst} at once: {at}");
+        }
+    }
+
+    #[test]
+    fn a_change_keeps_what_is_owed() {
+        let mut bucket = Bucket::new(1_000, 1_000).unwrap();
+        bucket.take(1_000, 0);
+        bucket.book(0, 0);
+        let mut changed = bucket.changed(10_000, 1_000, 0).unwrap();
+        assert_eq!(changed.take(1, 9 * MS), 0, "100 bytes are booked");
+        assert_eq!(changed.take(usize::MAX, 20 * MS), 100);
+        assert!(bucket.changed(0, 0, 0).is_none());
+        assert!(Bucket::new(0, 1).is_none());
+    }
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Take(usize),
+        Book,
+        /// Gives a part of what was taken last back.
+        GiveBack(u8),
+        Wait(u64),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            (0usize..100_000).prop_map(Step::Take),
+            Just(Step::Book),
+            any::<u8>().prop_map(Step::GiveBack),
+            (0u64..200 * MS).prop_map(Step::Wait),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
+
+        #[test]
+        fn never_more_than_rate_and_burst(
+            rate in 1u64..10_000_000,
+            burst in 0usize..1_000_000,
+            steps in prop::collection::vec(step(), 0..100),
+        ) {
+            let mut bucket = Bucket::new(rate, burst).unwrap();
+            // What a bucket of a burst of its own holds at most; a nanosecond's worth is lost in rounding.
+            let burst = u128::from(bytes_in(bucket.burst, rate)) + 1;
+            let (mut now, mut moved, mut last) = (0u64, 0u128, 0usize);
+            // Bookings that are not due yet.
+            let mut booked: Vec<Booking> = Vec::new();
+            for step in steps {
+                match step {
+                    Step::Take(want) => {
+                        last = bucket.take(want, now);
+                        prop_assert!(last <= want);
+                        moved += last as u128;
+                    }
+                    Step::Book => booked.push(bucket.book(booked.len() as u64, now)),
+                    Step::GiveBack(part) => {
+                        let part = last * usize::from(part) / 255;
+                        bucket.give_back(part);
+                        moved -= part as u128;
+                        last -= part;
+                    }
+                    Step::Wait(time) => now += time,
+                }
+                booked.retain(|booking| {
+                    if booking.at <= now {
+                        moved += booking.bytes as u128;
+                    }
+                    booking.at > now
+                });
+                let may = burst + u128::from(now) * u128::from(rate) / SECOND;
+                prop_assert!(moved <= may, "{moved} bytes moved of {may} by {now}");
+            }
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! The shaping of one channel: what it may move now, and when it goes on.
+//!
+//! Always holds: while one direction waits nothing moves in it, and the channel has exactly one entry in the heap, for the
+//! first of the times at which it may go on; what it has booked and not used goes back, also when the channel ends. Whether
+//! the program wants to read is none of its business. Runs on the channel's loop; owns neither heap nor clock.
+
+use super::{SharedTraffic, TrafficShaping, bucket::Bucket};
+use crate::{
+    channel::{
+        services::{Due, LoopServices},
+        state::ChannelState,
+    },
+    timer::QueueKey,
+};
+use std::time::Instant;
+
+/// A direction in which bytes move.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    Read,
+    Write,
+}
+
+#[derive(Debug)]
+pub(crate) struct Shaper {
+    read: Lane,
+    write: Lane,
+    shared: Option<SharedTraffic>,
+    settings: TrafficShaping,
+    /// In the heap, at the first of the times for which a lane waits.
+    entry: Option<QueueKey>,
+}
+
+/// One direction.
+#[derive(Debug)]
+struct Lane {
+    way: Way,
+    /// None: only the group limits it, if anything does.
+    own: Option<Bucket>,
+    /// Bytes that were taken from the own bucket, and from the group's, and have not moved.
+    held: usize,
+    held_of_group: usize,
+    /// It waits until then.
+    until: Option<u64>,
+    /// It waits for the group.
+    queued: bool,
+    /// It has waited since bytes last moved, or could have.
+    held_up: bool,
+}
+
+impl Lane {
+    fn new(way: Way, own: Option<Bucket>) -> Self {
+        Lane { way, own, held: 0, held_of_group: 0, until: None, queued: false, held_up: false }
+    }
+
+    /// How many of `want` bytes may move now. If none may, it waits from now on.
+    fn allow(&mut self, group: Option<&SharedTraffic>, want: usize, now: u64, instant: Instant) -> usize {
+        if self.until.is_some() {
+            return 0;
+        }
+        let own = self.own.as_mut().map_or(want, |bucket| {
+            self.held += bucket.take(want.saturating_sub(self.held), now);
+            self.held.min(want)
+        });
+        let missing = own.saturating_sub(self.held_of_group);
+        let of_group = match group.map(|group| group.take(self.way, missing, instant)) {
+            Some(Some(taken)) => {
+                self.held_of_group += taken;
+                self.held_of_group.min(own)
+            }
+            _ => own,
+        };
+        if of_group > 0 || want == 0 {
+            return of_group;
+        }
+        // What the other one of the two has given is of no use meanwhile.
+        self.give_back(group);
+        let mut until = now;
+        if own == 0
+            && let Some(bucket) = &mut self.own
+        {
+            let booking = bucket.book(0, now);
+            self.held = booking.bytes;
+            until = until.max(booking.at);
+        } else if let Some(booking) = group.and_then(|group| group.book(self.way, instant)) {
+            self.held_of_group = booking.bytes;
+            self.queued = true;
+            until = until.max(now.saturating_add(booking.at));
+        }
+        self.until = Some(until);
+        self.held_up = true;
+        0
+    }
+
+    /// It waits no longer.
+    fn go_on(&mut self, group: Option<&SharedTraffic>) {
+        self.until = None;
+        if let Some(group) = group.filter(|_| std::mem::take(&mut self.queued)) {
+            group.waited(self.way);
+        }
+    }
+
+    fn moved(&mut self, bytes: usize) {
+        self.held = self.held.saturating_sub(bytes);
+        self.held_of_group = self.held_of_group.saturating_sub(bytes);
+        self.held_up = false;
+    }
+
+    fn give_back(&mut self, group: Option<&SharedTraffic>) {
+        let (own, of_group) = (std::mem::take(&mut self.held), std::mem::take(&mut self.held_of_group));
+        if let Some(bucket) = self.own.as_mut().filter(|_| own > 0) {
+            bucket.give_back(own);
+        }
+        if let Some(group) = group.filter(|_| of_group > 0) {
+            group.give_back(self.way, of_group);
+        }
+    }
+}
+
+impl Shaper {
+    /// As the settings say; what `before` owes stays owed.
+    fn new(settings: TrafficShaping, before: Option<&mut Shaper>, now: u64) -> Self {
+        let mut before = before;
+        let mut lane = |way| {
+            let rate = settings.limits.of(way);
+            let owed = before.as_deref_mut().and_then(|before| {
+                before.leave(way);
+                before.lane(way).own.as_ref()
+            });
+            Lane::new(
+                way,
+                match owed {
+                    Some(bucket) => bucket.changed(rate.per_second, rate.burst, now),
+                    None => Bucket::new(rate.per_second, rate.burst),
+                },
+            )
+        };
+        let (read, write) = (lane(Way::Read), lane(Way::Write));
+        Shaper { read, write, shared: settings.shared.clone(), settings, entry: None }
+    }
+
+    fn lane(&mut self, way: Way) -> &mut Lane {
+        match way {
+            Way::Read => &mut self.read,
+            Way::Write => &mut self.write,
+        }
+    }
+
+    fn next(&self) -> Option<u64> {
+        [self.read.until, self.write.until].into_iter().flatten().min()
+    }
+
+    fn lane_and_group(&mut self, way: Way) -> (&mut Lane, Option<&SharedTraffic>) {
+        let Shaper { read, write, shared, .. } = self;
+        (if way == Way::Read { read } else { write }, shared.as_ref())
+    }
+
+    fn give_back(&mut self, way: Way) {
+        let (lane, group) = self.lane_and_group(way);
+        lane.give_back(group);
+    }
+
+    /// Waits for nothing any more, and gives back what it has.
+    fn leave(&mut self, way: Way) {
+        let (lane, group) = self.lane_and_group(way);
+        lane.go_on(group);
+        lane.give_back(group);
+    }
+}
+
+impl Drop for Shaper {
+    /// Others of the group have what this one has booked.
+    fn drop(&mut self) {
+        self.leave(Way::Read);
+        self.leave(Way::Write);
+    }
+}
+
+impl ChannelState {
+    pub(crate) fn traffic_shaping(&self) -> TrafficShaping {
+        self.shaper.as_ref().map_or_else(TrafficShaping::default, |shaper| shaper.settings.clone())
+    }
+
+    /// From now on; whoever waits by the old settings looks again at once.
+    pub(crate) fn set_traffic_shaping(&mut self, services: &mut LoopServices, settings: TrafficShaping) {
+        if self.shaper.is_none() && settings.is_off() {
+            return;
+        }
+        self.disarm_shaper(services);
+        let was_shaped = self.shaper.is_some();
+        let shaper = Shaper::new(settings, self.shaper.as_deref_mut(), services.now);
+        self.shaper = (!shaper.settings.is_off()).then(|| Box::new(shaper));
+        if was_shaped {
+            self.want_attention(services);
+        }
+    }
+
+    /// How many of `want` bytes may be read or written now; if none may, the channel is told when some may, and waits.
+    #[inline]
+    pub(crate) fn allowance(&mut self, services: &mut LoopServices, way: Way, want: usize) -> usize {
+        if self.shaper.is_none() { want } else { self.shaped_allowance(services, way, want) }
+    }
+
+    fn shaped_allowance(&mut self, services: &mut LoopServices, way: Way, want: usize) -> usize {
+        let Some(shaper) = self.shaper.as_deref_mut() else { return want };
+        let (now, instant) = (services.now, services.time.instant(services.now));
+        let (lane, group) = shaper.lane_and_group(way);
+        let waited = lane.until.is_some();
+        let allowed = lane.allow(group, want, now, instant);
+        if allowed == 0 && !waited && want > 0 {
+            match way {
+                Way::Read => services.tally.reads_paused += 1,
+                Way::Write => services.tally.writes_paused += 1,
+            }
+            self.arm_shaper(services);
+        }
+        allowed
+    }
+
+    /// So many bytes have moved.
+    #[inline]
+    pub(crate) fn note_moved(&mut self, way: Way, bytes: usize) {
+        if let Some(shaper) = &mut self.shaper {
+            shaper.lane(way).moved(bytes);
+        }
+    }
+
+    /// No more bytes move for now, for whatever reason: what may have moved besides is for others, or for later. Unless it
+    /// is the limit that it waits for: then nothing changes.
+    #[inline]
+    pub(crate) fn give_allowance_back(&mut self, way: Way) {
+        if let Some(shaper) = &mut self.shaper
+            && shaper.lane(way).until.is_none()
+        {
+            shaper.give_back(way);
+            shaper.lane(way).held_up = false;
+        }
+    }
+
+    /// Whether this direction waits.
+    #[inline]
+    pub(crate) fn is_held_up(&self, way: Way) -> bool {
+        self.shaper.as_ref().is_some_and(|shaper| match way {
+            Way::Read => shaper.read.until.is_some(),
+            Way::Write => shaper.write.until.is_some(),
+        })
+    }
+
+    /// Whether the limit, and not the peer, is why nothing has moved of late.
+    pub(crate) fn was_held_up(&self, way: Way) -> bool {
+        self.shaper.as_ref().is_some_and(|shaper| match way {
+            Way::Read => shaper.read.held_up,
+            Way::Write => shaper.write.held_up,
+        })
+    }
+
+    /// The entry has come due, and is gone: who has waited long enough goes on.
+    pub(crate) fn shaper_is_due(&mut self, services: &mut LoopServices) {
+        let Some(shaper) = self.shaper.as_deref_mut() else { return };
+        shaper.entry = None;
+        for way in [Way::Read, Way::Write] {
+            let (lane, group) = shaper.lane_and_group(way);
+            if lane.until.is_some_and(|until| until <= services.now) {
+                lane.go_on(group);
+            }
+        }
+        // Whoever does not want to go on now must not keep what was booked.
+        if !self.wants_read() {
+            self.give_allowance_back(Way::Read);
+        }
+        if self.pending_bytes() == 0 {
+            self.give_allowance_back(Way::Write);
+        }
+        self.arm_shaper(services);
+        self.want_attention(services);
+    }
+
+    fn arm_shaper(&mut self, services: &mut LoopServices) {
+        self.disarm_shaper(services);
+        let key = self.key();
+        if let Some(shaper) = self.shaper.as_deref_mut()
+            && let Some(at) = shaper.next()
+        {
+            shaper.entry = Some(services.queue.insert(at, Due::Channel(key, Due::SHAPER)));
+        }
+    }
+
+    fn disarm_shaper(&mut self, services: &mut LoopServices) {
+        if let Some(entry) = self.shaper.as_mut().and_then(|shaper| shaper.entry.take()) {
+            drop(services.cancel_timer(entry));
+        }
+    }
+
+    pub(crate) fn end_shaper(&mut self, services: &mut LoopServices) {
+        self.disarm_shaper(services);
+        self.shaper = None;
+    }
+}

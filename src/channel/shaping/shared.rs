@@ -1,0 +1,139 @@
+//! The buckets of a group of channels, on whatever loops.
+//!
+//! Always holds: all channels together keep to the limits; those that wait have their turns in the order in which they came.
+//! The lock is held for a few additions, and only by channels that share it. It counts time from the first instant that a
+//! loop has told it, so it reads no clock; loops that share it should have the same one.
+
+use super::{
+    Rate, TrafficLimits, Way,
+    bucket::{Booking, Bucket},
+};
+use crate::clock::nanos;
+use std::{
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Instant,
+};
+
+/// Limits that many channels keep to together: those of a server, of a tenant, of a link. Clones are the same group.
+///
+/// Every channel that is given it ([`Pipeline::traffic`](crate::Pipeline::traffic)) takes from it what it needs. While there is
+/// enough, whoever comes has it, up to the burst; once it is used up those that wait take turns, in the order in which they came,
+/// with shares that become smaller the more wait (of 1 KiB at least, unless 10 ms bring less). So a channel with much to send
+/// holds no other one up for longer than a turn of all.
+///
+/// What a channel has booked and does not need goes back, also when it closes.
+///
+/// ```
+/// use netwheel::{SharedTraffic, TrafficLimits};
+///
+/// let group = SharedTraffic::new(TrafficLimits::new().read(10_000_000).write(10_000_000));
+/// // Later, from any thread:
+/// group.set(TrafficLimits::new().read(10_000_000).write(2_000_000));
+/// ```
+#[derive(Clone)]
+pub struct SharedTraffic(Arc<Mutex<State>>);
+
+struct State {
+    limits: TrafficLimits,
+    /// Time is counted from here.
+    origin: Option<Instant>,
+    /// The last time that was told.
+    now: u64,
+    read: Side,
+    write: Side,
+}
+
+/// One direction: none for no limit, and how many channels wait.
+struct Side {
+    bucket: Option<Bucket>,
+    waiting: u64,
+}
+
+impl SharedTraffic {
+    /// A group with these limits and no channels yet.
+    pub fn new(limits: TrafficLimits) -> Self {
+        let [read, write] = [limits.read, limits.write]
+            .map(|rate| Side { bucket: Bucket::new(rate.per_second, rate.burst), waiting: 0 });
+        SharedTraffic(Arc::new(Mutex::new(State { limits, origin: None, now: 0, read, write })))
+    }
+
+    /// Its limits.
+    pub fn limits(&self) -> TrafficLimits {
+        self.state().limits
+    }
+
+    /// Changes the limits, from any thread. A channel that is waiting goes on at the time that it was given before.
+    pub fn set(&self, limits: TrafficLimits) {
+        let mut state = self.state();
+        state.limits = limits;
+        let now = state.now;
+        for way in [Way::Read, Way::Write] {
+            let Rate { per_second, burst } = limits.of(way);
+            let bucket = &mut state.side(way).bucket;
+            *bucket = match bucket {
+                Some(bucket) => bucket.changed(per_second, burst, now),
+                None => Bucket::new(per_second, burst),
+            };
+        }
+    }
+
+    /// Takes up to `want` bytes; how many, or none if there is no limit.
+    pub(super) fn take(&self, way: Way, want: usize, now: Instant) -> Option<usize> {
+        let mut state = self.state();
+        let now = state.at(now);
+        let side = state.side(way);
+        let bucket = side.bucket.as_mut()?;
+        let share = usize::try_from(bucket.share(side.waiting)).unwrap_or(usize::MAX);
+        Some(bucket.take(want.min(share), now))
+    }
+
+    /// Takes a share in advance, as of nanoseconds from now, and waits for it; none if there is no limit.
+    pub(super) fn book(&self, way: Way, now: Instant) -> Option<Booking> {
+        let mut state = self.state();
+        let now = state.at(now);
+        let side = state.side(way);
+        let booking = side.bucket.as_mut()?.book(side.waiting, now);
+        side.waiting += 1;
+        Some(Booking { at: booking.at.saturating_sub(now), ..booking })
+    }
+
+    /// One that has booked waits no longer.
+    pub(super) fn waited(&self, way: Way) {
+        let mut state = self.state();
+        let side = state.side(way);
+        side.waiting = side.waiting.saturating_sub(1);
+    }
+
+    /// Gives back what did not move.
+    pub(super) fn give_back(&self, way: Way, bytes: usize) {
+        if let Some(bucket) = &mut self.state().side(way).bucket {
+            bucket.give_back(bytes);
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn at(&mut self, now: Instant) -> u64 {
+        let origin = *self.origin.get_or_insert(now);
+        self.now = self.now.max(nanos(now.saturating_duration_since(origin)));
+        self.now
+    }
+
+    fn side(&mut self, way: Way) -> &mut Side {
+        match way {
+            Way::Read => &mut self.read,
+            Way::Write => &mut self.write,
+        }
+    }
+}
+
+impl fmt::Debug for SharedTraffic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedTraffic").field("limits", &self.limits()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,214 @@
+//! The handle of a datagram channel.
+//!
+//! Always holds: it owns no socket; what it is asked for goes through the queue of the channel's loop, in the order in
+//! which one thread asked; wherever the channel ends, nobody is left waiting for it. Any thread may use it.
+
+use super::{context::DatagramScope, context::ScopeTask, queue};
+use crate::{
+    Completion, Error, Result,
+    error::Refused,
+    event_loop::{LoopMail, LoopShared},
+    id::Key,
+    sync::{Completer, completion},
+};
+use bytes::Bytes;
+use std::{
+    fmt,
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+};
+
+/// A handle to a datagram channel; dropping it lets the channel go on. Made by
+/// [`DatagramBootstrap`](crate::DatagramBootstrap).
+#[derive(Clone)]
+pub struct DatagramChannel {
+    shared: Arc<DatagramShared>,
+}
+
+/// What the handles of a channel share with its loop.
+pub(crate) struct DatagramShared {
+    event_loop: Arc<LoopShared>,
+    /// Set when the loop has heard of it.
+    pub(crate) key: OnceLock<Key>,
+    local_address: SocketAddr,
+    max_outbound: usize,
+    open: AtomicBool,
+    /// Weight of what waits for the kernel.
+    pending: AtomicUsize,
+    /// Weight of what waits in the loop's queue.
+    queued: AtomicUsize,
+    closed: Mutex<Option<Vec<Completer>>>,
+}
+
+/// The loop's end of [`DatagramShared`]: wherever the channel ends, nobody is left waiting for it.
+pub(crate) struct DatagramGuard(pub(crate) Arc<DatagramShared>);
+
+impl Drop for DatagramGuard {
+    fn drop(&mut self) {
+        self.0.set_closed();
+    }
+}
+
+/// One thing for one channel; runs on its loop, dropped if the channel is gone.
+pub(crate) enum DatagramMail {
+    Send { datagram: Bytes, to: Option<SocketAddr>, done: Option<Completer> },
+    Run(ScopeTask),
+    Close,
+}
+
+impl DatagramShared {
+    pub(crate) fn new(event_loop: Arc<LoopShared>, local_address: SocketAddr, max_outbound: usize) -> Self {
+        DatagramShared {
+            event_loop,
+            key: OnceLock::new(),
+            local_address,
+            max_outbound,
+            open: AtomicBool::new(true),
+            pending: AtomicUsize::new(0),
+            queued: AtomicUsize::new(0),
+            closed: Mutex::new(Some(Vec::new())),
+        }
+    }
+
+    pub(super) fn set_pending(&self, weight: usize) {
+        self.pending.store(weight, Ordering::Relaxed);
+    }
+
+    /// A datagram has left the loop's queue.
+    pub(super) fn dequeued(&self, datagram: &Bytes) {
+        self.queued.fetch_sub(queue::weight(datagram), Ordering::Relaxed);
+    }
+
+    pub(super) fn set_closing(&self) {
+        self.open.store(false, Ordering::Release);
+    }
+
+    /// The socket is closed: tells everybody who asked.
+    pub(super) fn set_closed(&self) {
+        self.set_closing();
+        let waiting = self.closed.lock().unwrap_or_else(PoisonError::into_inner).take();
+        for completer in waiting.into_iter().flatten() {
+            completer.complete(Ok(()));
+        }
+    }
+}
+
+impl DatagramChannel {
+    pub(crate) fn new(shared: Arc<DatagramShared>) -> Self {
+        DatagramChannel { shared }
+    }
+
+    /// The address to which it was bound.
+    pub fn local_address(&self) -> SocketAddr {
+        self.shared.local_address
+    }
+
+    /// Whether the channel sends: nobody has closed it.
+    pub fn is_open(&self) -> bool {
+        self.shared.open.load(Ordering::Acquire)
+    }
+
+    /// Sends a datagram to `to`. If the system refuses it, the handler's
+    /// [`error`](crate::DatagramHandler::error) is told.
+    ///
+    /// # Errors
+    /// The datagram comes back if the channel is closed, if `max_outbound` bytes wait already (what waits in the loop's
+    /// queue counts), or if the loop's queue is full.
+    pub fn send_to(&self, datagram: impl Into<Bytes>, to: SocketAddr) -> Result<(), Refused<Bytes>> {
+        self.deliver(datagram.into(), Some(to), None)
+    }
+
+    /// Sends a datagram to the peer of a connected channel, as [`send_to`](DatagramChannel::send_to) does. If there is no
+    /// peer, the handler's `error` is told [`NotConnected`](Error::NotConnected).
+    ///
+    /// # Errors
+    /// As of `send_to`.
+    pub fn send(&self, datagram: impl Into<Bytes>) -> Result<(), Refused<Bytes>> {
+        self.deliver(datagram.into(), None, None)
+    }
+
+    /// As [`send_to`](DatagramChannel::send_to), or [`send`](DatagramChannel::send) if there is no address, and tells when
+    /// the kernel has taken the datagram, or why it has not; the handler's `error` is not told.
+    ///
+    /// # Errors
+    /// As of `send_to`.
+    pub fn send_notify(
+        &self,
+        datagram: impl Into<Bytes>,
+        to: Option<SocketAddr>,
+    ) -> Result<Completion, Refused<Bytes>> {
+        let (completer, completion) = completion(Some(self.shared.event_loop.id));
+        self.deliver(datagram.into(), to, Some(completer))?;
+        Ok(completion)
+    }
+
+    fn deliver(
+        &self,
+        datagram: Bytes,
+        to: Option<SocketAddr>,
+        done: Option<Completer>,
+    ) -> Result<(), Refused<Bytes>> {
+        let shared = &self.shared;
+        if !self.is_open() {
+            return Err(Refused { value: datagram, reason: Error::Closed });
+        }
+        let (weight, limit) = (queue::weight(&datagram), shared.max_outbound);
+        let queued = shared.queued.fetch_add(weight, Ordering::Relaxed);
+        let waiting = queued.saturating_add(shared.pending.load(Ordering::Relaxed));
+        // As in the queue itself: one finds room wherever nothing waits.
+        if waiting > 0 && waiting.saturating_add(weight) > limit {
+            shared.dequeued(&datagram);
+            shared.event_loop.metrics.datagrams_refused.add_shared(1);
+            return Err(Refused { value: datagram, reason: Error::Full { what: "outbound bytes", limit } });
+        }
+        let mail = Box::new(DatagramMail::Send { datagram, to, done });
+        shared.event_loop.submit(LoopMail::Datagram(shared.clone(), mail), 0).map_err(|refused| {
+            let LoopMail::Datagram(_, mail) = refused.value else { unreachable!("the same mail comes back") };
+            let DatagramMail::Send { datagram, .. } = *mail else { unreachable!("the same mail comes back") };
+            shared.dequeued(&datagram);
+            Refused { value: datagram, reason: refused.reason }
+        })
+    }
+
+    /// Runs `task` on the channel's loop, with what may be done to the channel there: connect it, join a group.
+    ///
+    /// # Errors
+    /// If the channel is closed or the loop's queue is full; the task is dropped.
+    pub fn execute(&self, task: impl FnOnce(&mut DatagramScope<'_>) -> Result + Send + 'static) -> Result {
+        if !self.is_open() {
+            return Err(Error::Closed);
+        }
+        let mail = LoopMail::Datagram(self.shared.clone(), Box::new(DatagramMail::Run(Box::new(task))));
+        self.shared.event_loop.submit(mail, 0).map_err(|refused| refused.reason)
+    }
+
+    /// Closes the channel. What was sent before is given to the kernel as far as it takes it at once; the rest is dropped.
+    /// Closing twice does nothing.
+    pub fn close(&self) {
+        // A full queue must not keep anybody from closing; a loop that has ended has closed its channels.
+        let mail = LoopMail::Datagram(self.shared.clone(), Box::new(DatagramMail::Close));
+        let _ = self.shared.event_loop.submit_always(mail);
+    }
+
+    /// Completes when the channel's socket is closed; at once if it is.
+    pub fn closed(&self) -> Completion {
+        match &mut *self.shared.closed.lock().unwrap_or_else(PoisonError::into_inner) {
+            None => Completion::ready(Ok(())),
+            Some(waiting) => {
+                let (completer, completion) = completion(Some(self.shared.event_loop.id));
+                waiting.push(completer);
+                completion
+            }
+        }
+    }
+}
+
+impl fmt::Debug for DatagramChannel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (address, open) = (self.local_address(), self.is_open());
+        f.debug_struct("DatagramChannel").field("local_address", &address).field("open", &open).finish()
+    }
+}

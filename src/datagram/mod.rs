@@ -1,0 +1,25 @@
+//! Datagram channels: UDP on an event loop.
+//!
+//! A core of its own beside that of streams: a datagram is whole or not there, has an address, and may be lost, so there is
+//! nothing to decode, to gather or to order behind a slow peer. Shared with streams are loop, timers, poll, guard and
+//! shutdown.
+//!
+//! [`DatagramHandler`] is what the program writes, [`DatagramContext`] and [`DatagramScope`] what it is given,
+//! [`DatagramChannel`] the handle for other threads. `slot` is the loop's side: socket, reads, writes, the end; `state` what
+//! a scope works on; `queue` what waits for the kernel.
+
+mod config;
+mod context;
+mod handle;
+mod handler;
+mod queue;
+mod slot;
+mod state;
+
+pub(crate) use config::DatagramConfig;
+pub use context::{DatagramContext, DatagramScope};
+pub use handle::DatagramChannel;
+pub(crate) use handle::{DatagramGuard, DatagramMail, DatagramShared};
+pub use handler::DatagramHandler;
+pub(crate) use handler::{Links, Typed};
+pub(crate) use slot::{DatagramSlot, Opening};

@@ -1,0 +1,159 @@
+//! A datagram channel without its handler: the socket, and what waits.
+//!
+//! Always holds: datagrams leave in the order in which they were sent; what one fails with concerns that one only; what
+//! the kernel reports of an earlier one is kept for the handler, and does not cost a later one. Runs on the channel's loop.
+
+use super::{
+    config::DatagramConfig,
+    handle::{DatagramGuard, DatagramShared},
+    queue::{Outgoing, SendQueue},
+};
+use crate::{
+    Error, Result,
+    channel::{LoopServices, TaskKey, Timers, When},
+    error::Refused,
+    event_loop::Metrics,
+    id::ChannelId,
+    sync::Completer,
+    transport::UdpSocket,
+};
+use bytes::Bytes;
+use std::{
+    any::Any,
+    io::{self, ErrorKind},
+    net::SocketAddr,
+};
+
+pub(crate) struct DatagramState {
+    pub(super) id: ChannelId,
+    /// None once it is closed and only `inactive` is still to come.
+    pub(super) socket: Option<UdpSocket>,
+    pub(super) config: DatagramConfig,
+    pub(super) queue: SendQueue,
+    pub(super) timers: Timers,
+    pub(super) shared: DatagramGuard,
+    pub(super) peer: Option<SocketAddr>,
+    /// What the kernel reported of a datagram that was sent before; the handler is still to be told.
+    pub(super) reported: Option<Error>,
+    /// A task was dropped, since there are too many.
+    pub(super) task_refused: bool,
+    pub(super) closing: bool,
+    /// The kernel takes no more until it says so.
+    pub(super) blocked: bool,
+}
+
+/// What came of giving a datagram to the kernel.
+pub(super) enum Sent {
+    Done,
+    Blocked,
+    Failed(io::Error),
+}
+
+impl DatagramState {
+    pub(super) fn is_open(&self) -> bool {
+        self.socket.is_some() && !self.closing
+    }
+
+    pub(super) fn handle(&self) -> &std::sync::Arc<DatagramShared> {
+        &self.shared.0
+    }
+
+    /// Sends now or, if others wait already or the kernel takes no more, later.
+    ///
+    /// # Errors
+    /// What is wrong with it, or with the channel; it comes back, and `done` hears nothing.
+    pub(super) fn send(
+        &mut self,
+        metrics: &Metrics,
+        datagram: Bytes,
+        to: Option<SocketAddr>,
+        done: Option<Completer>,
+    ) -> Result<(), (Refused<Bytes>, Option<Completer>)> {
+        let refuse = |value, reason, done| Err((Refused { value, reason }, done));
+        if !self.is_open() {
+            return refuse(datagram, Error::Closed, done);
+        }
+        if to.is_none() && self.peer.is_none() {
+            return refuse(datagram, Error::NotConnected, done);
+        }
+        if self.queue.is_empty() {
+            match self.transmit(metrics, &datagram, to) {
+                Sent::Done => {
+                    if let Some(done) = done {
+                        done.complete(Ok(()));
+                    }
+                    return Ok(());
+                }
+                Sent::Failed(e) => return refuse(datagram, Error::io("sending a datagram", e), done),
+                Sent::Blocked => self.blocked = true,
+            }
+        }
+        let limit = self.config.max_outbound;
+        let pushed = self.queue.push(Outgoing { datagram, to, done }, limit);
+        self.note_weight();
+        pushed.or_else(|Outgoing { datagram, done, .. }| {
+            metrics.datagrams_refused.add_shared(1);
+            refuse(datagram, Error::Full { what: "outbound bytes", limit }, done)
+        })
+    }
+
+    /// Gives one datagram to the kernel.
+    pub(super) fn transmit(&mut self, metrics: &Metrics, datagram: &[u8], to: Option<SocketAddr>) -> Sent {
+        let Some(socket) = &self.socket else { return Sent::Failed(ErrorKind::NotConnected.into()) };
+        let mut reports = 0;
+        loop {
+            metrics.writes.add(1);
+            match socket.send(datagram, to) {
+                Ok(n) => {
+                    metrics.bytes_written.add(n as u64);
+                    metrics.datagrams_sent.add(1);
+                    return Sent::Done;
+                }
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                    metrics.writes_blocked.add(1);
+                    return Sent::Blocked;
+                }
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                // Of an earlier one: this one has not been looked at (udp(7), ICMP errors of a connected socket).
+                Err(e) if is_report(&e) && reports == 0 => {
+                    reports += 1;
+                    self.reported = Some(Error::io("sending an earlier datagram", e));
+                }
+                Err(e) => return Sent::Failed(e),
+            }
+        }
+    }
+
+    /// Tells handles how much waits.
+    pub(super) fn note_weight(&self) {
+        self.handle().set_pending(self.queue.weight());
+    }
+
+    pub(super) fn connect(&mut self, peer: SocketAddr) -> Result {
+        self.socket.as_ref().filter(|_| !self.closing).ok_or(Error::Closed)?.connect(peer)?;
+        self.peer = Some(peer);
+        Ok(())
+    }
+
+    pub(super) fn disconnect(&mut self) -> Result {
+        let socket = self.socket.as_ref().filter(|_| !self.closing).ok_or(Error::Closed)?;
+        if self.peer.is_some() {
+            socket.disconnect()?;
+            self.peer = None;
+        }
+        Ok(())
+    }
+
+    pub(super) fn arm(&mut self, services: &mut LoopServices, when: When, task: Box<dyn Any>) -> TaskKey {
+        let limit = self.config.max_scheduled_tasks;
+        self.timers.arm(self.id.key, limit, services, when, task).unwrap_or_else(|| {
+            self.task_refused = true;
+            TaskKey::NONE
+        })
+    }
+}
+
+/// Whether the kernel speaks of an earlier datagram, that somebody on the way has answered with an error.
+pub(super) fn is_report(e: &io::Error) -> bool {
+    matches!(e.kind(), ErrorKind::ConnectionRefused | ErrorKind::ConnectionReset)
+}

@@ -1,0 +1,193 @@
+//! Where servers listen and clients connect to, whatever the transport.
+//!
+//! Always holds: an [`Address`] can be used as it is; names are resolved when it is made. Pure, but for name servers.
+
+#[cfg(unix)]
+use super::UnixAddress;
+use crate::{Error, Result};
+use std::{
+    fmt, io,
+    net::{SocketAddr, ToSocketAddrs},
+};
+
+/// Where a server listens or a client connects to, for programs that choose the transport when they run.
+///
+/// ```
+/// # use netwheel::{Address, codec::RawBytes, prelude::*};
+/// # struct Echo;
+/// # impl Handler for Echo {
+/// #   type In = bytes::Bytes; type Out = bytes::Bytes;
+/// #   fn read(&mut self, ctx: &mut Context<'_, Self>, m: bytes::Bytes) -> Result { ctx.write(m) }
+/// # }
+/// # fn main() -> Result {
+/// # let group = EventLoopGroup::builder().threads(1).build()?;
+/// # let address: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
+/// let address = Address::Tcp(address);
+/// let server: Server<Address> = ServerBootstrap::new(&group)
+///     .pipeline(|_peer| Pipeline::new().codec(RawBytes).handler(Echo))
+///     .bind(address)?;
+/// println!("listening on {}", server.local_address());
+/// # server.close().wait()
+/// # }
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Address {
+    /// An address and port of TCP.
+    Tcp(SocketAddr),
+    /// A Unix socket.
+    #[cfg(unix)]
+    Unix(UnixAddress),
+}
+
+impl Address {
+    /// The address and port, if it has them.
+    pub fn as_tcp(&self) -> Option<SocketAddr> {
+        match self {
+            Address::Tcp(address) => Some(*address),
+            #[cfg(unix)]
+            Address::Unix(_) => None,
+        }
+    }
+}
+
+impl From<SocketAddr> for Address {
+    fn from(address: SocketAddr) -> Self {
+        Address::Tcp(address)
+    }
+}
+
+#[cfg(unix)]
+impl From<UnixAddress> for Address {
+    fn from(address: UnixAddress) -> Self {
+        Address::Unix(address)
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Tcp(address) => address.fmt(f),
+            #[cfg(unix)]
+            Address::Unix(address) => address.fmt(f),
+        }
+    }
+}
+
+/// What bootstraps listen on and connect to: whatever std makes socket addresses of (`"host:port"`, a
+/// [`SocketAddr`]) is TCP; a [`UnixAddress`] is a Unix socket (on Unix); an [`Address`] is either.
+///
+/// Not to be implemented elsewhere.
+#[expect(private_bounds, reason = "that is what keeps it from being implemented elsewhere")]
+pub trait Endpoint: Resolve<Self::Address> {
+    /// How a server that listens there names the place ([`Server::local_address`](crate::Server::local_address)).
+    type Address: fmt::Debug + Clone + Send + Sync + 'static;
+}
+
+pub(crate) trait Resolve<A> {
+    /// What it stands for, one address at least; may block on a name server.
+    fn addresses(self) -> Result<Vec<Address>>;
+
+    /// The address of a socket that was opened for it; none if it is of another transport.
+    fn named(address: Address) -> Option<A>;
+}
+
+impl<T: ToSocketAddrs> Endpoint for T {
+    type Address = SocketAddr;
+}
+
+impl<T: ToSocketAddrs> Resolve<SocketAddr> for T {
+    fn addresses(self) -> Result<Vec<Address>> {
+        let failed = |e| Error::io("resolving an address", e);
+        let addresses: Vec<_> = self.to_socket_addrs().map_err(failed)?.map(Address::Tcp).collect();
+        if addresses.is_empty() {
+            return Err(failed(io::Error::new(io::ErrorKind::NotFound, "the name has no address")));
+        }
+        Ok(addresses)
+    }
+
+    fn named(address: Address) -> Option<SocketAddr> {
+        address.as_tcp()
+    }
+}
+
+#[cfg(unix)]
+impl Endpoint for UnixAddress {
+    type Address = UnixAddress;
+}
+
+#[cfg(unix)]
+impl Resolve<UnixAddress> for UnixAddress {
+    fn addresses(self) -> Result<Vec<Address>> {
+        Ok(vec![Address::Unix(self)])
+    }
+
+    fn named(address: Address) -> Option<UnixAddress> {
+        match address {
+            Address::Unix(address) => Some(address),
+            Address::Tcp(_) => None,
+        }
+    }
+}
+
+impl Endpoint for Address {
+    type Address = Address;
+}
+
+impl Resolve<Address> for Address {
+    fn addresses(self) -> Result<Vec<Address>> {
+        Ok(vec![self])
+    }
+
+    fn named(address: Address) -> Option<Address> {
+        Some(address)
+    }
+}
+
+/// A listening socket of std that a server can take over: a [`TcpListener`](std::net::TcpListener), or a `UnixListener`
+/// on Unix.
+///
+/// Not to be implemented elsewhere.
+#[expect(private_bounds, reason = "that is what keeps it from being implemented elsewhere")]
+pub trait Adoptable: Adopt<Self::Address> {
+    /// How the server names where it listens.
+    type Address: fmt::Debug + Clone + Send + Sync + 'static;
+}
+
+pub(crate) trait Adopt<A> {
+    /// The address of such a socket; none if it is of another transport.
+    fn named(address: Address) -> Option<A>;
+
+    /// Makes it non-blocking.
+    fn adopt(self) -> io::Result<super::Listener>;
+}
+
+impl Adoptable for std::net::TcpListener {
+    type Address = SocketAddr;
+}
+
+impl Adopt<SocketAddr> for std::net::TcpListener {
+    fn named(address: Address) -> Option<SocketAddr> {
+        address.as_tcp()
+    }
+
+    fn adopt(self) -> io::Result<super::Listener> {
+        super::tcp::adopt(self).map(super::Listener::Tcp)
+    }
+}
+
+#[cfg(unix)]
+impl Adoptable for std::os::unix::net::UnixListener {
+    type Address = UnixAddress;
+}
+
+#[cfg(unix)]
+impl Adopt<UnixAddress> for std::os::unix::net::UnixListener {
+    fn named(address: Address) -> Option<UnixAddress> {
+        <UnixAddress as Resolve<UnixAddress>>::named(address)
+    }
+
+    fn adopt(self) -> io::Result<super::Listener> {
+        super::unix::adopt(self).map(super::Listener::Unix)
+    }
+}

@@ -1,0 +1,308 @@
+//! A UDP socket, non-blocking from the start, and its options.
+//!
+//! Always holds: one call sends or receives one whole datagram. A read buffer of 64 KiB holds every datagram that UDP over
+//! IPv4 (65,507 bytes) and IPv6 (65,527) can carry, so none is cut short.
+
+use crate::{Error, Result};
+use mio::event::Source;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+use socket2::SockRef;
+use socket2::{Domain, Protocol, Socket, Type};
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+};
+
+/// Options of a UDP socket; what is not set stays as the operating system has it.
+///
+/// | option | default | unit |
+/// |---|---|---|
+/// | `reuse_address` | off; on, several sockets may have the same address, as receivers of one multicast group do | |
+/// | `reuse_port` | off; on, the kernel spreads datagrams over the sockets of one user that have the address (Unix) | |
+/// | `broadcast` | off: sending to a broadcast address is refused | |
+/// | `send_buffer`, `receive_buffer` | the system's | bytes (Linux doubles what it is given) |
+/// | `ttl` | the system's, mostly 64 | hops, 1 to 255 |
+/// | `multicast_ttl` | the system's, 1: the own network | hops, 0 to 255 |
+/// | `multicast_loop` | the system's, on: groups are heard on the sending machine, too | |
+/// | `multicast_interface_v4`, `multicast_interface_v6` | the system chooses | |
+/// | `join` | no group | |
+///
+/// See ip(7), ipv6(7) and udp(7).
+#[derive(Debug, Clone, Default)]
+#[must_use]
+pub struct UdpOptions {
+    reuse_address: bool,
+    reuse_port: bool,
+    broadcast: bool,
+    send_buffer: Option<usize>,
+    receive_buffer: Option<usize>,
+    ttl: Option<u32>,
+    multicast_ttl: Option<u32>,
+    multicast_loop: Option<bool>,
+    multicast_interface_v4: Option<Ipv4Addr>,
+    multicast_interface_v6: Option<u32>,
+    groups: Vec<MulticastGroup>,
+}
+
+impl UdpOptions {
+    /// The defaults of the table above.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// `SO_REUSEADDR`.
+    pub fn reuse_address(mut self, on: bool) -> Self {
+        self.reuse_address = on;
+        self
+    }
+
+    /// `SO_REUSEPORT`; refused where there is none.
+    pub fn reuse_port(mut self, on: bool) -> Self {
+        self.reuse_port = on;
+        self
+    }
+
+    /// `SO_BROADCAST`.
+    pub fn broadcast(mut self, on: bool) -> Self {
+        self.broadcast = on;
+        self
+    }
+
+    /// `SO_SNDBUF` in bytes.
+    pub fn send_buffer(mut self, bytes: usize) -> Self {
+        self.send_buffer = Some(bytes);
+        self
+    }
+
+    /// `SO_RCVBUF` in bytes. What comes while it is full is lost.
+    pub fn receive_buffer(mut self, bytes: usize) -> Self {
+        self.receive_buffer = Some(bytes);
+        self
+    }
+
+    /// `IP_TTL`, `IPV6_UNICAST_HOPS`: over how many hops datagrams go.
+    pub fn ttl(mut self, hops: u32) -> Self {
+        self.ttl = Some(hops);
+        self
+    }
+
+    /// `IP_MULTICAST_TTL`, `IPV6_MULTICAST_HOPS`: over how many hops datagrams to groups go.
+    pub fn multicast_ttl(mut self, hops: u32) -> Self {
+        self.multicast_ttl = Some(hops);
+        self
+    }
+
+    /// `IP_MULTICAST_LOOP`, `IPV6_MULTICAST_LOOP`: whether what is sent to a group is heard on this machine.
+    pub fn multicast_loop(mut self, on: bool) -> Self {
+        self.multicast_loop = Some(on);
+        self
+    }
+
+    /// `IP_MULTICAST_IF`: the interface, by one of its addresses, by which datagrams to groups leave an IPv4 socket.
+    pub fn multicast_interface_v4(mut self, interface: Ipv4Addr) -> Self {
+        self.multicast_interface_v4 = Some(interface);
+        self
+    }
+
+    /// `IPV6_MULTICAST_IF`: the interface, by its index, by which datagrams to groups leave an IPv6 socket.
+    pub fn multicast_interface_v6(mut self, interface: u32) -> Self {
+        self.multicast_interface_v6 = Some(interface);
+        self
+    }
+
+    /// Joins a group from the start; may be called for several.
+    pub fn join(mut self, group: MulticastGroup) -> Self {
+        self.groups.push(group);
+        self
+    }
+
+    pub(crate) fn check(&self) -> Result {
+        super::options::check_buffer("send_buffer", self.send_buffer)?;
+        super::options::check_buffer("receive_buffer", self.receive_buffer)?;
+        if let Some(hops) = self.ttl
+            && !(1..=255).contains(&hops)
+        {
+            return Err(Error::setting("ttl", hops, "1 to 255 hops"));
+        }
+        if let Some(hops) = self.multicast_ttl
+            && hops > 255
+        {
+            return Err(Error::setting("multicast_ttl", hops, "0 to 255 hops"));
+        }
+        if self.reuse_port {
+            super::tcp::check_reuse_port("reuse_port")?;
+        }
+        self.groups.iter().try_for_each(MulticastGroup::check)
+    }
+
+    fn apply_before_bind(&self, socket: &Socket) -> io::Result<()> {
+        if self.reuse_address {
+            socket.set_reuse_address(true)?;
+        }
+        #[cfg(all(unix, not(any(target_os = "solaris", target_os = "illumos", target_os = "cygwin"))))]
+        if self.reuse_port {
+            socket.set_reuse_port(true)?;
+        }
+        if self.broadcast {
+            socket.set_broadcast(true)?;
+        }
+        if let Some(bytes) = self.send_buffer {
+            socket.set_send_buffer_size(bytes)?;
+        }
+        if let Some(bytes) = self.receive_buffer {
+            socket.set_recv_buffer_size(bytes)?;
+        }
+        Ok(())
+    }
+
+    fn apply(&self, socket: &Socket, v4: bool) -> io::Result<()> {
+        if let Some(hops) = self.ttl {
+            if v4 { socket.set_ttl_v4(hops) } else { socket.set_unicast_hops_v6(hops) }?;
+        }
+        if let Some(hops) = self.multicast_ttl {
+            if v4 { socket.set_multicast_ttl_v4(hops) } else { socket.set_multicast_hops_v6(hops) }?;
+        }
+        if let Some(on) = self.multicast_loop {
+            if v4 { socket.set_multicast_loop_v4(on) } else { socket.set_multicast_loop_v6(on) }?;
+        }
+        match (self.multicast_interface_v4, self.multicast_interface_v6) {
+            (Some(interface), _) if v4 => socket.set_multicast_if_v4(&interface)?,
+            (_, Some(interface)) if !v4 => socket.set_multicast_if_v6(interface)?,
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// A multicast group, and the interface on which it is joined.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum MulticastGroup {
+    /// Of IPv4.
+    V4 {
+        /// The group: 224.0.0.0 to 239.255.255.255.
+        group: Ipv4Addr,
+        /// An address of the interface; unspecified (0.0.0.0): the system chooses.
+        interface: Ipv4Addr,
+    },
+    /// Of IPv6.
+    V6 {
+        /// The group: ff00::/8.
+        group: Ipv6Addr,
+        /// The index of the interface; 0: the system chooses.
+        interface: u32,
+    },
+}
+
+impl From<IpAddr> for MulticastGroup {
+    /// The group on the interface that the system chooses.
+    fn from(group: IpAddr) -> Self {
+        match group {
+            IpAddr::V4(group) => MulticastGroup::V4 { group, interface: Ipv4Addr::UNSPECIFIED },
+            IpAddr::V6(group) => MulticastGroup::V6 { group, interface: 0 },
+        }
+    }
+}
+
+impl MulticastGroup {
+    fn check(&self) -> Result {
+        let group: IpAddr = match *self {
+            MulticastGroup::V4 { group, .. } => group.into(),
+            MulticastGroup::V6 { group, .. } => group.into(),
+        };
+        if group.is_multicast() {
+            return Ok(());
+        }
+        Err(Error::setting("group", group, "224.0.0.0 to 239.255.255.255, ff00::/8"))
+    }
+}
+
+/// A non-blocking UDP socket.
+#[derive(Debug)]
+pub(crate) struct UdpSocket {
+    socket: mio::net::UdpSocket,
+    /// The address of this end when it had no peer.
+    #[cfg_attr(not(any(target_os = "linux", target_os = "android")), expect(dead_code))]
+    bound: SocketAddr,
+}
+
+impl UdpSocket {
+    /// # Errors
+    /// What the system refuses, with what was tried.
+    pub(crate) fn bind(address: SocketAddr, options: &UdpOptions) -> Result<Self> {
+        let failed = |during| move |e| Error::io(during, e);
+        let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))
+            .and_then(|socket| socket.set_nonblocking(true).map(|()| socket))
+            .map_err(failed("opening a socket"))?;
+        options.apply_before_bind(&socket).map_err(failed("setting a socket's options"))?;
+        socket.bind(&address.into()).map_err(failed("binding"))?;
+        options.apply(&socket, address.is_ipv4()).map_err(failed("setting a socket's options"))?;
+        let socket = mio::net::UdpSocket::from_std(socket.into());
+        let bound = socket.local_addr().map_err(failed("binding"))?;
+        let socket = UdpSocket { socket, bound };
+        options.groups.iter().try_for_each(|group| socket.join(group))?;
+        Ok(socket)
+    }
+
+    /// Sends a datagram: to the peer of a connected socket if no address is given.
+    #[inline]
+    pub(crate) fn send(&self, datagram: &[u8], to: Option<SocketAddr>) -> io::Result<usize> {
+        match to {
+            Some(to) => self.socket.send_to(datagram, to),
+            None => self.socket.send(datagram),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn receive(&self, room: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        self.socket.recv_from(room)
+    }
+
+    pub(crate) fn local_address(&self) -> io::Result<SocketAddr> {
+        self.socket.local_addr()
+    }
+
+    pub(crate) fn connect(&self, peer: SocketAddr) -> Result {
+        self.socket.connect(peer).map_err(|e| Error::io("connecting", e))
+    }
+
+    /// Takes the peer back; the address of this end stays.
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    pub(crate) fn disconnect(&self) -> Result {
+        let failed = |e| Error::io("disconnecting", e);
+        rustix::net::connect_unspec(&self.socket).map_err(|e| failed(e.into()))?;
+        // Linux lets go of a port that it has chosen itself together with the peer; it is taken again.
+        if self.local_address().map_err(failed)?.port() != self.bound.port() {
+            SockRef::from(&self.socket).bind(&self.bound.into()).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    pub(crate) fn disconnect(&self) -> Result {
+        Err(Error::io("disconnecting", io::ErrorKind::Unsupported.into()))
+    }
+
+    pub(crate) fn join(&self, group: &MulticastGroup) -> Result {
+        group.check()?;
+        let joined = match group {
+            MulticastGroup::V4 { group, interface } => self.socket.join_multicast_v4(group, interface),
+            MulticastGroup::V6 { group, interface } => self.socket.join_multicast_v6(group, *interface),
+        };
+        joined.map_err(|e| Error::io("joining a multicast group", e))
+    }
+
+    pub(crate) fn leave(&self, group: &MulticastGroup) -> Result {
+        group.check()?;
+        let left = match group {
+            MulticastGroup::V4 { group, interface } => self.socket.leave_multicast_v4(group, interface),
+            MulticastGroup::V6 { group, interface } => self.socket.leave_multicast_v6(group, *interface),
+        };
+        left.map_err(|e| Error::io("leaving a multicast group", e))
+    }
+
+    /// What the poll watches.
+    pub(crate) fn source(&mut self) -> &mut dyn Source {
+        &mut self.socket
+    }
+}

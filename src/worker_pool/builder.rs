@@ -1,0 +1,77 @@
+//! The settings of a pool of workers, with their defaults and ranges.
+
+use super::WorkerPool;
+use crate::{Error, Result};
+use std::time::Duration;
+
+/// Settings of a [`WorkerPool`]; refused values are reported by [`build`](WorkerPoolBuilder::build).
+///
+/// | setting | default | range |
+/// |---|---|---|
+/// | `threads` | 4 | 1 to 1024 |
+/// | `max_pending` | 1024 works that wait for a thread | 1 or more |
+/// | `name` | "netwheel-worker"; threads are called name-0, name-1, … | |
+/// | `keep_alive` | 10 s without work, then a thread ends | more than 0 |
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct WorkerPoolBuilder {
+    pub(super) threads: usize,
+    pub(super) max_pending: usize,
+    pub(super) name: String,
+    pub(super) keep_alive: Duration,
+}
+
+impl WorkerPoolBuilder {
+    pub(super) fn new() -> Self {
+        WorkerPoolBuilder {
+            threads: 4,
+            max_pending: 1024,
+            name: "netwheel-worker".to_owned(),
+            keep_alive: Duration::from_secs(10),
+        }
+    }
+
+    /// Threads that there may be; each is started when a work finds none that is free.
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.threads = threads;
+        self
+    }
+
+    /// Works that may wait for a thread; more are refused.
+    pub fn max_pending(mut self, works: usize) -> Self {
+        self.max_pending = works;
+        self
+    }
+
+    /// What the threads are called, with `-0`, `-1`, … behind it.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// How long a thread waits for work before it ends.
+    pub fn keep_alive(mut self, time: Duration) -> Self {
+        self.keep_alive = time;
+        self
+    }
+
+    /// The pool; its threads start when they are first needed.
+    ///
+    /// # Errors
+    /// If a setting is out of its range.
+    pub fn build(self) -> Result<WorkerPool> {
+        if self.threads == 0 || self.threads > 1024 {
+            return Err(Error::setting("threads", self.threads, "1 to 1024 threads of a worker pool"));
+        }
+        if self.max_pending == 0 {
+            return Err(Error::setting("max_pending", self.max_pending, "1 work or more"));
+        }
+        if self.keep_alive.is_zero() {
+            return Err(Error::setting("keep_alive", "0", "more than zero"));
+        }
+        if self.name.contains('\0') {
+            return Err(Error::setting("name", format!("{:?}", self.name), "text without a NUL"));
+        }
+        Ok(WorkerPool::of(self))
+    }
+}

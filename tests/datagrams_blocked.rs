@@ -1,0 +1,158 @@
+//! A datagram channel whose kernel takes no more for a while: what is sent waits, in order and within a bound. And one whose
+//! kernel only fails.
+//!
+//! Linux only: a loopback interface always takes everything, so strace has the system call fail. Where strace is missing
+//! a test says so and passes, except where `CI=true`.
+
+#![cfg(target_os = "linux")]
+
+#[path = "support/strace.rs"]
+mod strace;
+
+use bytes::Bytes;
+use netwheel::{DatagramBootstrap, DatagramContext, DatagramHandler, Error, EventLoopGroup, Result};
+use std::{
+    net::{SocketAddr, UdpSocket},
+    time::Duration,
+};
+use strace::*;
+
+/// How long a test waits for what must happen before it gives up. It never decides a test that passes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The first call to send a datagram fails, and every fourth after it.
+const BLOCKED: [&str; 4] = ["-e", "trace=sendto", "-e", "inject=sendto:error=EAGAIN:when=1+4"];
+
+/// Answers "numbers" with four datagrams, of which three fit, and "end" with one and a close.
+struct Teller;
+
+impl DatagramHandler for Teller {
+    fn read(&mut self, ctx: &mut DatagramContext<'_, Self>, datagram: Bytes, from: SocketAddr) -> Result {
+        match &datagram[..] {
+            b"numbers" => {
+                for n in ["1", "2", "3"] {
+                    ctx.send_to(n, from)?;
+                }
+                let refused = ctx.send_to("4", from).unwrap_err();
+                assert!(matches!(refused.reason, Error::Full { what: "outbound bytes", limit: 300 }));
+                println!("refused {:?}, {} wait", refused.value, ctx.pending_bytes());
+            }
+            b"end" => {
+                ctx.send_to("last", from)?;
+                println!("{} wait", ctx.pending_bytes());
+                ctx.close();
+            }
+            _ => println!("got {datagram:?}"),
+        }
+        Ok(())
+    }
+
+    fn writability_changed(&mut self, ctx: &mut DatagramContext<'_, Self>, writable: bool) -> Result {
+        println!("writable {writable} {}", ctx.is_writable());
+        Ok(())
+    }
+}
+
+/// The child.
+#[test]
+fn blocked_teller() {
+    if !plays("blocked_teller") {
+        return;
+    }
+    let group = EventLoopGroup::builder().threads(1).build().unwrap();
+    let bootstrap = DatagramBootstrap::new(&group).max_outbound(300).datagrams_per_turn(2);
+    let channel = bootstrap.handler(|| Teller).bind("127.0.0.1:0").unwrap();
+    println!("address {}", channel.local_address());
+    channel.closed().wait_timeout(PATIENCE).expect("it is told to close").unwrap();
+    let end = group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(5));
+    end.wait_timeout(PATIENCE).unwrap().unwrap();
+    let counted = group.event_loops()[0].metrics();
+    println!(
+        "sent {} blocked {} refused {}",
+        counted.datagrams_sent, counted.writes_blocked, counted.datagrams_refused
+    );
+}
+
+#[test]
+fn what_the_kernel_does_not_take_waits_in_order_and_the_newest_beyond_the_bound_comes_back() {
+    if !strace_works(&BLOCKED) {
+        return;
+    }
+    let mut child = Process::strace(&BLOCKED, &play("blocked_teller"));
+    let address: SocketAddr = child.stdout.wait_for("address ").parse().unwrap();
+    let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+    peer.set_read_timeout(Some(PATIENCE)).unwrap();
+    let next = || {
+        let mut buffer = [0; 16];
+        let (n, _) = peer.recv_from(&mut buffer).unwrap();
+        String::from_utf8_lossy(&buffer[..n]).into_owned()
+    };
+    peer.send_to(b"numbers", address).unwrap();
+    assert_eq!(child.stdout.wait_for("refused "), "b\"4\", 291 wait");
+    assert_eq!(child.stdout.wait_for("writable "), "false false");
+    // The kernel tells of room with any news of the socket.
+    peer.send_to(b"news", address).unwrap();
+    assert_eq!([next(), next(), next()], ["1", "2", "3"]);
+    // Whether it was read before the others went depends on how fast it came.
+    child.stdout.wait_until("room and the news", |said| {
+        let all = said.contains("writable true true\n") && said.contains("got b\"news\"\n");
+        all.then_some(((), said.len()))
+    });
+    // What waits when it closes goes if the kernel takes it then.
+    peer.send_to(b"end", address).unwrap();
+    assert_eq!(child.stdout.wait_for(""), "100 wait");
+    assert_eq!(next(), "last");
+    assert_eq!(child.stdout.wait_for("sent "), "4 blocked 2 refused 1");
+    child.succeed();
+}
+
+/// No receive succeeds.
+const BROKEN: [&str; 4] = ["-e", "trace=recvfrom", "-e", "inject=recvfrom:error=EIO"];
+
+struct Counting(usize);
+
+impl DatagramHandler for Counting {
+    fn read(&mut self, _: &mut DatagramContext<'_, Self>, _: Bytes, _: SocketAddr) -> Result {
+        unreachable!("nothing can be received")
+    }
+
+    fn error(&mut self, ctx: &mut DatagramContext<'_, Self>, error: Error) -> Result {
+        assert!(
+            ctx.is_open() && matches!(error, Error::Io { during: "receiving a datagram", .. }),
+            "{error}"
+        );
+        self.0 += 1;
+        Ok(())
+    }
+
+    fn inactive(&mut self, _: &mut DatagramContext<'_, Self>) -> Result {
+        println!("told {} times", self.0);
+        Ok(())
+    }
+}
+
+/// The child.
+#[test]
+fn broken_receiver() {
+    if !plays("broken_receiver") {
+        return;
+    }
+    let group = EventLoopGroup::builder().threads(1).build().unwrap();
+    let channel = DatagramBootstrap::new(&group).handler(|| Counting(0)).bind("127.0.0.1:0").unwrap();
+    println!("address {}", channel.local_address());
+    channel.closed().wait_timeout(PATIENCE).expect("it gives up").unwrap();
+    let end = group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(5));
+    end.wait_timeout(PATIENCE).unwrap().unwrap();
+}
+
+#[test]
+fn a_socket_that_only_fails_is_given_up_after_sixteen_times() {
+    if !strace_works(&BROKEN) {
+        return;
+    }
+    let mut child = Process::strace(&BROKEN, &play("broken_receiver"));
+    let address: SocketAddr = child.stdout.wait_for("address ").parse().unwrap();
+    UdpSocket::bind("127.0.0.1:0").unwrap().send_to(b"hello", address).unwrap();
+    assert_eq!(child.stdout.wait_for("told "), "16 times");
+    child.succeed();
+}

@@ -1,0 +1,194 @@
+//! What leaves when, counted in system calls (H-13 to H-15). Ours in form: bytes that are written in a turn leave at its end at
+//! the latest, together; `flush` sends them when the callback returns; there is no write that nobody flushes.
+
+#[path = "support/recorder.rs"]
+mod recorder;
+
+use bytes::Bytes;
+use netwheel::{ChannelOptions, buffer::WaterMark, codec::Line, prelude::*};
+use recorder::{Call, Log, Recorder, ask, connect, done, end, one_loop, read_to_end};
+use std::{
+    io::Write,
+    sync::{Mutex, mpsc},
+};
+
+/// A server of lines on one loop, whose handlers do what `hook` does.
+fn serve<F>(group: &EventLoopGroup, log: &Log, hook: F) -> Server
+where
+    F: Fn(&mut Context<'_, Recorder>, &Call) -> Result + Clone + Send + Sync + 'static,
+{
+    let log = Mutex::new(log.clone());
+    ServerBootstrap::new(group)
+        .pipeline(move |_| {
+            Pipeline::new().codec(Line::new()).handler(Recorder::with(&log.lock().unwrap(), hook.clone()))
+        })
+        .bind("127.0.0.1:0")
+        .unwrap()
+}
+
+/// H-13: whatever a burst of reads has written leaves with one system call.
+#[test]
+fn h_13_the_writes_of_a_read_burst_leave_in_one_system_call() {
+    const LINES: usize = 300;
+    let group = one_loop();
+    let server = serve(&group, &Log::new(), |ctx, call| match call {
+        Call::Read(message) => ctx.write(message.clone()),
+        _ => Ok(()),
+    });
+    let text = "line\n".repeat(LINES);
+    ask(&mut connect(&server), &text, &text);
+    end(&group);
+    let metrics = group.next().metrics();
+    assert_eq!(metrics.messages_written, LINES as u64);
+    // How many bursts TCP makes of it is not ours to say, but each has its read.
+    assert!(metrics.writes <= metrics.reads - metrics.reads_blocked, "{metrics:#?}");
+    assert!(metrics.writes < 20, "{metrics:#?}");
+}
+
+/// H-13: flushes in one callback are one.
+#[test]
+fn h_13_flush_again_and_again_in_a_callback_is_once() {
+    let group = one_loop();
+    let server = serve(&group, &Log::new(), |ctx, call| {
+        if let Call::Read(message) = call {
+            for _ in 0..10 {
+                ctx.write(message.clone())?;
+                ctx.flush();
+            }
+        }
+        Ok(())
+    });
+    ask(&mut connect(&server), "x\n", &"x\n".repeat(10));
+    end(&group);
+    assert_eq!(group.next().metrics().writes, 1);
+}
+
+/// H-14: a close and an error send what was written; to become unwritable is no reason to send earlier.
+#[test]
+fn h_14_what_waits_is_sent_at_the_latest_when_the_channel_closes_or_fails() {
+    for end_of in ["close", "fail"] {
+        let group = one_loop();
+        let log = Log::new();
+        let server = serve(&group, &log, move |ctx, call| match call {
+            Call::Read(_) => {
+                ctx.write("last".into())?;
+                ctx.write("words".into())?;
+                if end_of == "close" {
+                    ctx.close();
+                    return Ok(());
+                }
+                Err("on purpose".into())
+            }
+            _ => Ok(()),
+        });
+        let mut peer = connect(&server);
+        peer.write_all(b"go\n").unwrap();
+        assert_eq!(read_to_end(&mut peer), b"last\nwords\n", "{end_of}");
+        end(&group);
+        assert_eq!(group.next().metrics().writes, 1);
+    }
+    let group = one_loop();
+    let options = ChannelOptions::new().water_mark(WaterMark::new(2, 3).unwrap());
+    let server = ServerBootstrap::new(&group)
+        .channel_options(options)
+        .pipeline(|_| {
+            Pipeline::new().codec(Line::new()).handler(Recorder::with(&Log::new(), |ctx, call| match call {
+                Call::Read(message) => ctx.write(message.clone()),
+                _ => Ok(()),
+            }))
+        })
+        .bind("127.0.0.1:0")
+        .unwrap();
+    ask(&mut connect(&server), "aaaa\nbbbb\n", "aaaa\nbbbb\n");
+    end(&group);
+    assert!(group.next().metrics().writes <= 2, "two only if TCP brought them one by one");
+}
+
+/// H-15: outside of a read: all writes of one task leave together, and nobody has to flush.
+#[test]
+fn h_15_what_a_task_writes_leaves_together() {
+    let group = one_loop();
+    let (channels, channel) = mpsc::channel();
+    let server = serve(&group, &Log::new(), move |ctx, call| {
+        if *call == Call::Active {
+            let _ = channels.send(ctx.channel());
+        }
+        Ok(())
+    });
+    let mut peer = connect(&server);
+    let channel = channel.recv().unwrap();
+    let task = |scope: &mut netwheel::Scope<'_, Bytes>| {
+        (0..50).try_for_each(|n| scope.write(format!("{n:02}").into()))
+    };
+    channel.execute(task).unwrap();
+    let expected: String = (0..50).map(|n| format!("{n:02}\n")).collect();
+    ask(&mut peer, "", &expected);
+    end(&group);
+    assert_eq!(group.next().metrics().writes, 1);
+}
+
+/// H-15: who is told that a write was sent, and writes again, is sent as well.
+#[test]
+fn h_15_what_is_written_when_a_write_is_answered_is_not_lost() {
+    let group = one_loop();
+    let (channels, channel) = mpsc::channel();
+    let server = serve(&group, &Log::new(), move |ctx, call| {
+        if *call == Call::Active {
+            let _ = channels.send(ctx.channel());
+        }
+        Ok(())
+    });
+    let mut peer = connect(&server);
+    let channel: Channel<Bytes> = channel.recv().unwrap();
+    let (again, (told, answered)) = (channel.clone(), mpsc::channel());
+    channel.write_notify("first".into()).unwrap().on_complete(move |sent| {
+        sent.unwrap();
+        let second = again.write_notify("second".into()).unwrap();
+        told.send(second).unwrap();
+    });
+    ask(&mut peer, "", "first\nsecond\n");
+    done(answered.recv().unwrap()).unwrap();
+    assert_eq!(group.next().metrics().writes, 2, "the second one was written when the first was gone");
+    end(&group);
+}
+
+/// A write to another channel of the same loop goes through the loop's queue: its handler is not called from this one's.
+#[test]
+fn write_to_another_channel_calls_nothing_from_within_the_callback() {
+    let group = one_loop();
+    let log = Log::new();
+    let others: &'static Mutex<Vec<Channel<Bytes>>> = Box::leak(Box::default());
+    let inner = log.clone();
+    let server = ServerBootstrap::new(&group)
+        .channel_options(ChannelOptions::new().water_mark(WaterMark::new(2, 3).unwrap()))
+        .pipeline(move |_| {
+            let log = inner.clone();
+            Pipeline::new().codec(Line::new()).handler(Recorder::with(&inner, move |ctx, call| {
+                match call {
+                    Call::Active => others.lock().unwrap().push(ctx.channel()),
+                    Call::Read(message) => {
+                        let others = others.lock().unwrap();
+                        let own = ctx.id();
+                        for other in others.iter().filter(|other| other.id() != own) {
+                            other.write(message.clone())?;
+                        }
+                        log.push("end of read");
+                    }
+                    _ => {}
+                }
+                Ok(())
+            }))
+        })
+        .bind("127.0.0.1:0")
+        .unwrap();
+    let mut peers = [connect(&server), connect(&server)];
+    log.wait_until("both", |log| log.iter().filter(|entry| *entry == "active").count() == 2);
+    log.take();
+    peers[0].write_all(b"hello\n").unwrap();
+    ask(&mut peers[1], "", "hello\n");
+    log.wait_for("writable true");
+    let expected = ["read hello", "end of read", "read_complete", "writable false", "writable true"];
+    assert_eq!(log.take(), expected, "the other one's is called later");
+    others.lock().unwrap().clear();
+    end(&group);
+}

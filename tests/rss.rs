@@ -1,0 +1,256 @@
+//! What connections cost a server in memory (14.3, 14.5): little each while they are idle, and nothing when they are gone.
+//!
+//! The server is a process of its own, so that it is measured without its clients, as the kernel counts its pages. Linux
+//! only. The kernel's own memory for a socket is not in these numbers.
+
+#![cfg(target_os = "linux")]
+
+#[path = "support/memory.rs"]
+mod memory;
+#[path = "support/strace.rs"]
+mod strace;
+#[path = "support/tcp.rs"]
+mod tcp;
+
+use memory::anonymous;
+use netwheel::{codec::LengthField, prelude::*, stage::Json};
+use rlimit::Resource;
+use serde::{Deserialize, Serialize};
+use std::{
+    io::{self, Write},
+    net::{Ipv4Addr, SocketAddr, TcpStream},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+use strace::*;
+use tcp::*;
+
+const KIB: usize = 1024;
+
+/// Connections by which the slope is taken.
+const FEW: usize = 1_000;
+const MANY: usize = 15_000;
+
+/// Descriptors are the test program's, and pages are counted best when nothing else runs.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// More descriptors, if there may be more: that takes nothing from anybody. How many there may be.
+fn more_descriptors() -> usize {
+    rlimit::increase_nofile_limit(u64::MAX).unwrap();
+    Resource::NOFILE.get_soft().unwrap().try_into().unwrap_or(usize::MAX)
+}
+
+#[derive(Deserialize)]
+enum Request {
+    Say { text: String },
+}
+
+#[derive(Serialize)]
+enum Reply {
+    Said { text: String },
+    Ping,
+}
+
+struct Session;
+
+impl Handler for Session {
+    type In = Request;
+    type Out = Reply;
+
+    fn read(&mut self, ctx: &mut Context<'_, Self>, message: Request) -> Result {
+        let Request::Say { text } = message;
+        ctx.write(Reply::Said { text })
+    }
+
+    fn idle(&mut self, ctx: &mut Context<'_, Self>, event: IdleEvent) -> Result {
+        match event.state {
+            IdleState::Writer => ctx.write(Reply::Ping),
+            _ => {
+                ctx.close();
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The child. For each number in its input it waits until it has so many connections, and says how large it is.
+#[test]
+fn session_server() {
+    if !plays("session_server") {
+        return;
+    }
+    more_descriptors();
+    let group = one_loop();
+    let server = ServerBootstrap::new(&group)
+        .backlog(4096)
+        .pipeline(|_| {
+            let minutes = |n: u64| Duration::from_secs(60 * n);
+            Pipeline::new()
+                .idle(IdleTimeouts::new().reader(minutes(60)).writer(minutes(20)))
+                .codec(LengthField::u32().max_len(64 * KIB))
+                .stage(Json::<Request, Reply>::new())
+                .handler(Session)
+        })
+        .bind(ANY_PORT)
+        .unwrap();
+    println!("listening on {}", server.local_address());
+    for line in io::stdin().lines() {
+        let (line, number) = (line.unwrap(), |text: &str| text.parse::<u64>().unwrap());
+        let (connections, bytes) = line.split_once(' ').unwrap();
+        let (connections, bytes) = (number(connections), number(bytes));
+        turn_until(&group, |metrics| metrics.channels == connections && metrics.bytes_read >= bytes);
+        println!("bytes {}", anonymous());
+    }
+    end(&group);
+}
+
+struct Sessions {
+    child: Process,
+    address: SocketAddr,
+    /// Each host has ports of its own, however many of them wait for their time to be over.
+    host: u8,
+    peers: Vec<TcpStream>,
+    sent: usize,
+}
+
+impl Sessions {
+    /// The environment is what the child's allocator is told.
+    fn start_with(environment: &[&str]) -> Self {
+        let mut command = play("session_server");
+        assert_eq!(command[0], "env");
+        command.splice(1..1, environment.iter().map(|variable| (*variable).to_owned()));
+        let mut child = Process::start(&command);
+        let address = child.stdout.wait_for("listening on ").parse().unwrap();
+        Sessions { child, address, host: 2, peers: Vec::new(), sent: 0 }
+    }
+
+    fn connect(&mut self) {
+        use socket2::{Domain, Socket, Type};
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from((Ipv4Addr::new(127, 0, 0, self.host), 0)).into()).unwrap();
+        socket.connect(&self.address.into()).unwrap();
+        let stream = TcpStream::from(socket);
+        patient(&stream);
+        self.peers.push(stream);
+    }
+
+    /// Makes it so many, each of which has said something and was answered.
+    #[track_caller]
+    fn grow_to(&mut self, connections: usize) -> usize {
+        let request = frame(br#"{"Say":{"text":"hello"}}"#);
+        let reply = frame(br#"{"Said":{"text":"hello"}}"#);
+        let there = self.peers.len();
+        for _ in there..connections {
+            // The kernel looks for a port the longer the more of a host's are taken.
+            if self.peers.len() % 2_000 == 1_999 {
+                self.host += 1;
+            }
+            self.connect();
+            self.peers.last_mut().unwrap().write_all(&request).unwrap();
+            self.sent += request.len();
+        }
+        for peer in &mut self.peers[there..] {
+            assert_eq!(read_n(peer, reply.len()), reply);
+        }
+        self.size()
+    }
+
+    /// All leave.
+    #[track_caller]
+    fn leave(&mut self) -> usize {
+        self.peers.clear();
+        self.host += 1;
+        self.size()
+    }
+
+    /// How large the server is, when it has all connections and has read all bytes.
+    #[track_caller]
+    fn size(&mut self) -> usize {
+        self.child.say(&format!("{} {}\n", self.peers.len(), self.sent));
+        self.child.stdout.wait_for("bytes ").trim().parse().unwrap()
+    }
+}
+
+fn frame(text: &[u8]) -> Vec<u8> {
+    [&(text.len() as u32).to_be_bytes(), text].concat()
+}
+
+fn many() -> usize {
+    let many = MANY.min(more_descriptors().saturating_sub(200));
+    assert!(many >= 3 * FEW, "only {many} descriptors: raise `ulimit -n`");
+    if many < MANY {
+        eprintln!("only {many} connections, for want of descriptors");
+    }
+    many
+}
+
+/// 14.3: a slot, a pipeline and a watch for quiet, and no buffers.
+#[test]
+fn rss_slope_per_connection() {
+    let _alone = alone();
+    let many = many();
+    let mut sessions = Sessions::start_with(&[]);
+    let few = sessions.grow_to(FEW);
+    let size = sessions.grow_to(many);
+    let each = (size - few) / (many - FEW);
+    println!("{each} bytes for each of {many} connections");
+    assert!((200..=700).contains(&each), "{each} bytes for each of {many} connections");
+
+    // Half a frame is what is kept besides, no buffer of the size of a read.
+    for peer in 0..many {
+        sessions.peers[peer].write_all(b"\0\0\x01\0{\"Say\"").unwrap();
+        sessions.sent += 10;
+    }
+    let half = sessions.size();
+    let more = half.saturating_sub(size) / many;
+    println!("{more} bytes more with half a frame each");
+    assert!(more <= 128, "{more} bytes more with half a frame each");
+    drop(sessions.child.take_stdin());
+}
+
+/// As many as come and go in a round.
+const PEERS: usize = 2_000;
+
+/// Ten times they all come and go: how large the server is before, and after each time.
+fn ten_times(mut sessions: Sessions) -> (usize, Vec<usize>) {
+    assert!(more_descriptors() > PEERS + 200, "too few descriptors: raise `ulimit -n`");
+    // What the first connection and its answer make the program touch is the program's own.
+    sessions.grow_to(1);
+    let start = sessions.leave();
+    let mut after = Vec::new();
+    for _ in 0..10 {
+        let full = sessions.grow_to(PEERS);
+        assert!(full > start + 200 * PEERS, "they do cost something");
+        after.push(sessions.leave());
+    }
+    drop(sessions.child.take_stdin());
+    println!("{start}, then {after:?}");
+    (start, after)
+}
+
+/// 14.5: what leaves is given back, every time. The allocator is told to keep nothing for later, so that what is left is
+/// what the server keeps: places in its lists, for as many as were there at once.
+#[test]
+fn rss_returns() {
+    let _alone = alone();
+    let tunables = ["GLIBC_TUNABLES=glibc.malloc.tcache_count=0:glibc.malloc.mxfast=0"];
+    let thresholds = ["MALLOC_TRIM_THRESHOLD_=0", "MALLOC_MMAP_THRESHOLD_=8192"];
+    let (start, after) = ten_times(Sessions::start_with(&[&tunables[..], &thresholds[..]].concat()));
+    for size in &after {
+        let left = size.saturating_sub(start);
+        assert!(left <= 64 * PEERS + 384 * KIB, "{left} bytes of {PEERS} connections are left: {after:?}");
+    }
+    assert!(after[9] <= after[0] + 64 * KIB, "it grows: {after:?}");
+}
+
+/// 14.5: whatever the allocator keeps, it uses again.
+#[test]
+fn rss_does_not_grow_with_connections_that_come_and_go() {
+    let _alone = alone();
+    let (_, after) = ten_times(Sessions::start_with(&[]));
+    assert!(after[9] <= after[1] + 512 * KIB, "it grows: {after:?}");
+}
