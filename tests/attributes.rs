@@ -67,6 +67,11 @@ impl Handler for Session {
         let attributes = ctx.attributes_mut();
         match &line[..] {
             b"forget" => drop(attributes.remove::<Lines>()),
+            b"replace" => {
+                let next = Pipeline::new().attribute(Listener("another")).codec(Line::new()).stage(Count);
+                ctx.replace_pipeline(next.handler(Session(self.0.clone())))?;
+                return Ok(());
+            }
             b"keep" => drop(attributes.insert(Kept("it", self.0.clone()))),
             _ => {}
         }
@@ -148,6 +153,15 @@ fn they_can_be_read_in_inactive_and_are_dropped_after_it() {
     assert_eq!(*log.borrow(), ["inactive with it", "it is dropped"], "replaced by the late one");
     drop(channel);
     assert_eq!(log.borrow()[2..], ["late is dropped", "the handler is dropped"]);
+}
+
+#[test]
+fn they_stay_when_the_pipeline_is_replaced_and_those_of_the_new_one_are_added() {
+    let (mut channel, log) = open("public");
+    channel.write_inbound(b"a\nreplace\nb\n").unwrap();
+    assert_eq!(channel.read_outbound(), "1 a\n3 b\n", "counted on");
+    let there = log.borrow().iter().filter(|line| line.starts_with("Some")).cloned().collect::<Vec<_>>();
+    assert_eq!(there, ["Some(Listener(\"public\")) 1", "Some(Listener(\"another\")) 2"]);
 }
 
 #[test]

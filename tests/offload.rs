@@ -434,6 +434,22 @@ fn an_answer_that_comes_while_the_channel_closes_is_dropped() {
 }
 
 #[test]
+fn the_works_of_a_pipeline_end_with_it() {
+    let (mut channel, log) = embedded(ChannelOptions::new(), |ctx, _, log| {
+        let ran = log.clone();
+        let work = move || ran.push("ran".to_owned());
+        ctx.offload(work, |_, _, _| unreachable!("its handler is gone"))?;
+        let next = session(log, Box::new(|ctx, line, _| ctx.write(format!("new {line}").into())));
+        ctx.replace_pipeline(next)?;
+        Ok(())
+    });
+    channel.write_inbound(b"go\non\n").unwrap();
+    channel.run_pending();
+    assert_eq!((channel.read_outbound(), channel.is_open()), ("new on\n".into(), true));
+    assert_eq!(log.all(), [""; 0]);
+}
+
+#[test]
 fn a_cancelled_work_is_not_run_and_its_answer_not_told() {
     let mut keys: Vec<TaskKey> = Vec::new();
     let (mut channel, log) = embedded(ChannelOptions::new(), move |ctx, line, log| {

@@ -664,7 +664,8 @@ fn over_tcp_a_quiet_peer_is_late_when_the_pause_is_over() {
 #[test]
 fn h_06_over_tcp_loops_share_a_limit() {
     const PEERS: usize = 4;
-    let group = EventLoopGroup::builder().threads(2).build().unwrap();
+    let clock = ManualClock::new();
+    let group = EventLoopGroup::builder().threads(2).clock(clock.clone()).build().unwrap();
     let shared = SharedTraffic::new(TrafficLimits::new().write(20_000_000).read(20_000_000));
     let server = ServerBootstrap::new(&group)
         .pipeline(move |_| {
@@ -678,7 +679,7 @@ fn h_06_over_tcp_loops_share_a_limit() {
         .unwrap();
     let text = bytes(1_000_000);
     std::thread::scope(|scope| {
-        for _ in 0..PEERS {
+        let peers = (0..PEERS).map(|_| {
             scope.spawn(|| {
                 let mut peer = connect(&server);
                 let mut sender = peer.try_clone().unwrap();
@@ -686,9 +687,16 @@ fn h_06_over_tcp_loops_share_a_limit() {
                 let sending = std::thread::spawn(move || sender.write_all(&sent).unwrap());
                 assert!(receive(&mut peer, text.len()) == text);
                 sending.join().unwrap();
-            });
+            })
+        });
+        let peers: Vec<_> = peers.collect();
+        while peers.iter().any(|peer| !peer.is_finished()) {
+            clock.advance(ms(1));
+            std::thread::yield_now();
         }
     });
+    // Four million bytes, of which two are the burst.
+    assert!(clock.elapsed() >= ms(100), "{:?}", clock.elapsed());
     let paused: u64 = group.metrics().iter().map(|m| m.reads_paused + m.writes_paused).sum();
     assert!(paused > 0);
     end(&group);

@@ -8,7 +8,7 @@ use crate::{
     protocol::{Reason, Reply},
     session::Session,
 };
-use netwheel::{Channel, ChannelGroup, ChannelId, Error, Refused, Remote};
+use netwheel::{Channel, ChannelGroup, ChannelId, Error, Remote};
 use std::{
     collections::{HashMap, hash_map::Entry},
     sync::{
@@ -124,8 +124,8 @@ impl Room {
     /// All that one session sends is submitted by its own thread, one message after the other, and every loop takes
     /// its submissions in order: so each member sees a sender's messages as they were sent. It is encoded once. Members that
     /// do not keep up are dealt with on their own loops, by the policy of their channels.
-    pub(crate) fn send_to_others(&self, but: ChannelId, message: Reply) -> Result<usize, Refused<Reply>> {
-        let broadcast = self.members.broadcast_except(but, message)?;
+    pub(crate) fn send_to_others(&self, but: ChannelId, message: Reply) -> Result<usize, Error> {
+        let broadcast = self.members.broadcast_except(but, message).map_err(|refused| refused.reason)?;
         if broadcast.unreached() > 0 {
             log::warn!(
                 "{}: {} members miss a message: their loops take no more",

@@ -187,8 +187,7 @@ impl Session {
         let room = &self.rooms[self.position_of(room)?];
         let mut message =
             Reply::Message { room: room.name().to_owned(), from, text, ts: unix_ms(), id: None };
-        let others =
-            room.send_to_others(ctx.id(), message.clone()).map_err(|refused| busy(&refused.reason))?;
+        let others = room.send_to_others(ctx.id(), message.clone()).map_err(|reason| busy(&reason))?;
         self.hub.counters.count_message(others + 1);
         if let Reply::Message { id: own, .. } = &mut message {
             *own = id;
@@ -255,8 +254,8 @@ impl Session {
 
     /// Tells all members of a room but this one, whose copy is written directly, of a join or leave.
     fn tell_others(&self, ctx: &Context<'_, Self>, room: &Room, reply: Reply) {
-        if let Err(refused) = room.send_to_others(ctx.id(), reply) {
-            log::warn!("{}: nobody hears who comes and goes: {}", room.name(), refused.reason);
+        if let Err(reason) = room.send_to_others(ctx.id(), reply) {
+            log::warn!("{}: nobody hears who comes and goes: {reason}", room.name());
         }
     }
 

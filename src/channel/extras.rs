@@ -19,7 +19,7 @@ impl ChannelState {
 
     /// Adds what another pipeline brings; what it takes the place of is for the caller to drop.
     pub(crate) fn add_extras(&mut self, extras: Option<Box<Extras>>) -> Option<Box<Extras>> {
-        let Some(mut new) = extras else { return None };
+        let mut new = extras?;
         match &mut self.extras {
             None => {
                 self.extras = Some(new);
