@@ -36,8 +36,9 @@ impl Handler for Noting {
 
     fn read(&mut self, ctx: &mut Context<'_, Self>, line: Bytes) -> Result {
         if let Some(seconds) = std::str::from_utf8(&line).ok().and_then(|text| text.parse().ok()) {
-            ctx.schedule(Duration::from_secs(seconds), |me, ctx| {
-                me.note("later");
+            let asked = ctx.now();
+            ctx.schedule(Duration::from_secs(seconds), move |me, ctx| {
+                me.note(&format!("after {:?}", ctx.now() - asked));
                 ctx.write(Bytes::from_static(b"later"))
             });
             return Ok(());
@@ -96,7 +97,7 @@ fn time_passes_for_all_and_what_is_due_runs_in_order_of_time() {
     assert_eq!(event_loop.next_timer(), Some(3 * SECOND));
     take(&log);
     event_loop.advance(4 * SECOND);
-    assert_eq!(take(&log), ["b later", "a later"]);
+    assert_eq!(take(&log), ["b after 3s", "a after 4s"]);
     assert_eq!(
         (event_loop.read_outbound(a), event_loop.read_outbound(b)),
         ("later\n".into(), "later\n".into())
