@@ -24,24 +24,30 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Who runs where.
 pub(crate) struct Cpus {
     /// A loop each.
-    pub(crate) server: Vec<usize>,
+    pub(crate) server: [usize; 2],
     pub(crate) load: usize,
+    /// Where the load is while the server has two loops.
+    load_beside_two: usize,
 }
 
 impl Cpus {
-    /// The first that this process may use for the server (the first two, if it has two loops), the next for the load:
-    /// on a machine with two, that is one of those of two loops.
+    /// Of those that this process may use: the first for the server (the first two, if it has two loops), the second for
+    /// the load. Beside two loops it has the third; on a machine with two cpus it shares that of the second loop.
     pub(crate) fn choose() -> io::Result<Self> {
         let allowed = sched_getaffinity(None)?;
-        let cpus: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).take(3).collect();
-        let (Some(first), Some(last)) = (cpus.first(), cpus.get(1)) else {
-            let only = cpus.first().copied().unwrap_or(0);
+        let mut cpus = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu));
+        let first = cpus.next().unwrap_or(0);
+        let second = cpus.next().unwrap_or_else(|| {
             eprintln!(
                 "peers: there is one cpu: the load takes the server's time, and the figures say little"
             );
-            return Ok(Cpus { server: vec![only, only], load: only });
-        };
-        Ok(Cpus { server: vec![*first, *last], load: *last })
+            first
+        });
+        Ok(Cpus { server: [first, second], load: second, load_beside_two: cpus.next().unwrap_or(second) })
+    }
+
+    fn of_load(&self, threads: u16) -> usize {
+        if threads > 1 { self.load_beside_two } else { self.load }
     }
 
     fn of_server(&self, threads: u16) -> &[usize] {
@@ -112,7 +118,8 @@ impl Running {
         command.args(["--addr", &self.address.to_string(), "--pid", &self.child.id().to_string()]);
         command.args(["--seconds", &pace.seconds.to_string(), "--warmup", &pace.warmup.to_string()]);
         let stolen = steal();
-        let output = spawn_on(&[cpus.load], command.stdout(Stdio::piped()))?.wait_with_output()?;
+        let output = spawn_on(&[cpus.of_load(scenario.threads)], command.stdout(Stdio::piped()))?
+            .wait_with_output()?;
         // A generator that says nothing has said on stderr why.
         let mut figures: BTreeMap<String, f64> = serde_json::from_slice(&output.stdout)
             .unwrap_or_else(|_| BTreeMap::from([("errors".to_string(), 1.0)]));
