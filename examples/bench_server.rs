@@ -1,4 +1,4 @@
-//! The server that the peers' load generator measures: one loop thread, default settings.
+//! The server that the peers' load generator measures: one loop thread (or more, if asked), default settings.
 //!
 //! ```text
 //! cargo run --release --example bench_server -- 7000 echo-frames
@@ -27,6 +27,9 @@ struct Options {
     /// What the server does.
     #[arg(value_enum)]
     mode: Mode,
+    /// Loops that serve.
+    #[arg(long, default_value_t = 1)]
+    threads: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
@@ -75,8 +78,8 @@ impl Handler for Member {
 
 fn main() -> Result {
     env_logger::init();
-    let Options { port, mode } = Options::parse();
-    let group = EventLoopGroup::builder().threads(1).build()?;
+    let Options { port, mode, threads } = Options::parse();
+    let group = EventLoopGroup::builder().threads(threads).build()?;
     let frames = || LengthField::u32().max_len(4 + (1 << 20));
     let server = ServerBootstrap::new(&group).backlog(4096);
     let address = ("127.0.0.1", port);

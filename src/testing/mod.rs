@@ -1,6 +1,10 @@
 //! A test kit: pipelines without sockets, and time that is moved by hand.
 
 mod embedded;
+mod embedded_loop;
+mod outlet;
+mod wire;
 
 pub use crate::clock::ManualClock;
 pub use embedded::EmbeddedChannel;
+pub use embedded_loop::EmbeddedLoop;

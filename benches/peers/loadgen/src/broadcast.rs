@@ -1,0 +1,176 @@
+//! Members, some of whom send frames that the server forwards to everybody.
+//!
+//! A message is complete when every member has it; a sender keeps so many incomplete.
+
+use crate::{
+    Options,
+    message::{pattern, write_some},
+    report::{Report, Window},
+    sys::{Epoll, PER_SOURCE, connect, source},
+};
+use std::{
+    io::{self, ErrorKind, Read},
+    net::TcpStream,
+    thread::sleep,
+    time::Duration,
+};
+
+/// What a message begins with: length, sender (u32), sequence number (u64), time (u64).
+const HEAD: usize = 4 + 20;
+
+/// Nobody may send before the server has accepted everybody, and it does not say when it has.
+const SETTLE: Duration = Duration::from_millis(500);
+
+struct Member {
+    stream: TcpStream,
+    /// The next sequence number of each sender.
+    expect: Vec<u64>,
+    /// A message that has come only in part.
+    partial: Vec<u8>,
+}
+
+struct Sender {
+    next_seq: u64,
+    /// Deliveries still missing, by sequence number modulo the messages in flight.
+    missing: Vec<u32>,
+    /// How many more it may send.
+    sendable: usize,
+}
+
+impl Sender {
+    fn new(pipeline: usize) -> Self {
+        Sender { next_seq: 0, missing: vec![0; pipeline], sendable: pipeline }
+    }
+
+    fn is_complete(&self) -> bool {
+        self.sendable == self.missing.len()
+    }
+
+    /// Fills the head of `wire` for its next message.
+    fn prepare(&mut self, number: usize, now: u64, members: usize, wire: &mut [u8]) {
+        let slot = self.next_seq as usize % self.missing.len();
+        self.missing[slot] = members as u32;
+        self.sendable -= 1;
+        wire[4..8].copy_from_slice(&(number as u32).to_le_bytes());
+        wire[8..16].copy_from_slice(&self.next_seq.to_le_bytes());
+        wire[16..24].copy_from_slice(&now.to_le_bytes());
+        self.next_seq += 1;
+    }
+}
+
+pub(crate) fn run(options: &Options) -> io::Result<Report> {
+    if options.size < HEAD - 4 || options.senders > options.connections {
+        return Err(io::Error::other("a size below 20, or more senders than members"));
+    }
+    let length = u32::try_from(options.size).map_err(io::Error::other)?;
+    let mut wire = length.to_be_bytes().to_vec();
+    wire.extend(pattern(options.size));
+    let mut poll = Epoll::new()?;
+    let mut members = Vec::new();
+    for n in 0..options.connections {
+        let stream = connect(options.addr, source(n / PER_SOURCE))?;
+        stream.set_nonblocking(true)?;
+        poll.add(&stream, n)?;
+        members.push(Member { stream, expect: vec![0; options.senders], partial: Vec::new() });
+    }
+    sleep(SETTLE);
+    let mut senders: Vec<Sender> = (0..options.senders).map(|_| Sender::new(options.pipeline)).collect();
+    let mut buffer = vec![0; 256 * 1024];
+    let mut window = Window::new(options)?;
+    let mut report = None;
+    while window.errors == 0 {
+        // After the measured time nothing new is sent, but every delivery must come.
+        if !window.tick() && report.is_none() {
+            report = Some(window.report(options.size));
+        }
+        if report.is_some() && senders.iter().all(Sender::is_complete) {
+            break;
+        }
+        for (number, sender) in senders.iter_mut().enumerate() {
+            while sender.sendable > 0 && report.is_none() {
+                sender.prepare(number, window.now(), options.connections, &mut wire);
+                if write_some(&mut members[number].stream, &wire)? < wire.len() {
+                    return Err(io::Error::other("a sender's socket is full"));
+                }
+            }
+        }
+        let ready = poll.wait()?;
+        if window.stalled(ready > 0) {
+            window.errors += senders.iter().flat_map(|s| &s.missing).map(|n| u64::from(*n)).sum::<u64>();
+        }
+        for n in 0..ready {
+            let member = &mut members[poll.ready(n).token];
+            match member.stream.read(&mut buffer) {
+                Ok(n) if n > 0 => {
+                    let right = member.receive(&buffer[..n], &wire, &mut senders, &mut window);
+                    window.errors += u64::from(!right);
+                }
+                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+                _ => window.errors += 1,
+            }
+        }
+    }
+    let mut report = report.unwrap_or_else(|| window.report(options.size));
+    report.put("errors", window.errors as f64);
+    Ok(report)
+}
+
+impl Member {
+    /// False if a byte is wrong.
+    fn receive(
+        &mut self,
+        mut bytes: &[u8],
+        wire: &[u8],
+        senders: &mut [Sender],
+        window: &mut Window,
+    ) -> bool {
+        let now = window.now();
+        if !self.partial.is_empty() {
+            let n = bytes.len().min(wire.len() - self.partial.len());
+            self.partial.extend_from_slice(&bytes[..n]);
+            bytes = &bytes[n..];
+            if self.partial.len() < wire.len() {
+                return true;
+            }
+            let whole = std::mem::take(&mut self.partial);
+            if self.count(&whole, wire, now, senders, window).is_none() {
+                return false;
+            }
+        }
+        let mut messages = bytes.chunks_exact(wire.len());
+        for message in &mut messages {
+            if self.count(message, wire, now, senders, window).is_none() {
+                return false;
+            }
+        }
+        self.partial.extend_from_slice(messages.remainder());
+        true
+    }
+
+    /// Checks one frame and counts the delivery; `None` if it is not the one that comes next from its sender.
+    fn count(
+        &mut self,
+        message: &[u8],
+        wire: &[u8],
+        now: u64,
+        senders: &mut [Sender],
+        window: &mut Window,
+    ) -> Option<()> {
+        let number = u32::from_le_bytes(message.get(4..8)?.try_into().ok()?) as usize;
+        let seq = u64::from_le_bytes(message.get(8..16)?.try_into().ok()?);
+        let sent_at = u64::from_le_bytes(message.get(16..24)?.try_into().ok()?);
+        if message[..4] != wire[..4] || message[HEAD..] != wire[HEAD..] {
+            return None;
+        }
+        let sender = senders.get_mut(number)?;
+        if self.expect[number] != seq {
+            return None;
+        }
+        self.expect[number] += 1;
+        window.record(now.checked_sub(sent_at)?);
+        let slot = seq as usize % sender.missing.len();
+        sender.missing[slot] = sender.missing[slot].checked_sub(1)?;
+        sender.sendable += usize::from(sender.missing[slot] == 0);
+        Some(())
+    }
+}

@@ -1,0 +1,87 @@
+//! Connect, one echo, close; so many at a time.
+
+use crate::{
+    Options,
+    message::{Message, write_some},
+    report::{Report, Window},
+    sys::{Epoll, connect, source},
+};
+use std::{
+    io::{self, Read},
+    net::TcpStream,
+};
+
+/// Closed connections stay in TIME-WAIT for a minute: they are spread over so many source addresses.
+const SOURCES: u64 = 5_000;
+
+/// After so many errors a server is not worth more.
+const MAX_ERRORS: u64 = 100;
+
+struct Slot {
+    stream: TcpStream,
+    seq: u64,
+    began: u64,
+    /// Bytes of the answer that have come.
+    offset: usize,
+}
+
+pub(crate) fn run(options: &Options) -> io::Result<Report> {
+    let message = Message::new(options.size, options.frames)?;
+    let mut poll = Epoll::new()?;
+    let mut window = Window::new(options)?;
+    let (mut seq, mut bytes) = (0, Vec::new());
+    let mut open = |poll: &Epoll, window: &Window, token: usize| -> io::Result<Slot> {
+        let began = window.now();
+        let mut stream = connect(options.addr, source((seq % SOURCES) as usize))?;
+        bytes.clear();
+        message.append(&mut bytes, token as u32, seq);
+        stream.set_nonblocking(true)?;
+        if write_some(&mut stream, &bytes)? < bytes.len() {
+            return Err(io::Error::other("the first message does not fit into the socket"));
+        }
+        poll.add(&stream, token)?;
+        seq += 1;
+        Ok(Slot { stream, seq: seq - 1, began, offset: 0 })
+    };
+    let mut slots = Vec::new();
+    for token in 0..options.connections {
+        slots.push(Some(open(&poll, &window, token)?));
+    }
+    let mut buffer = vec![0; 64 * 1024];
+    let mut report = None;
+    loop {
+        // After the measured time nothing new is opened, but every answer must come.
+        if !window.tick() && report.is_none() {
+            report = Some(window.report(options.size));
+        }
+        let waiting = slots.iter().flatten().count();
+        if waiting == 0 || window.errors > MAX_ERRORS {
+            break;
+        }
+        let ready = poll.wait()?;
+        if window.stalled(ready > 0) {
+            window.errors += waiting as u64;
+            break;
+        }
+        for n in 0..ready {
+            let token = poll.ready(n).token;
+            let Some(slot) = slots[token].as_mut() else { continue };
+            let n = slot.stream.read(&mut buffer).unwrap_or(0);
+            let fits = n > 0 && n <= message.len() - slot.offset;
+            if !fits || !message.matches(token as u32, slot.seq, slot.offset, &buffer[..n]) {
+                window.errors += 1;
+            } else {
+                slot.offset += n;
+                if slot.offset < message.len() {
+                    continue;
+                }
+                window.record(window.now() - slot.began);
+            }
+            // The connection that has finished is dropped, and so closed.
+            slots[token] = if report.is_none() { Some(open(&poll, &window, token)?) } else { None };
+        }
+    }
+    let mut report = report.unwrap_or_else(|| window.report(options.size));
+    report.put("errors", window.errors as f64);
+    Ok(report)
+}

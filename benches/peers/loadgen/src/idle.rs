@@ -1,0 +1,78 @@
+//! Many connections that echo once and then do nothing: what they cost the server in memory and CPU time.
+
+use crate::{
+    Options,
+    message::Message,
+    report::Report,
+    sys::{PER_SOURCE, connect, source, usage},
+};
+use std::{
+    io::{self, ErrorKind, Read, Write},
+    net::TcpStream,
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Connections that stand by.
+pub(crate) struct Idle {
+    streams: Vec<TcpStream>,
+    /// Answers that were wrong.
+    pub(crate) errors: u64,
+}
+
+impl Idle {
+    /// Opens so many, each of which echoes one message.
+    pub(crate) fn open(options: &Options, count: usize) -> io::Result<Self> {
+        let message = Message::new(options.size, options.frames)?;
+        let (mut bytes, mut back) = (Vec::new(), vec![0; message.len()]);
+        let mut idle = Idle { streams: Vec::with_capacity(count), errors: 0 };
+        for n in 0..count {
+            let mut stream = connect(options.addr, source(n / PER_SOURCE))?;
+            stream.set_read_timeout(Some(PATIENCE))?;
+            bytes.clear();
+            message.append(&mut bytes, n as u32, 0);
+            stream.write_all(&bytes)?;
+            stream.read_exact(&mut back)?;
+            idle.errors += u64::from(back != bytes);
+            idle.streams.push(stream);
+        }
+        Ok(idle)
+    }
+
+    /// How many are no longer open, or were sent something that nobody asked for.
+    pub(crate) fn disturbed(&self) -> io::Result<u64> {
+        let mut disturbed = 0;
+        for stream in &self.streams {
+            stream.set_nonblocking(true)?;
+            let quiet = matches!(stream.peek(&mut [0]), Err(e) if e.kind() == ErrorKind::WouldBlock);
+            disturbed += u64::from(!quiet);
+        }
+        Ok(disturbed)
+    }
+}
+
+pub(crate) fn run(options: &Options) -> io::Result<Report> {
+    let before = usage(options.pid);
+    let began = Instant::now();
+    let idle = Idle::open(options, options.connections)?;
+    let opening = began.elapsed().as_secs_f64();
+    sleep(Duration::from_secs_f64(options.warmup));
+    let held = Instant::now();
+    let from = usage(options.pid);
+    sleep(Duration::from_secs_f64(options.seconds));
+    let to = usage(options.pid);
+    let held = held.elapsed().as_secs_f64();
+    let cpu = (to.user_s + to.sys_s) - (from.user_s + from.sys_s);
+    let connections = options.connections as f64;
+    let mut report = Report::default();
+    report.put("opened_per_s", connections / opening);
+    report.put("rss_bytes_per_conn", (to.rss_kib - before.rss_kib) * 1024.0 / connections.max(1.0));
+    report.put("server_rss_kib", to.rss_kib);
+    report.put("server_base_rss_kib", before.rss_kib);
+    report.put("idle_cpu_pct", cpu / held * 100.0);
+    report.put("errors", (idle.errors + idle.disturbed()?) as f64);
+    Ok(report)
+}

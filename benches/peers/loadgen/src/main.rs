@@ -1,0 +1,113 @@
+//! A closed-loop load generator for echo and broadcast servers: one thread, level-triggered epoll. It checks every byte
+//! that comes back, so a server that answers wrongly fails instead of looking fast.
+//!
+//! ```text
+//! loadgen echo --addr 127.0.0.1:7000 --connections 64 --size 64 --pid 4711
+//! ```
+//!
+//! Prints named numbers, one to a line or as one JSON object. Ends with 1 if anything was wrong. Linux only.
+
+mod broadcast;
+mod churn;
+mod echo;
+mod idle;
+mod message;
+mod report;
+mod sys;
+
+use clap::{Parser, ValueEnum};
+use report::Report;
+use std::{io, net::SocketAddrV4, process::ExitCode};
+
+/// Load for echo and broadcast servers.
+#[derive(Parser)]
+pub(crate) struct Options {
+    /// What is measured.
+    #[arg(value_enum)]
+    mode: Mode,
+    /// The server; IPv4, on this machine.
+    #[arg(long)]
+    addr: SocketAddrV4,
+    /// Connections, churn: at a time, broadcast: members.
+    #[arg(long, default_value_t = 1)]
+    connections: usize,
+    /// Echo: connections more that have echoed once and then stand by.
+    #[arg(long, default_value_t = 0)]
+    idle: usize,
+    /// Payload bytes of a message; broadcast: at least 20.
+    #[arg(long, default_value_t = 64)]
+    size: usize,
+    /// Messages in flight on each connection, or of each sender.
+    #[arg(long, default_value_t = 1, value_parser = at_least_one)]
+    pipeline: usize,
+    /// Broadcast: members that send.
+    #[arg(long, default_value_t = 1)]
+    senders: usize,
+    /// A length of 4 bytes, big-endian, goes before every payload.
+    #[arg(long)]
+    frames: bool,
+    /// Measured time.
+    #[arg(long, default_value_t = 3.0, value_parser = seconds)]
+    seconds: f64,
+    /// Unmeasured time before it.
+    #[arg(long, default_value_t = 1.0, value_parser = seconds)]
+    warmup: f64,
+    /// The server's process: its CPU time and memory are reported too.
+    #[arg(long)]
+    pid: Option<u32>,
+    /// One JSON object instead of lines.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Mode {
+    /// Every connection keeps its messages in flight.
+    Echo,
+    /// Connect, one echo, close.
+    Churn,
+    /// Open, one echo each, then hold for the measured time.
+    Idle,
+    /// The server forwards every frame of the senders to every member, the sender too.
+    Broadcast,
+}
+
+/// Up to a day, which is what a nanosecond clock in 64 bits and a patient user have in common.
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse::<f64>().map_err(|e| e.to_string())?;
+    if (0.0..=86_400.0).contains(&seconds) { Ok(seconds) } else { Err("0 to 86400 seconds".into()) }
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    text.parse::<usize>()
+        .map_err(|e| e.to_string())
+        .and_then(|n| if n > 0 { Ok(n) } else { Err("at least 1".into()) })
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    match run(&options) {
+        Ok(report) => {
+            println!("{}", if options.json { report.json() } else { report.text() });
+            if report.get("errors") > 0.0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+        }
+        Err(e) => {
+            eprintln!("loadgen: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(options: &Options) -> io::Result<Report> {
+    let needed = options.connections as u64 + options.idle as u64 + 32;
+    let limit = sys::raise_descriptor_limit();
+    if limit < needed {
+        return Err(io::Error::other(format!("{needed} descriptors are needed, the limit is {limit}")));
+    }
+    match options.mode {
+        Mode::Echo => echo::run(options),
+        Mode::Churn => churn::run(options),
+        Mode::Idle => idle::run(options),
+        Mode::Broadcast => broadcast::run(options),
+    }
+}

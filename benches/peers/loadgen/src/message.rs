@@ -1,0 +1,105 @@
+//! What a message looks like on the wire: a length if the server wants frames, then a payload that begins with a
+//! sequence number and the number of the connection, so that no message equals another.
+
+use std::{
+    io::{self, ErrorKind, Write},
+    net::TcpStream,
+};
+
+pub(crate) struct Message {
+    /// One whole message; its head is replaced in each.
+    wire: Vec<u8>,
+    /// Bytes of the length.
+    prefix: usize,
+    /// Bytes that differ from one message to the next, the length included.
+    head: usize,
+}
+
+impl Message {
+    pub(crate) fn new(size: usize, frames: bool) -> io::Result<Self> {
+        let mut wire = Vec::new();
+        if frames {
+            let length = u32::try_from(size).map_err(|_| io::Error::other("a frame has less than 4 GiB"))?;
+            wire.extend_from_slice(&length.to_be_bytes());
+        }
+        if size == 0 {
+            return Err(io::Error::other("a message has at least 1 byte"));
+        }
+        let prefix = wire.len();
+        wire.extend(pattern(size));
+        Ok(Message { head: prefix + size.min(12), prefix, wire })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.wire.len()
+    }
+
+    fn head(&self, connection: u32, seq: u64) -> [u8; 16] {
+        let mut head = [0; 16];
+        head[..self.prefix].copy_from_slice(&self.wire[..self.prefix]);
+        head[self.prefix..self.prefix + 8].copy_from_slice(&seq.to_le_bytes());
+        head[self.prefix + 8..self.prefix + 12].copy_from_slice(&connection.to_le_bytes());
+        head
+    }
+
+    pub(crate) fn append(&self, out: &mut Vec<u8>, connection: u32, seq: u64) {
+        out.extend_from_slice(&self.head(connection, seq)[..self.head]);
+        out.extend_from_slice(&self.wire[self.head..]);
+    }
+
+    /// Whether `bytes` are those of that message from `offset` on.
+    pub(crate) fn matches(&self, connection: u32, seq: u64, offset: usize, bytes: &[u8]) -> bool {
+        let in_head = self.head.saturating_sub(offset).min(bytes.len());
+        let head = self.head(connection, seq);
+        (in_head == 0 || bytes[..in_head] == head[offset..offset + in_head])
+            && bytes[in_head..] == self.wire[offset + in_head..offset + bytes.len()]
+    }
+}
+
+/// A payload that is no run of equal bytes.
+pub(crate) fn pattern(size: usize) -> impl Iterator<Item = u8> {
+    (0..size).map(|i| (i * 31 + 7) as u8)
+}
+
+/// Writes until all is written or the socket is full; how much it took.
+pub(crate) fn write_some(stream: &mut TcpStream, bytes: &[u8]) -> io::Result<usize> {
+    let mut done = 0;
+    while done < bytes.len() {
+        match stream.write(&bytes[done..]) {
+            Ok(n) => done += n,
+            Err(e) if e.kind() == ErrorKind::WouldBlock => break,
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Message;
+
+    #[test]
+    fn a_message_matches_itself_in_any_two_parts_and_no_other() {
+        for frames in [false, true] {
+            for size in [1, 7, 12, 13, 64] {
+                let message = Message::new(size, frames).unwrap();
+                let mut bytes = Vec::new();
+                message.append(&mut bytes, 3, 258);
+                assert_eq!(bytes.len(), message.len());
+                for split in 0..=bytes.len() {
+                    assert!(message.matches(3, 258, 0, &bytes[..split]));
+                    assert!(message.matches(3, 258, split, &bytes[split..]));
+                }
+                assert!(!message.matches(3, 259, 0, &bytes));
+            }
+        }
+    }
+
+    #[test]
+    fn a_frame_says_its_length() {
+        let mut bytes = Vec::new();
+        Message::new(300, true).unwrap().append(&mut bytes, 0, 0);
+        assert_eq!(bytes[..4], [0, 0, 1, 44]);
+    }
+}

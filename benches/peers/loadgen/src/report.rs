@@ -1,0 +1,133 @@
+//! The measured time of a run, what was counted in it, and how it is printed.
+
+use crate::{
+    Options,
+    sys::{Usage, own_cpu, usage},
+};
+use hdrhistogram::Histogram;
+use std::{io, time::Instant};
+
+/// Named numbers, in the order in which they are printed.
+#[derive(Default)]
+pub(crate) struct Report(Vec<(&'static str, f64)>);
+
+impl Report {
+    pub(crate) fn put(&mut self, name: &'static str, value: f64) {
+        self.0.push((name, value));
+    }
+
+    pub(crate) fn get(&self, name: &str) -> f64 {
+        self.0.iter().find(|(n, _)| *n == name).map_or(0.0, |(_, value)| *value)
+    }
+
+    pub(crate) fn json(&self) -> String {
+        let fields: Vec<String> =
+            self.0.iter().map(|(name, value)| format!("\"{name}\": {value:.4}")).collect();
+        format!("{{{}}}", fields.join(", "))
+    }
+
+    pub(crate) fn text(&self) -> String {
+        let lines: Vec<String> =
+            self.0.iter().map(|(name, value)| format!("{name:<22} {value:>16.3}")).collect();
+        lines.join("\n")
+    }
+}
+
+/// Clock, warm-up, latencies and CPU time of one run. Times are nanoseconds since it began.
+pub(crate) struct Window {
+    origin: Instant,
+    begin: u64,
+    end: u64,
+    opened_at: Option<u64>,
+    pid: Option<u32>,
+    server: Usage,
+    own_cpu: f64,
+    progress_at: u64,
+    latencies: Histogram<u64>,
+    count: u64,
+    pub(crate) errors: u64,
+}
+
+/// How long a run may stand still; what is missing by then is an error.
+const STALL: u64 = 3_000_000_000;
+
+impl Window {
+    pub(crate) fn new(options: &Options) -> io::Result<Self> {
+        let begin = (options.warmup * 1e9) as u64;
+        Ok(Window {
+            origin: Instant::now(),
+            begin,
+            end: begin + (options.seconds * 1e9) as u64,
+            opened_at: None,
+            pid: options.pid,
+            server: Usage::default(),
+            own_cpu: 0.0,
+            progress_at: 0,
+            latencies: Histogram::new_with_bounds(1, 60_000_000_000, 3).map_err(io::Error::other)?,
+            count: 0,
+            errors: 0,
+        })
+    }
+
+    pub(crate) fn now(&self) -> u64 {
+        self.origin.elapsed().as_nanos() as u64
+    }
+
+    /// Begins to measure when the warm-up is over; false when the measured time is over.
+    pub(crate) fn tick(&mut self) -> bool {
+        let now = self.now();
+        if self.opened_at.is_none() && now >= self.begin {
+            self.server = usage(self.pid);
+            self.own_cpu = own_cpu();
+            self.latencies.reset();
+            self.count = 0;
+            self.opened_at = Some(self.now());
+        }
+        now < self.end
+    }
+
+    #[inline]
+    pub(crate) fn record(&mut self, latency: u64) {
+        self.latencies.saturating_record(latency);
+        self.count += 1;
+    }
+
+    /// Notes whether anything came; true when nothing has for too long.
+    pub(crate) fn stalled(&mut self, progress: bool) -> bool {
+        let now = self.now();
+        if progress {
+            self.progress_at = now;
+        }
+        now - self.progress_at > STALL
+    }
+
+    /// What was measured. An operation brings `bytes` of payload.
+    pub(crate) fn report(&self, bytes: usize) -> Report {
+        let seconds = (self.now() - self.opened_at.unwrap_or(0)) as f64 / 1e9;
+        let server = usage(self.pid);
+        let own = own_cpu() - self.own_cpu;
+        let per_s = self.count as f64 / seconds;
+        let (user, sys) = (server.user_s - self.server.user_s, server.sys_s - self.server.sys_s);
+        let per_op = |seconds: f64| seconds * 1e6 / (self.count as f64).max(1.0);
+        let quantile = |q: f64| self.latencies.value_at_quantile(q) as f64 / 1e3;
+        let mut report = Report::default();
+        report.put("per_s", per_s);
+        report.put("bytes_per_s", per_s * bytes as f64);
+        report.put("p50_us", quantile(0.5));
+        report.put("p90_us", quantile(0.9));
+        report.put("p99_us", quantile(0.99));
+        report.put("p999_us", quantile(0.999));
+        report.put("max_us", self.latencies.max() as f64 / 1e3);
+        if self.pid.is_some() {
+            report.put("server_user_us_per_op", per_op(user));
+            report.put("server_sys_us_per_op", per_op(sys));
+            report.put("server_cpu_us_per_op", per_op(user + sys));
+            report.put("server_cpu_pct", (user + sys) / seconds * 100.0);
+            report.put("server_rss_kib", server.rss_kib);
+            report.put("server_peak_rss_kib", server.peak_rss_kib);
+        }
+        report.put("client_cpu_pct", own / seconds * 100.0);
+        report.put("seconds", seconds);
+        report
+    }
+}

@@ -1,0 +1,159 @@
+//! What the generator asks of the system: sockets with many source addresses, readiness, descriptors, and what the
+//! server's process has used.
+
+use rustix::{
+    event::epoll,
+    io::Errno,
+    process::{Resource, Rlimit, getrlimit, setrlimit},
+    time::{ClockId, Timespec, clock_gettime},
+};
+use socket2::{Domain, Socket, Type};
+use std::{
+    fs, io,
+    net::{Ipv4Addr, SocketAddrV4, TcpStream},
+    os::fd::OwnedFd,
+};
+
+/// More than any scenario asks for.
+const DESCRIPTORS: u64 = 1 << 20;
+
+/// Connections from one source address. Each has about 28,000 ports, and closed ones keep theirs for a minute.
+pub(crate) const PER_SOURCE: usize = 10_000;
+
+/// Raises the limit of descriptors as far as the system lets us; what it is then.
+pub(crate) fn raise_descriptor_limit() -> u64 {
+    let limit = getrlimit(Resource::Nofile);
+    let hard = limit.maximum.unwrap_or(DESCRIPTORS);
+    let wish = DESCRIPTORS.max(hard);
+    let raised = Rlimit { current: Some(DESCRIPTORS), maximum: Some(wish) };
+    if setrlimit(Resource::Nofile, raised).is_err() {
+        // Only root may pass the hard limit; everybody may go up to it.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(hard), maximum: limit.maximum });
+    }
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+/// The n-th source address of the loopback network.
+pub(crate) fn source(n: usize) -> Ipv4Addr {
+    Ipv4Addr::new(127, 0, 1 + (n / 250 % 250) as u8, 1 + (n % 250) as u8)
+}
+
+/// A connection from that address; blocking, since on loopback the handshake needs no help from the server.
+pub(crate) fn connect(to: SocketAddrV4, from: Ipv4Addr) -> io::Result<TcpStream> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    choose_port_late(&socket)?;
+    socket.bind(&SocketAddrV4::new(from, 0).into())?;
+    socket.connect(&to.into())?;
+    socket.set_tcp_nodelay(true)?;
+    Ok(socket.into())
+}
+
+/// Has the kernel choose the port when it connects and not when it binds, so that connections to different servers
+/// may share one: `IP_BIND_ADDRESS_NO_PORT` of ip(7), which no safe crate offers.
+#[allow(unsafe_code)]
+fn choose_port_late(socket: &Socket) -> io::Result<()> {
+    use std::os::fd::AsRawFd;
+    let on: libc::c_int = 1;
+    let size = size_of::<libc::c_int>() as libc::socklen_t;
+    let option = libc::IP_BIND_ADDRESS_NO_PORT;
+    // SAFETY: `on` lives longer than the call, which reads `size` bytes of it and keeps nothing.
+    let done = unsafe {
+        libc::setsockopt(socket.as_raw_fd(), libc::IPPROTO_IP, option, (&raw const on).cast(), size)
+    };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// CPU seconds that this process has used.
+pub(crate) fn own_cpu() -> f64 {
+    let used = clock_gettime(ClockId::ProcessCPUTime);
+    used.tv_sec as f64 + used.tv_nsec as f64 / 1e9
+}
+
+/// What a process has used; zeros for one that cannot be looked at.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Usage {
+    pub(crate) user_s: f64,
+    pub(crate) sys_s: f64,
+    pub(crate) rss_kib: f64,
+    pub(crate) peak_rss_kib: f64,
+}
+
+/// Reads `/proc/PID/stat` and `/proc/PID/status`: proc_pid_stat(5).
+pub(crate) fn usage(pid: Option<u32>) -> Usage {
+    let mut usage = Usage::default();
+    let Some(pid) = pid else { return usage };
+    if let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) {
+        // The name is in brackets and may have blanks. The first field behind it is the third.
+        let fields: Vec<&str> =
+            stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
+        let seconds = |field: usize| {
+            let ticks = fields.get(field - 3).and_then(|ticks| ticks.parse::<f64>().ok());
+            ticks.unwrap_or(0.0) / rustix::param::clock_ticks_per_second() as f64
+        };
+        (usage.user_s, usage.sys_s) = (seconds(14), seconds(15));
+    }
+    if let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) {
+        let kib = |key: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(key));
+            line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0.0)
+        };
+        (usage.rss_kib, usage.peak_rss_kib) = (kib("VmRSS:"), kib("VmHWM:"));
+    }
+    usage
+}
+
+/// Who is ready, level-triggered.
+pub(crate) struct Epoll {
+    epoll: OwnedFd,
+    events: Vec<epoll::Event>,
+}
+
+/// For what a connection is ready.
+#[derive(Clone, Copy)]
+pub(crate) struct Ready {
+    pub(crate) token: usize,
+    /// To be read, or at its end.
+    pub(crate) read: bool,
+    pub(crate) write: bool,
+}
+
+impl Epoll {
+    pub(crate) fn new() -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        Ok(Epoll { epoll, events: Vec::with_capacity(1024) })
+    }
+
+    pub(crate) fn add(&self, stream: &TcpStream, token: usize) -> io::Result<()> {
+        let data = epoll::EventData::new_u64(token as u64);
+        Ok(epoll::add(&self.epoll, stream, data, epoll::EventFlags::IN)?)
+    }
+
+    /// Asks for writability too, or no longer.
+    pub(crate) fn want_write(&self, stream: &TcpStream, token: usize, wanted: bool) -> io::Result<()> {
+        let data = epoll::EventData::new_u64(token as u64);
+        let both = epoll::EventFlags::IN | epoll::EventFlags::OUT;
+        let flags = if wanted { both } else { epoll::EventFlags::IN };
+        Ok(epoll::modify(&self.epoll, stream, data, flags)?)
+    }
+
+    /// Waits a tenth of a second at most; how many are ready.
+    pub(crate) fn wait(&mut self) -> io::Result<usize> {
+        let timeout = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+        self.events.clear();
+        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut self.events), Some(&timeout)) {
+            Ok(ready) => Ok(ready),
+            Err(Errno::INTR) => Ok(0),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    pub(crate) fn ready(&self, n: usize) -> Ready {
+        let event = self.events[n];
+        let flags = event.flags;
+        Ready {
+            token: event.data.u64() as usize,
+            read: !(flags - epoll::EventFlags::OUT).is_empty(),
+            write: flags.contains(epoll::EventFlags::OUT),
+        }
+    }
+}

@@ -1,0 +1,113 @@
+import io.netty.bootstrap.ServerBootstrap;
+import io.netty.buffer.ByteBuf;
+import io.netty.channel.ChannelHandler.Sharable;
+import io.netty.channel.ChannelHandlerContext;
+import io.netty.channel.ChannelInboundHandlerAdapter;
+import io.netty.channel.ChannelInitializer;
+import io.netty.channel.ChannelOption;
+import io.netty.channel.ChannelPipeline;
+import io.netty.channel.EventLoopGroup;
+import io.netty.channel.group.ChannelGroup;
+import io.netty.channel.group.DefaultChannelGroup;
+import io.netty.channel.nio.NioEventLoopGroup;
+import io.netty.channel.socket.SocketChannel;
+import io.netty.channel.socket.nio.NioServerSocketChannel;
+import io.netty.handler.codec.LengthFieldBasedFrameDecoder;
+import io.netty.handler.codec.LengthFieldPrepender;
+import io.netty.handler.timeout.IdleStateEvent;
+import io.netty.handler.timeout.IdleStateHandler;
+
+/**
+ * Netty on its NIO transport: the same event loops accept and serve, one unless told otherwise.
+ *
+ * usage: NettyServer PORT echo-raw|echo-frames|echo-frames-idle|broadcast [--threads N]
+ */
+public final class NettyServer {
+    private static final int MAX_FRAME = 1 << 20;
+
+    /** Sends back what comes in; flushes once per read burst. */
+    @Sharable
+    private static final class Echo extends ChannelInboundHandlerAdapter {
+        @Override
+        public void channelRead(ChannelHandlerContext ctx, Object msg) {
+            ctx.write(msg, ctx.voidPromise());
+        }
+
+        @Override
+        public void channelReadComplete(ChannelHandlerContext ctx) {
+            ctx.flush();
+        }
+
+        @Override
+        public void userEventTriggered(ChannelHandlerContext ctx, Object event) {
+            if (event instanceof IdleStateEvent) {
+                ctx.close();
+            }
+        }
+
+        @Override
+        public void exceptionCaught(ChannelHandlerContext ctx, Throwable cause) {
+            ctx.close();
+        }
+    }
+
+    /** Forwards every frame to every member; flushes once per read burst. */
+    @Sharable
+    private static final class Broadcast extends ChannelInboundHandlerAdapter {
+        private final ChannelGroup members;
+
+        Broadcast(ChannelGroup members) {
+            this.members = members;
+        }
+
+        @Override
+        public void channelActive(ChannelHandlerContext ctx) {
+            members.add(ctx.channel());
+        }
+
+        @Override
+        public void channelRead(ChannelHandlerContext ctx, Object msg) {
+            members.write((ByteBuf) msg, channel -> true, true);
+        }
+
+        @Override
+        public void channelReadComplete(ChannelHandlerContext ctx) {
+            members.flush();
+        }
+
+        @Override
+        public void exceptionCaught(ChannelHandlerContext ctx, Throwable cause) {
+            ctx.close();
+        }
+    }
+
+    public static void main(String[] args) throws Exception {
+        int port = Integer.parseInt(args[0]);
+        String mode = args[1];
+        int threads = args.length == 4 && args[2].equals("--threads") ? Integer.parseInt(args[3]) : 1;
+        EventLoopGroup loop = new NioEventLoopGroup(threads);
+        Echo echo = new Echo();
+        Broadcast broadcast = new Broadcast(new DefaultChannelGroup(loop.next()));
+        ServerBootstrap b = new ServerBootstrap();
+        b.group(loop)
+            .channel(NioServerSocketChannel.class)
+            .option(ChannelOption.SO_BACKLOG, 4096)
+            .option(ChannelOption.SO_REUSEADDR, true)
+            .childOption(ChannelOption.TCP_NODELAY, true)
+            .childHandler(new ChannelInitializer<SocketChannel>() {
+                @Override
+                protected void initChannel(SocketChannel ch) {
+                    ChannelPipeline p = ch.pipeline();
+                    if (mode.equals("echo-frames-idle")) {
+                        p.addLast(new IdleStateHandler(60, 0, 0));
+                    }
+                    if (!mode.equals("echo-raw")) {
+                        p.addLast(new LengthFieldBasedFrameDecoder(MAX_FRAME, 0, 4, 0, 4));
+                        p.addLast(new LengthFieldPrepender(4));
+                    }
+                    p.addLast(mode.equals("broadcast") ? broadcast : echo);
+                }
+            });
+        b.bind("127.0.0.1", port).sync().channel().closeFuture().sync();
+    }
+}

@@ -1,0 +1,134 @@
+//! tokio: one task for each connection, frames with tokio-util's codec; on the current thread, or on several.
+//!
+//! A server for the measurement, not for use: a member that does not read is sent to without a bound.
+
+mod options;
+
+use bytes::{Bytes, BytesMut};
+use futures_util::{SinkExt, StreamExt};
+use options::{Mode, Options};
+use std::{
+    io,
+    pin::pin,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    runtime::Builder,
+    sync::mpsc::{UnboundedSender, unbounded_channel},
+    task::spawn,
+    time::{Instant, sleep},
+};
+use tokio_util::codec::{Framed, LengthDelimitedCodec};
+
+/// A connection that was silent for so long is closed (`echo-frames-idle`).
+const IDLE: Duration = Duration::from_secs(60);
+
+/// Frames that are handled between two flushes.
+const BATCH: usize = 256;
+
+/// Read at once where there are no frames.
+const READ: usize = 16 * 1024;
+
+async fn echo_raw(mut stream: TcpStream) -> io::Result<()> {
+    let mut buffer = vec![0; READ];
+    loop {
+        let n = stream.read(&mut buffer).await?;
+        if n == 0 {
+            return Ok(());
+        }
+        stream.write_all(&buffer[..n]).await?;
+    }
+}
+
+async fn answer<S>(sink: &mut S, batch: Vec<io::Result<BytesMut>>) -> io::Result<()>
+where
+    S: SinkExt<Bytes, Error = io::Error> + Unpin,
+{
+    for frame in batch {
+        sink.feed(frame?.freeze()).await?;
+    }
+    sink.flush().await
+}
+
+async fn echo_frames(stream: TcpStream) -> io::Result<()> {
+    let (mut sink, stream) = Framed::new(stream, LengthDelimitedCodec::new()).split();
+    let mut batches = stream.ready_chunks(BATCH);
+    while let Some(batch) = batches.next().await {
+        answer(&mut sink, batch).await?;
+    }
+    Ok(())
+}
+
+/// The same with a timeout that every read puts off.
+async fn echo_frames_idle(stream: TcpStream) -> io::Result<()> {
+    let (mut sink, stream) = Framed::new(stream, LengthDelimitedCodec::new()).split();
+    let mut batches = stream.ready_chunks(BATCH);
+    let mut idle = pin!(sleep(IDLE));
+    loop {
+        tokio::select! {
+            biased;
+            batch = batches.next() => {
+                let Some(batch) = batch else { return Ok(()) };
+                idle.as_mut().reset(Instant::now() + IDLE);
+                answer(&mut sink, batch).await?;
+            }
+            () = &mut idle => return Err(io::ErrorKind::TimedOut.into()),
+        }
+    }
+}
+
+type Members = Arc<Mutex<Vec<UnboundedSender<Bytes>>>>;
+
+async fn member(stream: TcpStream, members: Members) -> io::Result<()> {
+    let poisoned = |_| io::Error::other("a member has panicked");
+    let (mut sink, mut stream) = Framed::new(stream, LengthDelimitedCodec::new()).split();
+    let (sender, mut frames) = unbounded_channel::<Bytes>();
+    members.lock().map_err(poisoned)?.push(sender);
+    let writer = spawn(async move {
+        let mut batch = Vec::with_capacity(BATCH);
+        while frames.recv_many(&mut batch, BATCH).await > 0 {
+            for frame in batch.drain(..) {
+                sink.feed(frame).await?;
+            }
+            sink.flush().await?;
+        }
+        io::Result::Ok(())
+    });
+    while let Some(Ok(frame)) = stream.next().await {
+        let frame = frame.freeze();
+        members.lock().map_err(poisoned)?.retain(|member| member.send(frame.clone()).is_ok());
+    }
+    writer.abort();
+    Ok(())
+}
+
+async fn serve(options: Options) -> io::Result<()> {
+    let listener = TcpListener::from_std(options.listen()?)?;
+    let members = Members::default();
+    loop {
+        let Ok((stream, _)) = listener.accept().await else { continue };
+        stream.set_nodelay(true)?;
+        drop(match options.mode {
+            Mode::EchoRaw => spawn(echo_raw(stream)),
+            Mode::EchoFrames => spawn(echo_frames(stream)),
+            Mode::EchoFramesIdle => spawn(echo_frames_idle(stream)),
+            Mode::Broadcast => spawn(member(stream, members.clone())),
+        });
+    }
+}
+
+fn main() -> io::Result<()> {
+    let all = [Mode::EchoRaw, Mode::EchoFrames, Mode::EchoFramesIdle, Mode::Broadcast];
+    let options = Options::of(64, &all)?;
+    let mut builder = match options.threads() {
+        1 => Builder::new_current_thread(),
+        _ => Builder::new_multi_thread(),
+    };
+    let runtime = builder.worker_threads(options.threads()).enable_all().build()?;
+    runtime.block_on(async {
+        if options.threads() == 1 { serve(options).await } else { spawn(serve(options)).await? }
+    })
+}

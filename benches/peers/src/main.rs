@@ -1,0 +1,150 @@
+//! netwheel and its peers side by side: the tables of docs/performance.md with one command.
+//!
+//! ```sh
+//! cargo run --release --manifest-path benches/peers/Cargo.toml                 # everything; into target/peers
+//! cargo run --release --manifest-path benches/peers/Cargo.toml -- --out docs   # renews the data and the picture
+//! cargo run --release --manifest-path benches/peers/Cargo.toml -- --servers epoll,tokio,netwheel --scenarios frames
+//! cargo run --manifest-path benches/peers/Cargo.toml -- --test                 # a moment of each: does it run?
+//! ```
+//!
+//! Builds the servers and the load generator, has the server run on one cpu and the load on another, and measures one
+//! server after the other, round by round, so that what disturbs the machine for a while disturbs them all. Prints
+//! Markdown; what goes on is said on stderr. Peers that are not installed are left out with a word. Writes `peers.csv`
+//! and `peers.svg`. Ends with an error if a server lost, doubled or changed a byte. Linux only.
+
+mod measure;
+mod peer;
+mod picture;
+mod process;
+mod results;
+mod scenario;
+mod tables;
+mod workshop;
+
+use clap::Parser;
+use measure::measure;
+use peer::PEERS;
+use process::{Cpus, descriptor_limit};
+use results::Results;
+use scenario::{SCENARIOS, Scenario};
+use std::{fs, io, path::PathBuf, process::ExitCode};
+use workshop::Workshop;
+
+/// netwheel and its peers side by side.
+#[derive(Parser)]
+#[command(name = "peers")]
+struct Options {
+    /// Times that each server is measured in each scenario.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// Seconds that are measured each time; at most 40, since some scenarios have connections that may be silent for 60.
+    #[arg(long, default_value_t = 3.0, value_parser = seconds)]
+    seconds: f64,
+    /// Only these servers, comma-separated.
+    #[arg(long, value_delimiter = ',')]
+    servers: Vec<String>,
+    /// Only scenarios whose names begin with one of these, comma-separated.
+    #[arg(long, value_delimiter = ',')]
+    scenarios: Vec<String>,
+    /// Where the data and the picture go.
+    #[arg(long, default_value = "target/peers")]
+    out: PathBuf,
+    /// Prints the names of scenarios and servers.
+    #[arg(long)]
+    list: bool,
+    /// Only sees whether it works: one short round with few connections, unoptimised.
+    #[arg(long)]
+    test: bool,
+}
+
+/// How long things take.
+struct Pace {
+    rounds: u32,
+    seconds: f64,
+    /// Unmeasured load before each.
+    warmup: f64,
+    /// Whether servers that need it are warmed up before the first round.
+    warm: bool,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse::<f64>().map_err(|e| e.to_string())?;
+    if (0.05..=40.0).contains(&seconds) { Ok(seconds) } else { Err("0.05 to 40".into()) }
+}
+
+fn main() -> ExitCode {
+    match run(&Options::parse()) {
+        Ok(0) => ExitCode::SUCCESS,
+        Ok(errors) => {
+            eprintln!("peers: {errors} errors, see the tables");
+            ExitCode::FAILURE
+        }
+        Err(e) => {
+            eprintln!("peers: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The number of errors that servers made.
+fn run(options: &Options) -> io::Result<u64> {
+    let mut scenarios = chosen(options)?;
+    if options.list {
+        println!("scenarios");
+        scenarios.iter().for_each(|scenario| println!("  {:24} {}", scenario.name, scenario.about));
+        println!("servers");
+        PEERS.iter().for_each(|peer| println!("  {:24} {}", peer.name, peer.about));
+        return Ok(0);
+    }
+    let limit = descriptor_limit();
+    scenarios.retain(|scenario| {
+        let needed = scenario.load.descriptors();
+        if needed > limit {
+            eprintln!(
+                "peers: {} is left out: it takes {needed} descriptors, the limit is {limit}",
+                scenario.name
+            );
+        }
+        needed <= limit
+    });
+    let pace = if options.test {
+        Pace { rounds: 1, seconds: 0.2, warmup: 0.05, warm: false }
+    } else {
+        Pace { rounds: options.rounds, seconds: options.seconds, warmup: 0.7, warm: true }
+    };
+    let cpus = Cpus::choose()?;
+    let workshop = Workshop::open(options.test)?;
+    let names: Vec<&str> = options.servers.iter().map(String::as_str).collect();
+    let servers = workshop.servers(&names)?;
+    let mut results = Results::default();
+    println!("{}", tables::preamble(&pace, &cpus));
+    for family in scenario::families(&scenarios) {
+        measure(&family, &servers, &workshop.loadgen, &cpus, &pace, &mut results)?;
+        family.iter().for_each(|scenario| print!("{}", tables::of_scenario(scenario, &results)));
+    }
+    print!("{}", tables::summary(&scenarios, &results));
+    let io = |e: io::Error| io::Error::other(format!("writing to {}: {e}", options.out.display()));
+    fs::create_dir_all(&options.out).map_err(io)?;
+    fs::write(options.out.join("peers.csv"), results.csv()).map_err(io)?;
+    picture::draw(&options.out.join("peers.svg"), &scenarios, &results)?;
+    eprintln!("peers: data and picture are in {}", options.out.display());
+    Ok(results.errors())
+}
+
+fn chosen(options: &Options) -> io::Result<Vec<Scenario>> {
+    for name in &options.servers {
+        if !PEERS.iter().any(|peer| peer.name == name) {
+            return Err(io::Error::other(format!("there is no server {name}; --list names them")));
+        }
+    }
+    let begins = |name: &str| options.scenarios.iter().any(|beginning| name.starts_with(beginning));
+    let mut chosen: Vec<Scenario> =
+        SCENARIOS.iter().filter(|s| options.scenarios.is_empty() || begins(s.name)).cloned().collect();
+    if chosen.is_empty() {
+        return Err(io::Error::other("no scenario's name begins so; --list names them"));
+    }
+    if options.test {
+        chosen.iter_mut().for_each(|scenario| scenario.load.shrink());
+    }
+    Ok(chosen)
+}

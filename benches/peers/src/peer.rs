@@ -1,0 +1,71 @@
+//! Who is measured. The first is the one that all ratios refer to.
+
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Mode {
+    EchoRaw,
+    EchoFrames,
+    EchoFramesIdle,
+    Broadcast,
+}
+
+impl Mode {
+    /// As servers are told it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Mode::EchoRaw => "echo-raw",
+            Mode::EchoFrames => "echo-frames",
+            Mode::EchoFramesIdle => "echo-frames-idle",
+            Mode::Broadcast => "broadcast",
+        }
+    }
+}
+
+/// Where its program comes from.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Origin {
+    /// A binary of `servers/`.
+    Servers(&'static str),
+    /// The same, with a feature of that package.
+    Feature(&'static str, &'static str),
+    /// The example of the crate itself.
+    Netwheel,
+    Libuv,
+    Netty,
+}
+
+pub(crate) struct Peer {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    pub(crate) origin: Origin,
+    pub(crate) modes: &'static [Mode],
+    /// Threads that it can serve with.
+    pub(crate) threads: u16,
+    /// Seconds of load before the first round, for compilers that work while the program runs.
+    pub(crate) warm_up: f64,
+}
+
+const ALL: &[Mode] = &[Mode::EchoRaw, Mode::EchoFrames, Mode::EchoFramesIdle, Mode::Broadcast];
+const NO_IDLE: &[Mode] = &[Mode::EchoRaw, Mode::EchoFrames, Mode::Broadcast];
+const ECHO: &[Mode] = &[Mode::EchoRaw, Mode::EchoFrames];
+
+pub(crate) const PEERS: &[Peer] = &[
+    peer("epoll", "raw epoll, the limit", Origin::Servers("epoll-server"), ALL),
+    peer("mio", "raw mio", Origin::Servers("mio-server"), NO_IDLE),
+    Peer { threads: 64, ..peer("netwheel", "examples/bench_server.rs of this crate", Origin::Netwheel, ALL) },
+    peer("libuv", "libuv, in C", Origin::Libuv, NO_IDLE),
+    peer("monoio", "monoio on io_uring", Origin::Feature("monoio-server", "monoio"), ECHO),
+    Peer { threads: 64, ..peer("tokio", "tokio and tokio-util", Origin::Servers("tokio-server"), ALL) },
+    Peer { threads: 64, warm_up: 12.0, ..peer("netty", "Netty on NIO, in Java", Origin::Netty, ALL) },
+];
+
+const fn peer(name: &'static str, about: &'static str, origin: Origin, modes: &'static [Mode]) -> Peer {
+    Peer { name, about, origin, modes, threads: 1, warm_up: 0.0 }
+}
+
+impl Peer {
+    /// Whether it rests on something that a Rust toolchain does not bring (a compiler, a library, io_uring), so that it
+    /// is left out where that is missing.
+    pub(crate) fn is_optional(&self) -> bool {
+        matches!(self.origin, Origin::Feature(..) | Origin::Libuv | Origin::Netty)
+    }
+}

@@ -1,0 +1,150 @@
+//! Servers and load as processes, each on its own cpu.
+//!
+//! A process inherits the cpus of the thread that starts it, so it is in its place before its first instruction, and no
+//! other program is needed.
+
+use crate::{Pace, scenario::Scenario, workshop::Server};
+use rustix::{
+    process::{Resource, Rlimit, getrlimit, setrlimit},
+    thread::{CpuSet, sched_getaffinity, sched_setaffinity},
+};
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream},
+    path::Path,
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// How long a server may take until it accepts.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Who runs where.
+pub(crate) struct Cpus {
+    /// A loop each.
+    pub(crate) server: [usize; 2],
+    pub(crate) load: usize,
+    /// Where the load is while the server has two loops.
+    load_beside_two: usize,
+}
+
+impl Cpus {
+    /// Of those that this process may use: the first for the server (the first two, if it has two loops), the second for
+    /// the load. Beside two loops it has the third; on a machine with two cpus it shares that of the second loop.
+    pub(crate) fn choose() -> io::Result<Self> {
+        let allowed = sched_getaffinity(None)?;
+        let mut cpus = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu));
+        let first = cpus.next().unwrap_or(0);
+        let second = cpus.next().unwrap_or_else(|| {
+            eprintln!(
+                "peers: there is one cpu: the load takes the server's time, and the figures say little"
+            );
+            first
+        });
+        Ok(Cpus { server: [first, second], load: second, load_beside_two: cpus.next().unwrap_or(second) })
+    }
+
+    fn of_load(&self, threads: u16) -> usize {
+        if threads > 1 { self.load_beside_two } else { self.load }
+    }
+
+    fn of_server(&self, threads: u16) -> &[usize] {
+        &self.server[..self.server.len().min(threads.into())]
+    }
+}
+
+/// Raises the soft limit as far as it goes, for this process and those that it starts; what it is then.
+pub(crate) fn descriptor_limit() -> u64 {
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+fn spawn_on(cpus: &[usize], command: &mut Command) -> io::Result<Child> {
+    let mut set = CpuSet::new();
+    cpus.iter().for_each(|cpu| set.set(*cpu));
+    let start = || {
+        sched_setaffinity(None, &set)?;
+        command.spawn()
+    };
+    thread::scope(|scope| scope.spawn(start).join())
+        .map_err(|_| io::Error::other("the starting thread has panicked"))?
+}
+
+/// A server that accepts; killed when it is dropped.
+pub(crate) struct Running {
+    child: Child,
+    address: SocketAddrV4,
+}
+
+impl Running {
+    /// # Errors
+    /// If it ends, or does not accept in time.
+    pub(crate) fn start(server: &Server, scenario: &Scenario, cpus: &Cpus) -> io::Result<Self> {
+        let address = free_address()?;
+        let (program, first) = server.command.split_first().ok_or_else(|| io::Error::other("no command"))?;
+        let mut command = Command::new(program);
+        command.args(first).arg(address.port().to_string()).arg(scenario.mode.name()).stdout(Stdio::null());
+        if scenario.threads > 1 {
+            command.args(["--threads", &scenario.threads.to_string()]);
+        }
+        let child = spawn_on(cpus.of_server(scenario.threads), &mut command)?;
+        let mut running = Running { child, address };
+        let began = Instant::now();
+        while TcpStream::connect(address).is_err() {
+            if let Some(status) = running.child.try_wait()? {
+                return Err(io::Error::other(format!("it ended at once: {status}")));
+            }
+            if began.elapsed() > PATIENCE {
+                return Err(io::Error::other("it does not accept"));
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        Ok(running)
+    }
+
+    /// Runs the load generator; its figures, and what the hypervisor took meanwhile (`steal_s`).
+    pub(crate) fn load(
+        &self,
+        loadgen: &Path,
+        scenario: &Scenario,
+        cpus: &Cpus,
+        pace: &Pace,
+    ) -> io::Result<BTreeMap<String, f64>> {
+        let mut command = Command::new(loadgen);
+        command.args(scenario.load.arguments()).arg("--json");
+        command.args(["--addr", &self.address.to_string(), "--pid", &self.child.id().to_string()]);
+        command.args(["--seconds", &pace.seconds.to_string(), "--warmup", &pace.warmup.to_string()]);
+        let stolen = steal();
+        let output = spawn_on(&[cpus.of_load(scenario.threads)], command.stdout(Stdio::piped()))?
+            .wait_with_output()?;
+        // A generator that says nothing has said on stderr why.
+        let mut figures: BTreeMap<String, f64> = serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|_| BTreeMap::from([("errors".to_string(), 1.0)]));
+        figures.insert("steal_s".to_string(), steal() - stolen);
+        Ok(figures)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It has ended already if either fails.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A port that was free a moment ago.
+fn free_address() -> io::Result<SocketAddrV4> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    Ok(SocketAddrV4::new(Ipv4Addr::LOCALHOST, listener.local_addr()?.port()))
+}
+
+/// Seconds for which the hypervisor kept our cpus from running: the eighth figure in the first line of proc_stat(5).
+fn steal() -> f64 {
+    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let ticks = stat.split_whitespace().nth(8).and_then(|ticks| ticks.parse::<f64>().ok()).unwrap_or(0.0);
+    ticks / rustix::param::clock_ticks_per_second() as f64
+}

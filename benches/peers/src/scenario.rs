@@ -1,0 +1,239 @@
+//! What is measured: what a server does, under which load.
+
+use crate::peer::Mode;
+
+#[derive(Clone)]
+pub(crate) struct Scenario {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    /// Scenarios of a family are interleaved with each other, so that they can be compared too.
+    family: &'static str,
+    pub(crate) mode: Mode,
+    /// Loops, or threads, that the server has.
+    pub(crate) threads: u16,
+    pub(crate) load: Load,
+}
+
+/// The load generator's arguments.
+#[derive(Clone)]
+pub(crate) struct Load {
+    kind: &'static str,
+    connections: usize,
+    idle: usize,
+    size: usize,
+    pipeline: usize,
+    senders: usize,
+    frames: bool,
+}
+
+/// In `--test` no scenario has more connections than this.
+const FEW: usize = 100;
+
+impl Load {
+    const fn new(kind: &'static str, connections: usize, size: usize) -> Self {
+        Load { kind, connections, idle: 0, size, pipeline: 1, senders: 1, frames: false }
+    }
+
+    const fn frames(mut self) -> Self {
+        self.frames = true;
+        self
+    }
+
+    const fn pipeline(mut self, depth: usize) -> Self {
+        self.pipeline = depth;
+        self
+    }
+
+    const fn senders(mut self, senders: usize) -> Self {
+        self.senders = senders;
+        self
+    }
+
+    const fn idle(mut self, idle: usize) -> Self {
+        self.idle = idle;
+        self
+    }
+
+    pub(crate) fn shrink(&mut self) {
+        self.connections = self.connections.min(FEW);
+        self.idle = self.idle.min(FEW);
+    }
+
+    /// Whether memory is what is measured.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.kind == "idle"
+    }
+
+    /// How many a process needs, the server's own among them.
+    pub(crate) fn descriptors(&self) -> u64 {
+        (self.connections + self.idle + 64) as u64
+    }
+
+    pub(crate) fn arguments(&self) -> Vec<String> {
+        let mut arguments = vec![self.kind.to_string()];
+        let mut add = |name: &str, value: usize| arguments.extend([name.to_string(), value.to_string()]);
+        add("--connections", self.connections);
+        add("--size", self.size);
+        for (name, value, default) in
+            [("--idle", self.idle, 0), ("--pipeline", self.pipeline, 1), ("--senders", self.senders, 1)]
+        {
+            if value != default {
+                add(name, value);
+            }
+        }
+        if self.frames {
+            arguments.push("--frames".to_string());
+        }
+        arguments
+    }
+}
+
+const fn scenario(
+    family: &'static str,
+    name: &'static str,
+    about: &'static str,
+    mode: Mode,
+    load: Load,
+) -> Scenario {
+    Scenario { name, about, family, mode, threads: 1, load }
+}
+
+/// With two loops, if there are servers that have them.
+const fn two(mut one: Scenario) -> Scenario {
+    one.threads = 2;
+    one
+}
+
+use Mode::{Broadcast, EchoFrames, EchoFramesIdle, EchoRaw};
+
+const C64_P1: Load = Load::new("echo", 64, 32).frames();
+const C16_P64: Load = Load::new("echo", 16, 32).frames().pipeline(64);
+
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    scenario("raw", "raw-64B-c1", "echo of 64 bytes, 1 connection", EchoRaw, Load::new("echo", 1, 64)),
+    scenario("raw", "raw-64B-c64", "echo of 64 bytes, 64 connections", EchoRaw, Load::new("echo", 64, 64)),
+    scenario(
+        "raw",
+        "raw-64B-c1000",
+        "echo of 64 bytes, 1,000 connections",
+        EchoRaw,
+        Load::new("echo", 1000, 64),
+    ),
+    scenario(
+        "raw",
+        "raw-16KiB-c64",
+        "echo of 16 KiB, 64 connections",
+        EchoRaw,
+        Load::new("echo", 64, 16 * 1024),
+    ),
+    scenario(
+        "frames",
+        "frames-32B-c16-p64",
+        "frames of 32 bytes, 64 in flight on 16 connections",
+        EchoFrames,
+        C16_P64,
+    ),
+    scenario(
+        "frames",
+        "frames-idle-32B-c16-p64",
+        "the same, with an idle timeout of 60 s",
+        EchoFramesIdle,
+        C16_P64,
+    ),
+    scenario(
+        "frames",
+        "frames-32B-c64-p1",
+        "frames of 32 bytes, 1 in flight on 64 connections",
+        EchoFrames,
+        C64_P1,
+    ),
+    scenario(
+        "frames",
+        "frames-idle-32B-c64-p1",
+        "the same, with an idle timeout of 60 s",
+        EchoFramesIdle,
+        C64_P1,
+    ),
+    scenario(
+        "broadcast",
+        "broadcast-100x1",
+        "100 members, 1 of whom sends; per delivery",
+        Broadcast,
+        Load::new("broadcast", 100, 64),
+    ),
+    scenario(
+        "broadcast",
+        "broadcast-1000x4",
+        "1,000 members, 4 of whom send; per delivery",
+        Broadcast,
+        Load::new("broadcast", 1000, 64).senders(4),
+    ),
+    scenario("churn", "churn", "connect, one echo, close; 16 at a time", EchoRaw, Load::new("churn", 16, 64)),
+    scenario(
+        "idle",
+        "idle-10k-raw",
+        "memory of 10,000 idle connections",
+        EchoRaw,
+        Load::new("idle", 10_000, 64),
+    ),
+    scenario(
+        "idle",
+        "idle-10k-frames",
+        "the same, with frames",
+        EchoFrames,
+        Load::new("idle", 10_000, 64).frames(),
+    ),
+    scenario(
+        "idle",
+        "idle-10k-frames-idle",
+        "the same, with frames and an idle timeout of 60 s",
+        EchoFramesIdle,
+        Load::new("idle", 10_000, 64).frames(),
+    ),
+    scenario(
+        "busy",
+        "busy-with-idle-0",
+        "frames on 64 connections, nobody else there",
+        EchoFramesIdle,
+        C64_P1,
+    ),
+    scenario(
+        "busy",
+        "busy-with-idle-1000",
+        "the same, while 1,000 idle ones stand by",
+        EchoFramesIdle,
+        C64_P1.idle(1_000),
+    ),
+    scenario(
+        "busy",
+        "busy-with-idle-10000",
+        "the same, while 10,000 idle ones stand by",
+        EchoFramesIdle,
+        C64_P1.idle(10_000),
+    ),
+    scenario("loops", "loops-1", "frames on 64 connections, one loop", EchoFrames, C64_P1),
+    two(scenario(
+        "loops",
+        "loops-2",
+        "the same, two loops (beside the load if there are two cpus)",
+        EchoFrames,
+        C64_P1,
+    )),
+];
+
+/// Those that are measured together, in their order.
+pub(crate) fn families(scenarios: &[Scenario]) -> Vec<Vec<Scenario>> {
+    scenarios.chunk_by(|a, b| a.family == b.family).map(<[Scenario]>::to_vec).collect()
+}
+
+impl Scenario {
+    /// Whether servers with one thread have nothing to show here.
+    pub(crate) fn compares_threads(&self) -> bool {
+        self.family == "loops"
+    }
+
+    /// Whether every run begins with a server that has served nobody.
+    pub(crate) fn wants_fresh_server(&self) -> bool {
+        self.load.is_idle()
+    }
+}

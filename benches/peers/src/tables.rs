@@ -1,0 +1,159 @@
+//! Markdown of what was measured.
+
+use crate::{
+    Pace,
+    peer::PEERS,
+    process::Cpus,
+    results::{CPU, MEMORY, Results, Rounds, SYSTEM, USER},
+    scenario::Scenario,
+};
+use std::{fmt::Write, fs, thread};
+
+/// The machine, and how it was measured.
+pub(crate) fn preamble(pace: &Pace, cpus: &Cpus) -> String {
+    let file = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let info = file("/proc/cpuinfo");
+    let model =
+        info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": ")).map(|(_, name)| name);
+    let kernel = rustix::system::uname();
+    format!(
+        "{}, {} cpus, Linux {}, load average {} at the start. Server on cpu {}, load on cpu {}. Medians of {} interleaved \
+         rounds of {} s; the spread is (largest - smallest) / median.",
+        model.unwrap_or("unknown cpu"),
+        thread::available_parallelism().map_or(0, usize::from),
+        kernel.release().to_string_lossy(),
+        file("/proc/loadavg").split(' ').next().unwrap_or("unknown"),
+        cpus.server[0],
+        cpus.load,
+        pace.rounds,
+        pace.seconds,
+    )
+}
+
+/// How the value of a column is written.
+type Cell = fn(&Rounds<'_>, &Rounds<'_>) -> Option<String>;
+
+const COMMON: [(&str, Cell); 12] = [
+    ("ops/s", |own, _| own.median("per_s").map(thousands)),
+    ("spread", |own, _| own.spread("per_s").map(percent)),
+    ("CPU us/op", |own, _| own.median(CPU).map(micros)),
+    ("spread", |own, _| own.spread(CPU).map(percent)),
+    ("to the first", |own, base| own.ratio(CPU, base).map(|ratio| format!("{ratio:.2}"))),
+    ("user us", |own, _| own.median(USER).map(micros)),
+    ("system us", |own, _| own.median(SYSTEM).map(micros)),
+    ("p50 us", |own, _| own.median("p50_us").map(|us| format!("{us:.0}"))),
+    ("p99 us", |own, _| own.median("p99_us").map(|us| format!("{us:.0}"))),
+    ("server CPU %", |own, _| own.median("server_cpu_pct").map(|pct| format!("{pct:.0}"))),
+    ("load CPU %", |own, _| own.median("client_cpu_pct").map(|pct| format!("{pct:.0}"))),
+    ("errors", |own, _| Some(format!("{:.0}", own.sum("errors")))),
+];
+
+const IDLE: [(&str, Cell); 7] = [
+    ("bytes RSS/connection", |own, _| own.median(MEMORY).map(|bytes| format!("{bytes:.0}"))),
+    ("spread", |own, _| own.spread(MEMORY).map(percent)),
+    ("RSS before MiB", |own, _| own.median("server_base_rss_kib").map(|kib| format!("{:.1}", kib / 1024.0))),
+    ("RSS with them MiB", |own, _| own.median("server_rss_kib").map(|kib| format!("{:.1}", kib / 1024.0))),
+    ("CPU % while idle", |own, _| own.median("idle_cpu_pct").map(|pct| format!("{pct:.2}"))),
+    ("opened/s", |own, _| own.median("opened_per_s").map(thousands)),
+    ("errors", |own, _| Some(format!("{:.0}", own.sum("errors")))),
+];
+
+pub(crate) fn of_scenario(scenario: &Scenario, results: &Results) -> String {
+    let servers = results.of(scenario.name);
+    let Some((_, base)) = servers.first() else { return String::new() };
+    let columns: &[(&str, Cell)] = if scenario.load.is_idle() { &IDLE } else { &COMMON };
+    let mut table = format!("\n### {}\n\n{}", scenario.name, upper(scenario.about));
+    let _ = writeln!(
+        table,
+        " (`{}`, `loadgen {}`).\n",
+        scenario.mode.name(),
+        scenario.load.arguments().join(" ")
+    );
+    let _ = writeln!(
+        table,
+        "| server |{}",
+        columns.iter().map(|(name, _)| format!(" {name} |")).collect::<String>()
+    );
+    let _ = writeln!(table, "|---|{}", "---:|".repeat(columns.len()));
+    for (name, own) in &servers {
+        let _ = write!(table, "| {name} |");
+        for (_, cell) in columns {
+            let _ = write!(table, " {} |", cell(own, base).unwrap_or_default());
+        }
+        table.push('\n');
+    }
+    let stolen: f64 = servers.iter().map(|(_, own)| own.sum("steal_s")).sum();
+    if stolen > 0.0 {
+        let _ = writeln!(table, "\nThe hypervisor took {stolen:.2} s of these runs.");
+    }
+    table
+}
+
+/// One row for each scenario, one column for each server.
+pub(crate) fn summary(scenarios: &[Scenario], results: &Results) -> String {
+    let seen =
+        |name: &str| scenarios.iter().any(|s| results.of(s.name).iter().any(|(server, _)| *server == name));
+    let servers: Vec<&str> = PEERS.iter().map(|peer| peer.name).filter(|name| seen(name)).collect();
+    let mut table =
+        "\n### Summary\n\nCPU time of the server in us per operation, or bytes of resident memory per idle \
+                     connection; in brackets the ratio to the first.\n\n| scenario |"
+            .to_string();
+    servers.iter().for_each(|name| table.push_str(&format!(" {name} |")));
+    let _ = writeln!(table, "\n|---|{}", "---:|".repeat(servers.len()));
+    for scenario in scenarios {
+        let rows = results.of(scenario.name);
+        let Some((_, base)) = rows.first() else { continue };
+        let _ = write!(table, "| {} |", scenario.name);
+        for server in &servers {
+            let own = rows.iter().find(|(name, _)| name == server);
+            let cell = own.and_then(|(_, own)| value(scenario, own, base)).unwrap_or_default();
+            let _ = write!(table, " {cell} |");
+        }
+        table.push('\n');
+    }
+    table
+}
+
+/// What is compared in a scenario, and its ratio.
+pub(crate) fn value(scenario: &Scenario, own: &Rounds<'_>, base: &Rounds<'_>) -> Option<String> {
+    if scenario.load.is_idle() {
+        return own.median(MEMORY).map(thousands);
+    }
+    let cpu = micros(own.median(CPU)?);
+    Some(own.ratio(CPU, base).map_or(cpu.clone(), |ratio| format!("{cpu} ({ratio:.2})")))
+}
+
+fn micros(us: f64) -> String {
+    if us < 1.0 { format!("{us:.3}") } else { format!("{us:.2}") }
+}
+
+fn percent(part: f64) -> String {
+    format!("{:.0}%", part * 100.0)
+}
+
+fn upper(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
+}
+
+fn thousands(value: f64) -> String {
+    let digits = format!("{:.0}", value.max(0.0));
+    let mut grouped = String::new();
+    for (n, digit) in digits.chars().enumerate() {
+        if n > 0 && (digits.len() - n) % 3 == 0 {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::thousands;
+
+    #[test]
+    fn digits_are_grouped_from_the_right() {
+        assert_eq!([0.0, 999.0, 1000.4, 1_234_567.0].map(thousands), ["0", "999", "1,000", "1,234,567"]);
+    }
+}

@@ -1,0 +1,173 @@
+//! Builds what is measured, and says what cannot be.
+//!
+//! Everything that is Rust is built alike: the profile `release` here and `bench` of the crate itself say the same.
+
+use crate::peer::{Origin, PEERS, Peer};
+use std::{
+    collections::BTreeMap,
+    env, fs, io,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+pub(crate) struct Workshop {
+    here: PathBuf,
+    /// Where programs that are not Rust go.
+    shelf: PathBuf,
+    pub(crate) loadgen: PathBuf,
+    quick: bool,
+}
+
+/// A peer that can be started.
+pub(crate) struct Server {
+    pub(crate) peer: &'static Peer,
+    /// Program and first arguments.
+    pub(crate) command: Vec<String>,
+}
+
+/// Netty's parts, and the one library that they need.
+const JARS: [&str; 7] = [
+    "jctools-core.jar",
+    "netty-common.jar",
+    "netty-buffer.jar",
+    "netty-transport.jar",
+    "netty-resolver.jar",
+    "netty-codec.jar",
+    "netty-handler.jar",
+];
+
+/// Where Debian's `libnetty-java` puts them.
+const DEBIAN_JARS: &str = "/usr/share/java";
+
+/// One collector thread less beside the loop; memory that it does not have to ask for while it is measured.
+const JVM: [&str; 5] =
+    ["-XX:+UseSerialGC", "-Xms256m", "-Xmx2g", "-XX:-UsePerfData", "-Dio.netty.leakDetection.level=disabled"];
+
+impl Workshop {
+    /// # Errors
+    /// If the load generator cannot be built.
+    pub(crate) fn open(quick: bool) -> io::Result<Self> {
+        let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+        let mut workshop = Workshop { shelf: here.clone(), loadgen: here.clone(), here, quick };
+        let built = workshop.cargo(&workshop.here, &["--package", "loadgen"], "release")?;
+        workshop.loadgen = find(&built, "loadgen")?;
+        workshop.shelf = workshop.loadgen.parent().unwrap_or(&workshop.here).join("peers");
+        fs::create_dir_all(&workshop.shelf)?;
+        Ok(workshop)
+    }
+
+    /// Those of `names` (none: all) that can be built, in the order of the table.
+    ///
+    /// # Errors
+    /// If one cannot be built that needs nothing but Rust.
+    pub(crate) fn servers(&self, names: &[&str]) -> io::Result<Vec<Server>> {
+        let wanted = |peer: &&Peer| names.is_empty() || names.contains(&peer.name);
+        let mut servers = Vec::new();
+        for peer in PEERS.iter().filter(wanted) {
+            eprintln!("peers: building {}", peer.name);
+            match self.make(peer) {
+                Ok(command) => servers.push(Server { peer, command }),
+                Err(e) if peer.is_optional() => eprintln!("peers: {} is left out: {e}", peer.name),
+                Err(e) => return Err(io::Error::other(format!("{}: {e}", peer.name))),
+            }
+        }
+        Ok(servers)
+    }
+
+    fn make(&self, peer: &Peer) -> io::Result<Vec<String>> {
+        match peer.origin {
+            Origin::Servers(binary) => {
+                let built =
+                    self.cargo(&self.here, &["--package", "peer-servers", "--bin", binary], "release")?;
+                Ok(vec![text(&find(&built, binary)?)])
+            }
+            Origin::Feature(binary, feature) => {
+                let what = ["--package", "peer-servers", "--features", feature, "--bin", binary];
+                let built = self.cargo(&self.here, &what, "release")?;
+                Ok(vec![text(&find(&built, binary)?)])
+            }
+            Origin::Netwheel => {
+                let root = self.here.join("../..");
+                let built = self.cargo(&root, &["--example", "bench_server"], "bench")?;
+                Ok(vec![text(&find(&built, "bench_server")?)])
+            }
+            Origin::Libuv => self.libuv(),
+            Origin::Netty => self.netty(),
+        }
+    }
+
+    /// Builds a package; where its programs are, by name. Compiler output goes to stderr.
+    fn cargo(&self, folder: &Path, what: &[&str], profile: &str) -> io::Result<BTreeMap<String, PathBuf>> {
+        let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        // The versions that are measured are those of the lock files.
+        command.args(["build", "--quiet", "--locked", "--message-format=json-render-diagnostics"]);
+        command.arg("--profile").arg(if self.quick { "dev" } else { profile });
+        command.arg("--manifest-path").arg(folder.join("Cargo.toml")).args(what);
+        let output = command.stderr(Stdio::inherit()).output()?;
+        if !output.status.success() {
+            return Err(io::Error::other("cargo cannot build it"));
+        }
+        let mut programs = BTreeMap::new();
+        for line in String::from_utf8_lossy(&output.stdout).lines() {
+            let message: serde_json::Value = serde_json::from_str(line).map_err(io::Error::other)?;
+            if let (Some(name), Some(path)) =
+                (message["target"]["name"].as_str(), message["executable"].as_str())
+            {
+                programs.insert(name.to_string(), PathBuf::from(path));
+            }
+        }
+        Ok(programs)
+    }
+
+    fn libuv(&self) -> io::Result<Vec<String>> {
+        let program = self.shelf.join("uv-server");
+        let source = self.here.join("servers/libuv/server.c");
+        quietly(Command::new("cc").args(["-O2", "-o"]).arg(&program).arg(source).arg("-luv"))?;
+        Ok(vec![text(&program)])
+    }
+
+    fn netty(&self) -> io::Result<Vec<String>> {
+        let jars = match env::var("NETTY_JARS") {
+            Ok(folder) => format!("{folder}/*"),
+            Err(_) => {
+                let jars = JARS.map(|jar| format!("{DEBIAN_JARS}/{jar}"));
+                if let Some(missing) = jars.iter().find(|jar| !Path::new(jar).exists()) {
+                    return Err(io::Error::other(format!(
+                        "there is no {missing}, and NETTY_JARS is not set"
+                    )));
+                }
+                jars.join(":")
+            }
+        };
+        let source = self.here.join("servers/java/NettyServer.java");
+        quietly(Command::new("javac").args(["-cp", &jars, "-d"]).arg(&self.shelf).arg(source))?;
+        let mut command = vec!["java".to_string()];
+        command.extend(JVM.map(String::from));
+        command.extend([
+            "-cp".to_string(),
+            format!("{}:{jars}", self.shelf.display()),
+            "NettyServer".to_string(),
+        ]);
+        Ok(command)
+    }
+}
+
+fn find(built: &BTreeMap<String, PathBuf>, name: &str) -> io::Result<PathBuf> {
+    built.get(name).cloned().ok_or_else(|| io::Error::other(format!("cargo has not built {name}")))
+}
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+/// Runs a compiler; the first line of what it has to say is the error.
+fn quietly(command: &mut Command) -> io::Result<()> {
+    let output = command
+        .output()
+        .map_err(|e| io::Error::other(format!("{}: {e}", command.get_program().to_string_lossy())))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let words = String::from_utf8_lossy(&output.stderr);
+    Err(io::Error::other(words.lines().next().unwrap_or("its compiler failed").to_string()))
+}

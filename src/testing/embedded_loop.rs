@@ -1,0 +1,378 @@
+//! Many channels without sockets, on one loop's services and one manual clock.
+//!
+//! Always holds: it drives the very core that sockets drive; nothing happens but within a call of its methods, on the
+//! calling thread; its time stands still until [`EmbeddedLoop::advance`]; a call ends when nothing is left to do at this
+//! time, so what it costs follows what is ready and due, not how many channels there are. It knows channels by id.
+
+use super::{
+    ManualClock,
+    outlet::{Post, TestOutlet},
+    wire::Wire,
+};
+use crate::{
+    ChannelOptions, Clock, Error, Result,
+    channel::{
+        ChannelConfig, ChannelCore, ChannelShared, Coarse, Due, LoopServices, Mail, OutboundBudget, Outcome,
+    },
+    clock::TimeSource,
+    id::{ChannelId, Key},
+    pipeline::ChannelPipeline,
+    sync::{Inbox, loop_id, mailbox},
+    timer::{Wheel, WheelBuilder},
+    worker_pool::WorkerPool,
+};
+use bytes::Bytes;
+use slab::Slab;
+use std::{fmt, sync::Arc, time::Duration};
+
+/// Mail that may wait for the channels of one embedded loop.
+const MAX_MAIL: usize = 1 << 20;
+
+/// A loop full of channels whose ends are in the test's hands, on one manual clock: rooms, gateways, and whatever else
+/// needs more channels than an [`EmbeddedChannel`](super::EmbeddedChannel), which is such a loop with one.
+///
+/// Bytes go in with [`write_inbound`](EmbeddedLoop::write_inbound), bytes come out with
+/// [`read_outbound`](EmbeddedLoop::read_outbound), time passes for all of them with [`advance`](EmbeddedLoop::advance).
+/// Handles of its channels work from any thread; what they send is handled by
+/// [`run_pending`](EmbeddedLoop::run_pending), which the other methods call too.
+///
+/// There are no turns here: `reads_per_turn` and `writes_per_turn` limit nothing, and each call runs all that is due, so a
+/// task that schedules itself again with no delay for ever never lets it return. As on any loop, what is due at one time
+/// runs heap first, then wheel.
+///
+/// ```
+/// use netwheel::{codec::Line, prelude::*, testing::EmbeddedLoop};
+/// use std::time::Duration;
+///
+/// struct Quiet;
+/// impl Handler for Quiet {
+///     type In = bytes::Bytes;
+///     type Out = bytes::Bytes;
+///     fn read(&mut self, ctx: &mut Context<'_, Self>, line: bytes::Bytes) -> Result {
+///         ctx.write(line)
+///     }
+///     fn idle(&mut self, ctx: &mut Context<'_, Self>, _: IdleEvent) -> Result {
+///         ctx.close();
+///         Ok(())
+///     }
+/// }
+///
+/// let mut event_loop = EmbeddedLoop::new();
+/// let idle = IdleTimeouts::new().reader(Duration::from_secs(60));
+/// let mut open = || event_loop.open(Pipeline::new().idle(idle).codec(Line::new()).handler(Quiet));
+/// let (one, other) = (open(), open());
+/// event_loop.advance(Duration::from_secs(40));
+/// event_loop.write_inbound(one, b"hi\n")?;
+/// assert_eq!(event_loop.read_outbound(one), &b"hi\n"[..]);
+/// event_loop.advance(Duration::from_secs(40));
+/// assert!(event_loop.is_open(one) && event_loop.is_closed(other));
+/// # Ok::<(), netwheel::Error>(())
+/// ```
+pub struct EmbeddedLoop {
+    wires: Slab<Wire>,
+    /// Channels opened so far: no two have the same generation, so an id is never reused.
+    opened: u32,
+    config: Arc<ChannelConfig>,
+    services: LoopServices,
+    clock: ManualClock,
+    mail: Arc<TestOutlet>,
+    inbox: Inbox<Post>,
+}
+
+impl Default for EmbeddedLoop {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl EmbeddedLoop {
+    /// A loop without channels, with default settings.
+    pub fn new() -> Self {
+        Self::with(&ChannelOptions::new(), ManualClock::new(), Duration::from_millis(1))
+            .expect("the default settings are within their ranges")
+    }
+
+    /// As [`new`](EmbeddedLoop::new), with the settings of its channels, a clock that others may share, and the tick of the
+    /// wheel that idle timeouts are kept on (1 ms otherwise).
+    ///
+    /// # Errors
+    /// If a setting is out of its range.
+    pub fn with(options: &ChannelOptions, clock: ManualClock, wheel_tick: Duration) -> Result<Self> {
+        let config = Arc::new(options.build()?);
+        let wheel: Wheel<Coarse> = WheelBuilder::default().tick(wheel_tick).build()?;
+        let event_loop = loop_id::next();
+        let time = TimeSource::new(Arc::new(clock.clone()));
+        let (mailbox, inbox) = mailbox(MAX_MAIL);
+        let mail = Arc::new(TestOutlet { event_loop, mailbox, time: time.clone() });
+        let services = LoopServices::new(
+            time,
+            wheel,
+            mail.clone(),
+            Arc::default(),
+            OutboundBudget::unlimited(),
+            WorkerPool::by_hand(),
+        );
+        Ok(EmbeddedLoop { wires: Slab::new(), opened: 0, config, services, clock, mail, inbox })
+    }
+
+    /// A connected channel with this pipeline: its handler's `active` has been called when this returns.
+    ///
+    /// # Panics
+    /// If there are 2^32 channels.
+    pub fn open<M: 'static>(&mut self, pipeline: ChannelPipeline<M>) -> ChannelId {
+        let index = u32::try_from(self.wires.vacant_key()).expect("fewer than 2^32 channels");
+        let key = Key { index, generation: self.opened };
+        self.opened = self.opened.wrapping_add(1);
+        let id = ChannelId { event_loop: self.mail.event_loop, key };
+        self.within(|me| {
+            let (config, services) = (me.config.clone(), &mut me.services);
+            let core = ChannelCore::new(id, config, pipeline.into(), (None, None), services);
+            me.wires.insert(Wire::new(core));
+            me.on(key, |wire, services| wire.core.handle_active(services));
+        });
+        id
+    }
+
+    /// The clock that the channels run on.
+    pub fn clock(&self) -> &ManualClock {
+        &self.clock
+    }
+
+    /// Channels that were opened and not removed.
+    pub fn channels(&self) -> usize {
+        self.wires.len()
+    }
+
+    /// Bytes from the peer, as one read; then whatever follows from them. No bytes are what a socket makes of a wake-up for
+    /// nothing: a read that brings nothing.
+    ///
+    /// # Errors
+    /// If the channel is closed, or its peer has ended its stream.
+    pub fn write_inbound(&mut self, id: ChannelId, bytes: &[u8]) -> Result {
+        if !self.wire(id).is_some_and(|wire| !wire.is_closed() && !wire.ended) {
+            return Err(Error::Closed);
+        }
+        self.act(id, |wire, services| wire.receive(services, bytes));
+        Ok(())
+    }
+
+    /// The peer ends its stream.
+    pub fn end_inbound(&mut self, id: ChannelId) {
+        self.act(id, |wire, services| {
+            wire.ended = true;
+            wire.read(services);
+        });
+    }
+
+    /// All bytes that the channel has sent since the last call; none, if it was removed. No memory is kept for the next.
+    pub fn read_outbound(&mut self, id: ChannelId) -> Bytes {
+        self.wire_mut(id).map_or_else(Bytes::new, Wire::take_sent)
+    }
+
+    /// Closes the channel, as a handle would: what it has written is sent first.
+    pub fn close(&mut self, id: ChannelId) {
+        self.act(id, |wire, services| wire.core.handle_mail(services, Mail::Close));
+    }
+
+    /// Drops the channel and its handler; one that is not closed yet is closed at once.
+    pub fn remove(&mut self, id: ChannelId) {
+        self.act(id, |wire, services| wire.core.handle_mail(services, Mail::CloseNow));
+        if self.wire(id).is_some() {
+            drop(self.wires.remove(id.key.index as usize));
+        }
+    }
+
+    /// Whether the channel takes writes.
+    pub fn is_open(&self, id: ChannelId) -> bool {
+        self.wire(id).is_some_and(|wire| wire.core.state.is_open())
+    }
+
+    /// Whether the channel is closed and its handler's `inactive` was called, or it was removed.
+    pub fn is_closed(&self, id: ChannelId) -> bool {
+        self.wire(id).is_none_or(Wire::is_closed)
+    }
+
+    /// Moves the time of all channels and runs what comes due, in order of time.
+    ///
+    /// Every deadline on the way is stopped at, so a callback sees the time at which it is due.
+    pub fn advance(&mut self, by: Duration) {
+        let target = self.clock.now() + by;
+        loop {
+            let next =
+                self.services.next_deadline().map(|at| self.services.time.instant(at.max(self.services.now)));
+            let stop = next.filter(|next| *next <= target);
+            let Some(stop) = stop else { break };
+            self.clock.advance(stop.saturating_duration_since(self.clock.now()));
+            self.within(|_| {});
+        }
+        self.clock.advance(target.saturating_duration_since(self.clock.now()));
+        self.within(|_| {});
+    }
+
+    /// Moves the time at once, like a loop that was held up; what is overdue then runs.
+    pub fn stall(&mut self, by: Duration) {
+        self.clock.advance(by);
+        self.within(|_| {});
+    }
+
+    /// Handles what waits: mail from handles, due tasks and timers, flushes, and work that was given to
+    /// [`offload`](crate::Context::offload), of which no other method runs any; how much mail, timers and works that were.
+    ///
+    /// There are no worker threads here: the work runs now, on this thread, in the order in which it was given, and then the
+    /// handlers have the answers.
+    pub fn run_pending(&mut self) -> usize {
+        let mut handled = self.within(|_| {});
+        loop {
+            let works = self.services.workers.run_waiting();
+            if works == 0 {
+                return handled;
+            }
+            handled += works + self.within(|_| {});
+        }
+    }
+
+    /// Whether mail or work waits, or something is due now.
+    pub fn has_pending(&self) -> bool {
+        let now = self.services.time.now();
+        self.services.workers.has_waiting()
+            || !self.inbox.is_empty()
+            || self.services.next_deadline().is_some_and(|at| at <= now)
+    }
+
+    /// Scheduled tasks and idle entries that wait for their time.
+    pub fn timers(&self) -> usize {
+        self.services.queue.len() + self.services.wheel.len()
+    }
+
+    /// How long until the next of them is due.
+    pub fn next_timer(&self) -> Option<Duration> {
+        let now = self.services.time.now();
+        self.services.next_deadline().map(|at| Duration::from_nanos(at.saturating_sub(now)))
+    }
+
+    // ---- the driver ----------------------------------------------------------------------------------
+
+    pub(super) fn wire(&self, id: ChannelId) -> Option<&Wire> {
+        let own = id.event_loop == self.mail.event_loop;
+        self.wires.get(id.key.index as usize).filter(|wire| own && wire.core.state.key() == id.key)
+    }
+
+    pub(super) fn wire_mut(&mut self, id: ChannelId) -> Option<&mut Wire> {
+        let own = id.event_loop == self.mail.event_loop;
+        self.wires.get_mut(id.key.index as usize).filter(|wire| own && wire.core.state.key() == id.key)
+    }
+
+    /// What handles to the channel share.
+    pub(super) fn share(&mut self, id: ChannelId) -> Option<Arc<ChannelShared>> {
+        let wire =
+            self.wires.get_mut(id.key.index as usize).filter(|wire| wire.core.state.key() == id.key)?;
+        Some(wire.core.share(&self.services))
+    }
+
+    /// Does something to one channel, if it is still there, as the loop's thread; then everything that follows from it.
+    pub(super) fn act(&mut self, id: ChannelId, act: impl FnOnce(&mut Wire, &mut LoopServices)) {
+        self.within(|me| {
+            if me.wire(id).is_some() {
+                me.on(id.key, act);
+            }
+        });
+    }
+
+    /// Calls into one channel, if it is still there, and sees to it that what it wishes is done.
+    fn on(&mut self, key: Key, act: impl FnOnce(&mut Wire, &mut LoopServices)) -> bool {
+        let wire = self.wires.get_mut(key.index as usize).filter(|wire| wire.core.state.key() == key);
+        let Some(wire) = wire else { return false };
+        act(wire, &mut self.services);
+        wire.core.state.want_attention(&mut self.services);
+        true
+    }
+
+    /// Does one thing as the loop's thread, then everything that follows from it.
+    fn within(&mut self, act: impl FnOnce(&mut Self)) -> usize {
+        let _entered = loop_id::enter(self.mail.event_loop);
+        self.services.now = self.services.time.now().max(self.services.now);
+        act(self);
+        let mut handled = 0;
+        loop {
+            let before = handled;
+            handled += self.run_mail();
+            handled += self.run_timers();
+            self.attend();
+            if handled == before && self.services.attention.is_empty() && self.inbox.is_empty() {
+                return handled;
+            }
+        }
+    }
+
+    fn run_mail(&mut self) -> usize {
+        let mut handled = 0;
+        while let Some(post) = self.inbox.take() {
+            handled += 1;
+            match post {
+                Post::Mail(key, mail) => {
+                    self.on(key, |wire, services| {
+                        if !wire.is_closed() {
+                            wire.core.handle_mail(services, mail);
+                        }
+                    });
+                }
+                Post::Broadcast(mut delivery) => {
+                    while let Some(key) = delivery.next() {
+                        if !self.on(key, |wire, services| delivery.write_to(&mut wire.core, services)) {
+                            delivery.count(&mut self.services, Outcome::Gone);
+                        }
+                    }
+                }
+            }
+        }
+        handled
+    }
+
+    fn run_timers(&mut self) -> usize {
+        let now = self.services.now;
+        let mut fired = 0;
+        while let Some(due) = self.services.queue.pop_due(now) {
+            fired += 1;
+            match due.value {
+                Due::Channel(key, slot) => {
+                    self.on(key, |wire, services| wire.core.handle_task(services, slot));
+                }
+                // Only the close timeout is armed here.
+                Due::Source(key) => {
+                    self.on(key, |wire, _| wire.core.state.request_close_now());
+                }
+                Due::Task(task) => drop(task.run(&self.services.time)),
+            }
+        }
+        while self.services.wheel.next_expiry().is_some_and(|at| at <= now) {
+            // A call may only have moved entries towards their time.
+            let Some(coarse) = self.services.wheel.expire(now) else { continue };
+            fired += 1;
+            self.on(coarse.channel, |wire, services| wire.core.handle_coarse(services, coarse.slot));
+        }
+        fired
+    }
+
+    /// Does what the channels wish that have one.
+    fn attend(&mut self) {
+        let mut listed = std::mem::take(&mut self.services.attention);
+        for key in listed.drain(..) {
+            let wire = self.wires.get_mut(key.index as usize).filter(|wire| wire.core.state.key() == key);
+            if let Some(wire) = wire {
+                wire.attend(&mut self.services);
+            }
+        }
+        if self.services.attention.is_empty() {
+            self.services.attention = listed;
+        }
+    }
+}
+
+impl fmt::Debug for EmbeddedLoop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EmbeddedLoop")
+            .field("channels", &self.channels())
+            .field("timers", &self.timers())
+            .finish_non_exhaustive()
+    }
+}
