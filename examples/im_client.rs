@@ -7,7 +7,9 @@
 //!
 //! What is typed is said in the current room; `/join ROOM`, `/leave`, `/who`, `/quit` do what they say. What others
 //! say appears as `12:34:56 [lobby] bob: hello` (times are UTC). `/direct NAME TEXT` is for one person's eyes, to whom
-//! it appears as `12:34:56 bob, to you: hello`; that it has arrived, or has not, is shown. The end of the input, `/quit` and Ctrl-C leave
+//! it appears as `12:34:56 bob, to you: hello`; that it has arrived, or has not, is shown. `/whois NAME` asks who that is; the
+//! answer may take a while, and come behind those to later questions. A server on a Unix socket is found with
+//! `--connect unix:PATH`. The end of the input, `/quit` and Ctrl-C leave
 //! cleanly: what was typed before is sent, and its answers are shown. When the server closes, it says why, and the
 //! exit status is 1; with `--reconnect` the client comes back instead, as soon as there is a server again, after a delay
 //! that grows and is random, so that not all clients come at once.
@@ -17,6 +19,9 @@
 
 #[path = "im/protocol.rs"]
 mod protocol;
+#[cfg(unix)]
+#[path = "im/unix.rs"]
+mod unix;
 
 use clap::Parser;
 use netwheel::{Backoff, ReconnectEvent, Reconnecting, codec::Line, prelude::*, stage::Json};
@@ -38,10 +43,10 @@ const MAX_LINE: usize = 4 * 1024 * 1024;
 /// How long the server may take to answer the last question.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// A terminal client for the chat server: type to talk; /join ROOM, /leave, /who, /direct NAME TEXT, /quit.
+/// A terminal client for the chat server: type to talk; /join ROOM, /leave, /who, /whois NAME, /direct NAME TEXT, /quit.
 #[derive(Parser)]
 struct Options {
-    /// The server.
+    /// The server: HOST:PORT, or unix:PATH.
     #[arg(long, default_value = "127.0.0.1:9000")]
     connect: String,
     /// The name to log in with.
@@ -105,6 +110,14 @@ impl Handler for Client {
                 }
             }
             Reply::Delivered { to, .. } => print(&format!("* {to} has got it")),
+            Reply::Profile { user, since: Some(since), rooms, .. } => {
+                let rooms = if rooms.is_empty() { "no room".to_owned() } else { rooms.join(", ") };
+                print(&format!("* {user} is here since {}, in {rooms}", time_of_day(since)));
+            }
+            Reply::Profile { user, .. } => print(&format!("* nobody is called {user}")),
+            Reply::Missed { count, .. } => {
+                print(&format!("! we did not read as fast as it wrote: {count} lines are missing"));
+            }
             Reply::Ping => ctx.write(Request::Pong)?,
             Reply::Pong if self.leaving.load(Ordering::Acquire) => ctx.close(),
             Reply::Pong => {}
@@ -183,11 +196,12 @@ fn read_input(client: &Reconnecting<Request>, mut room: String) -> Result {
             }
             ("/leave", _) => Request::Leave { room: room.clone() },
             ("/who", _) => Request::Who { room: room.clone() },
+            ("/whois", _) if !rest.is_empty() => Request::Lookup { user: rest.to_owned(), id: None },
             ("/direct", Some((to, text))) => {
                 Request::Direct { to: to.to_owned(), text: text.trim_start().to_owned(), id: None }
             }
             _ if command.starts_with('/') => {
-                print("! there are /join ROOM, /leave, /who, /direct NAME TEXT, /quit");
+                print("! there are /join ROOM, /leave, /who, /whois NAME, /direct NAME TEXT, /quit");
                 continue;
             }
             _ => Request::Say { room: room.clone(), text: line, id: None },
@@ -272,7 +286,7 @@ fn connect(
             .stage(Json::<Reply, Request>::new())
             .handler(client)
     };
-    ClientBootstrap::new(group)
+    let client = ClientBootstrap::new(group)
         .connect_timeout(Duration::from_secs(10))
         .pipeline(pipeline)
         .reconnect(if again { Backoff::new() } else { Backoff::new().max_attempts(1) })
@@ -283,8 +297,12 @@ fn connect(
             }
             ReconnectEvent::Lost { .. } if !again || left.load(Ordering::Acquire) => ControlFlow::Break(()),
             _ => ControlFlow::Continue(()),
-        })
-        .connect(&*options.connect)
+        });
+    #[cfg(unix)]
+    if let Some(address) = unix::unix(&options.connect)? {
+        return client.connect(address);
+    }
+    client.connect(&*options.connect)
 }
 
 fn main() -> ExitCode {

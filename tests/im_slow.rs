@@ -1,0 +1,128 @@
+//! Clients of the chat server that do not read: they are closed and told why, or learn how much they have missed; nobody else
+//! notices.
+
+#[path = "support/im.rs"]
+mod im;
+
+use im::{slow_consumer::SlowConsumer, *};
+use serde_json::{Value, json};
+
+/// Bytes that may wait for a client.
+const MAX_OUTBOUND: usize = 8000;
+/// What is said has so many bytes.
+const SIZE: usize = 100;
+
+/// Three in a room: ann talks, bob is slow, cy listens.
+struct Room {
+    ann: Client,
+    bob: Client,
+    cy: Client,
+    said: usize,
+}
+
+impl Room {
+    fn new(policy: SlowConsumer) -> Self {
+        let world = World::with(policy, MAX_OUTBOUND);
+        let mut clients = ["ann", "bob", "cy"].map(|user| {
+            let mut client = world.login(user);
+            client.join("lobby");
+            client
+        });
+        clients.iter_mut().for_each(|client| drop(client.hear()));
+        let [ann, bob, cy] = clients;
+        Room { ann, bob, cy, said: 0 }
+    }
+
+    /// Ann says so much; she and cy hear it.
+    #[track_caller]
+    fn talk(&mut self, messages: usize) {
+        for _ in 0..messages {
+            self.said += 1;
+            let text = format!("{:0SIZE$}", self.said);
+            self.ann.say(json!({"type": "say", "room": "lobby", "text": text}));
+            for other in [&mut self.ann, &mut self.cy] {
+                let heard = other.hear();
+                assert_eq!(heard.first().and_then(number), Some(self.said), "{heard:?}");
+            }
+            self.bob.0.run_pending();
+        }
+    }
+}
+
+/// The number of a message, if it is one.
+fn number(reply: &Value) -> Option<usize> {
+    (reply["type"] == "message").then(|| reply["text"].as_str().unwrap().parse().unwrap())
+}
+
+fn missed(count: usize, total: usize) -> Value {
+    json!({"type": "missed", "count": count, "total": total})
+}
+
+#[test]
+fn who_does_not_read_is_closed_and_told_why() {
+    let mut room = Room::new(SlowConsumer::Close);
+    room.bob.0.set_outbound_room(Some(0));
+    room.talk(200);
+    assert!(!room.bob.0.is_open());
+    room.bob.0.set_outbound_room(None);
+    let heard = room.bob.hear();
+    let (bye, messages) = heard.split_last().unwrap();
+    assert_eq!(*bye, json!({"type": "bye", "reason": "slow_consumer"}));
+    let numbers: Vec<_> = messages.iter().map(|reply| number(reply).unwrap()).collect();
+    assert!(numbers.iter().copied().eq(1..=numbers.len()), "what waited, without a gap: {numbers:?}");
+    assert!(numbers.len() * SIZE <= MAX_OUTBOUND && numbers.len() > 10, "{}", numbers.len());
+    assert!(room.bob.0.is_closed());
+    let left = json!({"type": "left", "room": "lobby", "user": "bob"});
+    assert_eq!(room.ann.hear(), [left.clone()]);
+    assert_eq!(room.cy.hear(), [left]);
+    room.talk(1);
+}
+
+#[test]
+fn who_misses_messages_learns_how_many() {
+    let mut room = Room::new(SlowConsumer::Drop);
+    room.talk(1);
+    assert_eq!(room.bob.hear().len(), 1, "who keeps up is told nothing");
+    let mut total = 0;
+    for episode in 0..3 {
+        let before = room.said;
+        room.bob.0.set_outbound_room(Some(0));
+        room.talk(200);
+        room.bob.0.set_outbound_room(None);
+        let heard = room.bob.hear();
+        let (news, messages) = heard.split_last().unwrap();
+        let lost = 200 - messages.len();
+        total += lost;
+        assert_eq!(*news, missed(lost, total), "episode {episode}");
+        let numbers = messages.iter().map(|reply| number(reply).unwrap());
+        assert!(numbers.eq(before + lost + 1..=room.said), "the newest are there: {messages:?}");
+        assert!(lost > 100 && room.bob.0.is_open());
+        room.talk(1);
+        assert_eq!(room.bob.hear().len(), 1, "told once");
+    }
+}
+
+#[test]
+fn a_total_tells_also_what_a_lost_line_would_have_told() {
+    let mut room = Room::new(SlowConsumer::Drop);
+    room.bob.0.set_outbound_room(Some(0));
+    room.talk(200);
+    // So much is read that the rest is below the low water mark: he is told, and what he is told waits behind that.
+    let waits = room.bob.0.pending_bytes();
+    room.bob.0.set_outbound_room(Some(waits - MAX_OUTBOUND / 8));
+    room.bob.0.run_pending();
+    let first = room.bob.0.read_outbound();
+    assert!(room.bob.0.pending_bytes() > MAX_OUTBOUND / 8, "it waits, too");
+    room.bob.0.set_outbound_room(Some(0));
+    room.talk(200);
+    room.bob.0.set_outbound_room(None);
+    room.bob.0.run_pending();
+    let lines = [first, room.bob.0.read_outbound()].concat();
+    let lines: Vec<Value> =
+        lines.split_inclusive(|&b| b == b'\n').map(|line| serde_json::from_slice(line).unwrap()).collect();
+    let (news, messages) = lines.split_last().unwrap();
+    assert!(messages.iter().all(|reply| number(reply).is_some()), "the first line about it is lost itself");
+    // Beside the messages that line was missed.
+    assert_eq!(news["total"], room.said - messages.len() + 1);
+    assert!(news["count"].as_u64() < news["total"].as_u64());
+}
