@@ -3,6 +3,9 @@
 
 #[path = "support/im.rs"]
 mod im;
+#[cfg(unix)]
+#[path = "support/loops.rs"]
+mod loops;
 
 use im::{slow_consumer::SlowConsumer, *};
 use serde_json::{Value, json};
@@ -125,4 +128,61 @@ fn a_total_tells_also_what_a_lost_line_would_have_told() {
     // Beside the messages that line was missed.
     assert_eq!(news["total"], room.said - messages.len() + 1);
     assert!(news["count"].as_u64() < news["total"].as_u64());
+}
+
+/// Where all channels of a loop share too little room, one drops messages although it is writable: nothing changes then.
+#[cfg(unix)]
+#[test]
+fn who_never_stopped_being_writable_learns_it_with_the_next_heartbeat() {
+    use loops::{PATIENCE, advance, result, single};
+    use netwheel::{prelude::*, testing::ManualClock};
+    use std::{
+        io::{BufRead, BufReader, Write},
+        os::unix::net::{UnixListener, UnixStream},
+        sync::Arc,
+        time::{Duration, Instant},
+    };
+
+    const SAID: usize = 500;
+    let clock = ManualClock::new();
+    let (group, event_loop) = single(EventLoopGroup::builder().clock(clock.clone()).max_outbound(1));
+    let hub = Arc::default();
+    // A socket without a name in the file system, but for a moment.
+    let path = std::env::temp_dir().join(format!("netwheel-im-slow-{}", std::process::id()));
+    let listener = UnixListener::bind(&path).unwrap();
+    let mut ann = UnixStream::connect(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let _server = ServerBootstrap::new(&group)
+        .channel_options(SlowConsumer::Drop.channel_options(1024 * 1024).unwrap())
+        .pipeline(move |_peer| session(&hub, IdleTimeouts::new().writer(SETTINGS.heartbeat)))
+        .adopt(listener)
+        .unwrap();
+
+    ann.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut lines = BufReader::new(ann.try_clone().unwrap()).lines();
+    let mut hear = move || -> Value { serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap() };
+    writeln!(ann, "{}", json!({"type": "login", "user": "ann"})).unwrap();
+    writeln!(ann, "{}", json!({"type": "join", "room": "lobby"})).unwrap();
+    assert_eq!([hear()["type"].take(), hear()["type"].take()], ["welcome", "joined"]);
+    for said in 1..=SAID {
+        writeln!(ann, "{}", json!({"type": "say", "room": "lobby", "text": format!("{said:0900}")})).unwrap();
+    }
+    let until = Instant::now() + PATIENCE;
+    while event_loop.metrics().messages_dropped == 0 {
+        assert!(Instant::now() < until, "too little is said");
+        std::thread::yield_now();
+    }
+    let mut heard = 0;
+    loop {
+        let reply = hear();
+        let number = number(&reply).unwrap_or_else(|| panic!("{reply}"));
+        heard += 1;
+        if number == SAID {
+            break;
+        }
+    }
+    advance(&event_loop, &clock, SETTINGS.heartbeat);
+    assert_eq!(hear(), missed(SAID - heard, SAID - heard));
+    assert_eq!(hear(), json!({"type": "ping"}));
+    result(group.shutdown_gracefully(Duration::ZERO, PATIENCE)).unwrap();
 }

@@ -53,8 +53,9 @@ pub(crate) struct World {
 pub(crate) struct Client(pub(crate) EmbeddedChannel<Reply>);
 
 /// What the server has for each connection.
-pub(crate) fn session(hub: &Arc<Hub>) -> ChannelPipeline<Reply> {
+pub(crate) fn session(hub: &Arc<Hub>, idle: IdleTimeouts) -> ChannelPipeline<Reply> {
     Pipeline::new()
+        .idle(idle)
         .codec(Lines::new(1000))
         .stage(Json::<Request, Reply>::new())
         .handler(Session::new(hub.clone(), SETTINGS))
@@ -80,7 +81,12 @@ impl World {
 
     pub(crate) fn connect(&self) -> Client {
         let tick = Duration::from_millis(1);
-        let channel = EmbeddedChannel::with(session(&self.hub), &self.options, self.clock.clone(), tick);
+        let channel = EmbeddedChannel::with(
+            session(&self.hub, IdleTimeouts::new()),
+            &self.options,
+            self.clock.clone(),
+            tick,
+        );
         Client(channel.unwrap())
     }
 }
