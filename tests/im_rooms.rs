@@ -72,7 +72,7 @@ fn a_connection_that_ends_leaves_its_rooms() {
     assert_eq!(ann.hear(), [message("ann", "alone")]);
     ann.leave();
     let mut cy = world.login("cy");
-    assert_eq!(who(&mut cy), json!([]), "the room is gone");
+    assert_eq!(who(&mut cy), json!([]), "nobody is left");
     cy.join("lobby");
-    assert_eq!(cy.hear(), [joined("cy")], "and may come again");
+    assert_eq!(cy.hear(), [joined("cy")], "and one may come again");
 }
