@@ -9,6 +9,7 @@
 //!
 //! A driver calls `handle_*`, then does what [`ChannelCore::wish`] says.
 
+use super::replace::AT_ONCE;
 use super::{
     channel_group::Outcome,
     config::ChannelConfig,
@@ -174,8 +175,7 @@ impl ChannelCore {
             let length = rest.len() as u64;
             self.fail(services, PeerError::TooLong { what: "undecoded input", length, limit }.into());
             self.state.request_close();
-            self.forget_replacement(services);
-            self.state.want_attention(services);
+            self.after(services);
             return;
         }
         self.state.partial = memory.keep(rest, starved);
@@ -211,7 +211,9 @@ impl ChannelCore {
         // For a pipeline that takes over from here on.
         self.state.partial = rest;
         let replaced = services.replaced;
-        self.event(services, Event::ReadComplete);
+        if self.state.is_open() {
+            self.event(services, Event::ReadComplete);
+        }
         if services.replaced != replaced && self.state.is_open() {
             // It hears of the end by itself, behind what is left for it.
             self.state.set(Flags::MAYBE_READABLE);
@@ -243,8 +245,7 @@ impl ChannelCore {
             self.fail(services, error);
         }
         self.state.request_close_now();
-        self.forget_replacement(services);
-        self.state.want_attention(services);
+        self.after(services);
     }
 
     /// The kernel took `n` bytes.
@@ -331,6 +332,8 @@ impl ChannelCore {
             {
                 drop_guarded(mail)
             }
+            // Likewise, with the end of the output.
+            Mail::Message(message) if self.state.has(Flags::END_OUTPUT) => drop_guarded(message),
             Mail::Message(message) => {
                 self.call(services, |links, state, services| {
                     match write(links, state, services, message) {
@@ -537,6 +540,8 @@ impl ChannelCore {
             return;
         }
         services.tally.channel_errors += 1;
+        // Not every error comes from a call, and the handler may have something to say to its peer.
+        self.state.borrow_outbound(services);
         let was_open = self.state.is_open();
         let again = self.state.ledger.is_some().then(|| error.again());
         let told = self.tell(services, Event::Error(error));
@@ -557,13 +562,10 @@ impl ChannelCore {
         if self.state.has(Flags::REPLACED) {
             self.take_over(services);
         }
-        self.state.note_pending(services.now);
-        if self.state.has(Flags::ARM) {
-            self.state.arm_watch(services);
-        }
         if self.state.has(Flags::TASK_REFUSED) {
             self.tell_refused(services);
         }
+        self.note_written(services);
         self.state.return_outbound(services);
         self.tell_writability(services);
         if self.state.pending_bytes() > 0 || self.state.wants_driver() {
@@ -571,13 +573,30 @@ impl ChannelCore {
         }
     }
 
+    /// The watch hears of what the handler has written, and of what it wants to be woken for.
+    #[inline]
+    fn note_written(&mut self, services: &mut LoopServices) {
+        self.state.note_pending(services.now);
+        if self.state.has(Flags::ARM) {
+            self.state.arm_watch(services);
+        }
+    }
+
     /// Tells the handler that a task which it scheduled was dropped.
     #[cold]
     fn tell_refused(&mut self, services: &mut LoopServices) {
-        while self.state.take(Flags::TASK_REFUSED) {
+        for _ in 0..AT_ONCE {
+            if !self.state.take(Flags::TASK_REFUSED) {
+                return;
+            }
             let limit = self.state.config.max_scheduled_tasks;
             self.fail(services, Error::Full { what: TASKS, limit });
             self.take_over(services);
+        }
+        // It schedules one more each time it is told: that would go on for ever.
+        if self.state.take(Flags::TASK_REFUSED) {
+            log::warn!("channel {}: schedules a task whenever one is refused; closing", self.state.id());
+            self.state.request_close();
         }
     }
 
@@ -598,6 +617,7 @@ impl ChannelCore {
         self.state.borrow_outbound(services);
         self.tell_or_fail(services, Event::Writability(writable));
         self.take_over(services);
+        self.note_written(services);
         self.state.return_outbound(services);
         self.state.want_attention(services);
     }

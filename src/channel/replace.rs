@@ -19,9 +19,10 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// Pipelines that may take over one from the other before anything else happens: each asked for the next when it was
-/// told `active`. More are a loop without an end.
-const AT_ONCE: usize = 16;
+/// Calls that may follow one from the other before anything else happens: pipelines that replace each other, each in the
+/// `active` of the one before, and refused tasks, each scheduled when the handler was told of the one before. More are a loop
+/// without an end.
+pub(super) const AT_ONCE: usize = 16;
 
 impl<M> Scope<'_, M> {
     /// Has another pipeline take over the channel as soon as the running callback has returned: HTTP gives way to

@@ -288,6 +288,10 @@ impl ChannelState {
         } else if !self.is_open() {
             shared.set_closing();
         }
+        if self.has(Flags::END_OUTPUT) {
+            shared.set_output_ended();
+        }
+        shared.set_pending(self.weight(), self.has(Flags::WRITABLE));
         self.shared = Some(shared.clone());
         shared
     }
