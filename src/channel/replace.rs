@@ -32,7 +32,8 @@ impl<M> Scope<'_, M> {
     ///
     /// 1. The tasks and timeouts of the old pipeline are cancelled, its [`IdleTimeouts`](crate::IdleTimeouts) and
     ///    [`TimeLimits`](crate::TimeLimits) give way to those of the new one, which count from now (the first byte has
-    ///    come already, if one has).
+    ///    come already, if one has). So do its limits of traffic ([`Pipeline::traffic`](crate::Pipeline::traffic)): a new
+    ///    one that names none has none.
     /// 2. The old handler, its stages and its codec are dropped. Nothing more is delivered to them, not even
     ///    [`inactive`](crate::Handler::inactive): the channel lives on.
     /// 3. The new handler's [`active`](crate::Handler::active) is called.
