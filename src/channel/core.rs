@@ -262,7 +262,6 @@ impl ChannelCore {
         call: impl FnOnce(&mut dyn Links, &mut ChannelState, &mut LoopServices) -> Result,
     ) -> thread::Result<Result> {
         let ChannelCore { state, links } = self;
-        state.now = services.now;
         services.whereabouts.enter_channel(state.key(), links.handler_type());
         let result = catch_unwind(AssertUnwindSafe(|| call(&mut **links, state, services)));
         services.whereabouts.leave();

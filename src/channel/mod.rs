@@ -58,4 +58,6 @@ pub use stats::ChannelStats;
 pub(crate) use tally::Tally;
 pub use timers::TaskKey;
 pub(crate) use timers::{TASKS, Timers, When};
+#[cfg(test)]
+pub(crate) use watch::Watch;
 pub use wire_log::WireLog;
