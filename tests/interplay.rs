@@ -136,7 +136,7 @@ impl Stage for Acknowledges {
     }
 }
 
-/// C-44 beside stages: whose message it is does not matter, half of one is never dropped.
+/// Whose message it is does not matter, half of one is never dropped.
 #[test]
 fn what_a_stage_has_written_is_never_cut_in_two_where_the_oldest_are_dropped() {
     for written_before in [false, true] {
