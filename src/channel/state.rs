@@ -414,6 +414,8 @@ impl ChannelState {
     /// The kernel took `n` bytes.
     pub(crate) fn consume_outbound(&mut self, n: usize, now: u64) {
         self.log_written(n);
+        // Also what a stage has written: of a message that goes out now the rest must be known to have begun.
+        self.enter_written();
         if let Some(loan) = &mut self.outbound {
             loan.buffer.consume(n);
         }
