@@ -12,6 +12,7 @@ mod strace;
 use bytes::Bytes;
 use netwheel::{DatagramBootstrap, DatagramContext, DatagramHandler, Error, EventLoopGroup, Result};
 use std::{
+    io::Read,
     net::{SocketAddr, UdpSocket},
     time::Duration,
 };
@@ -104,6 +105,73 @@ fn what_the_kernel_does_not_take_waits_in_order_and_the_newest_beyond_the_bound_
     assert_eq!(next(), "last");
     assert_eq!(child.stdout.wait_for("sent "), "4 blocked 2 refused 1");
     child.succeed();
+}
+
+/// Sends one datagram to whoever writes "ADDRESS", which is then its peer, and one to ADDRESS, which it connects to while
+/// the first one waits; or, if the address is its own, lets go of the peer instead.
+struct Fickle;
+
+impl DatagramHandler for Fickle {
+    fn read(&mut self, ctx: &mut DatagramContext<'_, Self>, datagram: Bytes, from: SocketAddr) -> Result {
+        let Ok(next) = String::from_utf8_lossy(&datagram).parse() else { return Ok(()) };
+        ctx.connect(from)?;
+        ctx.send("for the first")?;
+        assert!(!ctx.is_writable(), "it waits");
+        if next == from {
+            ctx.disconnect()?;
+        } else {
+            ctx.connect(next)?;
+            ctx.send("for the second")?;
+        }
+        println!("turned away");
+        Ok(())
+    }
+}
+
+/// The child.
+#[test]
+fn fickle_sender() {
+    if !plays("fickle_sender") {
+        return;
+    }
+    let group = EventLoopGroup::builder().threads(1).build().unwrap();
+    let channel = DatagramBootstrap::new(&group).handler(|| Fickle).bind("127.0.0.1:0").unwrap();
+    println!("address {}", channel.local_address());
+    std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
+    let end = group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(5));
+    end.wait_timeout(PATIENCE).unwrap().unwrap();
+}
+
+/// What was sent to a peer is not for the next one.
+#[test]
+fn a_datagram_that_waits_goes_to_the_peer_that_it_was_sent_to() {
+    for connects in [true, false] {
+        if !strace_works(&BLOCKED) {
+            return;
+        }
+        let mut child = Process::strace(&BLOCKED, &play("fickle_sender"));
+        let address: SocketAddr = child.stdout.wait_for("address ").parse().unwrap();
+        let [first, second] = [(); 2].map(|()| {
+            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+            socket.set_read_timeout(Some(PATIENCE)).unwrap();
+            socket
+        });
+        let next = |socket: &UdpSocket| {
+            let mut buffer = [0; 16];
+            let (n, _) = socket.recv_from(&mut buffer).unwrap();
+            String::from_utf8_lossy(&buffer[..n]).into_owned()
+        };
+        let turns_to = if connects { &second } else { &first };
+        first.send_to(turns_to.local_addr().unwrap().to_string().as_bytes(), address).unwrap();
+        assert_eq!(child.stdout.wait_for("turned "), "away");
+        // The kernel tells of room with any news of the socket.
+        turns_to.send_to(b"news", address).unwrap();
+        if connects {
+            assert_eq!(next(&second), "for the second");
+        }
+        assert_eq!(next(&first), "for the first");
+        child.succeed();
+    }
 }
 
 /// No receive succeeds.

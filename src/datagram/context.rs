@@ -56,7 +56,9 @@ impl DatagramScope<'_> {
     }
 
     /// Gives the channel a peer: the kernel delivers datagrams of this peer only (those that are there already still
-    /// come), and tells if nobody listens at the other end. Instead of a peer that it has already, if so.
+    /// come), and tells if nobody listens at the other end. Instead of a peer that it has already, if so; what waits for
+    /// that one still goes there (on systems that do not send elsewhere from a connected socket, like macOS, it fails, and
+    /// `error` is told).
     ///
     /// # Errors
     /// What the system refuses.
@@ -64,7 +66,8 @@ impl DatagramScope<'_> {
         self.state.connect(peer)
     }
 
-    /// Takes the peer back: datagrams of everybody come again. Nothing happens if there is none. Linux and Android only.
+    /// Takes the peer back: datagrams of everybody come again; what waits for it still goes there. Nothing happens if there
+    /// is none. Linux and Android only.
     ///
     /// # Errors
     /// What the system refuses; `Unsupported` on others.

@@ -1,7 +1,8 @@
 //! A datagram channel without its handler: the socket, and what waits.
 //!
 //! Always holds: datagrams leave in the order in which they were sent; what one fails with concerns that one only; what
-//! the kernel reports of an earlier one is kept for the handler, and does not cost a later one. Runs on the channel's loop.
+//! the kernel reports of an earlier one is kept for the handler, and does not cost a later one; one that waits goes to whom
+//! it was sent to, whoever is the peer by then. Runs on the channel's loop.
 
 use super::{
     config::DatagramConfig,
@@ -131,7 +132,7 @@ impl DatagramState {
 
     pub(super) fn connect(&mut self, peer: SocketAddr) -> Result {
         self.socket.as_ref().filter(|_| !self.closing).ok_or(Error::Closed)?.connect(peer)?;
-        self.peer = Some(peer);
+        self.replace_peer(Some(peer));
         Ok(())
     }
 
@@ -139,9 +140,15 @@ impl DatagramState {
         let socket = self.socket.as_ref().filter(|_| !self.closing).ok_or(Error::Closed)?;
         if self.peer.is_some() {
             socket.disconnect()?;
-            self.peer = None;
+            self.replace_peer(None);
         }
         Ok(())
+    }
+
+    fn replace_peer(&mut self, peer: Option<SocketAddr>) {
+        if let Some(before) = std::mem::replace(&mut self.peer, peer) {
+            self.queue.keep_for(before);
+        }
     }
 
     pub(super) fn arm(&mut self, services: &mut LoopServices, when: When, task: Box<dyn Any>) -> TaskKey {
