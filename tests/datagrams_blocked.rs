@@ -10,7 +10,9 @@
 mod strace;
 
 use bytes::Bytes;
-use netwheel::{DatagramBootstrap, DatagramContext, DatagramHandler, Error, EventLoopGroup, Result};
+use netwheel::{
+    DatagramBootstrap, DatagramContext, DatagramHandler, Error, EventLoopGroup, EventLoopGroupBuilder, Result,
+};
 use std::{
     io::Read,
     net::{SocketAddr, UdpSocket},
@@ -25,7 +27,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const BLOCKED: [&str; 4] = ["-e", "trace=sendto", "-e", "inject=sendto:error=EAGAIN:when=1+4"];
 
 /// Answers "numbers" with four datagrams, of which three fit, and "end" with one and a close.
-struct Teller;
+struct Teller {
+    /// Whose limit it meets.
+    full: &'static str,
+}
 
 impl DatagramHandler for Teller {
     fn read(&mut self, ctx: &mut DatagramContext<'_, Self>, datagram: Bytes, from: SocketAddr) -> Result {
@@ -35,7 +40,7 @@ impl DatagramHandler for Teller {
                     ctx.send_to(n, from)?;
                 }
                 let refused = ctx.send_to("4", from).unwrap_err();
-                assert!(matches!(refused.reason, Error::Full { what: "outbound bytes", limit: 300 }));
+                assert!(matches!(refused.reason, Error::Full { what, limit: 300 } if what == self.full));
                 println!("refused {:?}, {} wait", refused.value, ctx.pending_bytes());
             }
             b"end" => {
@@ -54,20 +59,32 @@ impl DatagramHandler for Teller {
     }
 }
 
-/// The child.
+/// A child: may have 300 bytes waiting.
 #[test]
 fn blocked_teller() {
-    if !plays("blocked_teller") {
-        return;
+    if plays("blocked_teller") {
+        tell(EventLoopGroup::builder(), 300, "outbound bytes");
     }
-    let group = EventLoopGroup::builder().threads(1).build().unwrap();
-    let bootstrap = DatagramBootstrap::new(&group).max_outbound(300).datagrams_per_turn(2);
-    let channel = bootstrap.handler(|| Teller).bind("127.0.0.1:0").unwrap();
+}
+
+/// A child: its loop may.
+#[test]
+fn blocked_teller_on_a_narrow_loop() {
+    if plays("blocked_teller_on_a_narrow_loop") {
+        tell(EventLoopGroup::builder().max_outbound(300), 1 << 20, "outbound bytes of an event loop");
+    }
+}
+
+fn tell(group: EventLoopGroupBuilder, max_outbound: usize, full: &'static str) {
+    let group = group.threads(1).build().unwrap();
+    let bootstrap = DatagramBootstrap::new(&group).max_outbound(max_outbound).datagrams_per_turn(2);
+    let channel = bootstrap.handler(move || Teller { full }).bind("127.0.0.1:0").unwrap();
     println!("address {}", channel.local_address());
     channel.closed().wait_timeout(PATIENCE).expect("it is told to close").unwrap();
     let end = group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(5));
     end.wait_timeout(PATIENCE).unwrap().unwrap();
     let counted = group.event_loops()[0].metrics();
+    assert_eq!(counted.outbound_bytes, 0, "what has gone is no longer counted");
     println!(
         "sent {} blocked {} refused {}",
         counted.datagrams_sent, counted.writes_blocked, counted.datagrams_refused
@@ -76,10 +93,20 @@ fn blocked_teller() {
 
 #[test]
 fn what_the_kernel_does_not_take_waits_in_order_and_the_newest_beyond_the_bound_comes_back() {
+    is_bounded("blocked_teller");
+}
+
+/// What waits of datagrams is counted where that of other channels is.
+#[test]
+fn what_all_channels_of_a_loop_may_have_waiting_is_a_bound_for_datagrams_too() {
+    is_bounded("blocked_teller_on_a_narrow_loop");
+}
+
+fn is_bounded(role: &str) {
     if !strace_works(&BLOCKED) {
         return;
     }
-    let mut child = Process::strace(&BLOCKED, &play("blocked_teller"));
+    let mut child = Process::strace(&BLOCKED, &play(role));
     let address: SocketAddr = child.stdout.wait_for("address ").parse().unwrap();
     let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
     peer.set_read_timeout(Some(PATIENCE)).unwrap();

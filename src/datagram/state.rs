@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     Error, Result,
-    channel::{LoopServices, TaskKey, Timers, When},
+    channel::{LoopServices, OutboundBudget, TaskKey, Timers, When},
     error::Refused,
     event_loop::Metrics,
     id::ChannelId,
@@ -31,6 +31,8 @@ pub(crate) struct DatagramState {
     pub(super) socket: Option<UdpSocket>,
     pub(super) config: DatagramConfig,
     pub(super) queue: SendQueue,
+    /// Of the weight of the queue the loop knows this.
+    pub(super) counted: usize,
     pub(super) timers: Timers,
     pub(super) shared: DatagramGuard,
     pub(super) peer: Option<SocketAddr>,
@@ -65,6 +67,7 @@ impl DatagramState {
     /// What is wrong with it, or with the channel; it comes back, and `done` hears nothing.
     pub(super) fn send(
         &mut self,
+        outbound: &mut OutboundBudget,
         metrics: &Metrics,
         datagram: Bytes,
         to: Option<SocketAddr>,
@@ -89,12 +92,12 @@ impl DatagramState {
                 Sent::Blocked => self.blocked = true,
             }
         }
-        let limit = self.config.max_outbound;
+        let (limit, bound) = outbound.allowed(self.queue.weight(), self.config.max_outbound, 0);
         let pushed = self.queue.push(Outgoing { datagram, to, done }, limit);
-        self.note_weight();
+        self.note_weight(outbound);
         pushed.or_else(|Outgoing { datagram, done, .. }| {
             metrics.datagrams_refused.add_shared(1);
-            refuse(datagram, Error::Full { what: "outbound bytes", limit }, done)
+            refuse(datagram, bound.full(limit), done)
         })
     }
 
@@ -125,8 +128,9 @@ impl DatagramState {
         }
     }
 
-    /// Tells handles how much waits.
-    pub(super) fn note_weight(&self) {
+    /// Tells the loop and handles how much waits.
+    pub(super) fn note_weight(&mut self, outbound: &mut OutboundBudget) {
+        outbound.recount(&mut self.counted, self.queue.weight());
         self.handle().set_pending(self.queue.weight());
     }
 
