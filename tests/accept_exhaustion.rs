@@ -14,10 +14,13 @@ mod strace;
 
 use bytes::Bytes;
 use descriptor_limit::Limit;
-use netwheel::{LoopMetrics, ManualEventLoop, codec::RawBytes, prelude::*, testing::ManualClock};
+use netwheel::{
+    LoopMetrics, ManualEventLoop, UnixAddress, codec::RawBytes, prelude::*, testing::ManualClock,
+};
 use std::{
     io::{self, Read, Write},
     net::{SocketAddr, TcpStream},
+    os::{linux::net::SocketAddrExt, unix::net::UnixStream},
     sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -105,6 +108,7 @@ impl Counted {
     }
 }
 
+/// C-72: the listener rests, goes on by itself, and those who are there are served meanwhile.
 #[test]
 fn emfile_no_spin_no_hang() {
     let _alone = alone();
@@ -166,6 +170,44 @@ fn emfile_no_spin_no_hang() {
     let mut next = connect(address);
     counted.run_until("the next one", |metrics| metrics.accepted == 22);
     counted.ping(&mut next);
+}
+
+/// C-72, of a Unix socket: its listener rests and goes on as one of TCP does.
+#[test]
+fn a_unix_listener_without_descriptors_goes_on_when_there_are_some() {
+    let _alone = alone();
+    let clock = ManualClock::new();
+    let mut by_hand = EventLoopGroup::builder().clock(clock.clone()).build_manual().unwrap();
+    let address = UnixAddress::abstract_name(format!("netwheel-exhaustion-{}", std::process::id())).unwrap();
+    let bootstrap = ServerBootstrap::new(by_hand.group()).accepting(false);
+    let bootstrap = bootstrap.pipeline(|_| Pipeline::new().codec(RawBytes).handler(Echo));
+    let server = bootstrap.bind(address.clone()).unwrap();
+    let name =
+        std::os::unix::net::SocketAddr::from_abstract_name(address.as_abstract_name().unwrap()).unwrap();
+    let mut come: Vec<_> = (0..5).map(|_| UnixStream::connect_addr(&name).unwrap()).collect();
+    let limit = Limit::leave(2);
+    server.set_accepting(true).unwrap();
+    while by_hand.run_once(Duration::ZERO) > 0 {}
+    let metrics = by_hand.event_loop().metrics();
+    assert_eq!((metrics.accepted, metrics.accept_errors), (2, 1));
+    for _ in 0..100 {
+        assert_eq!(by_hand.run_once(Duration::ZERO), 0, "it does not spin");
+    }
+    drop(limit);
+    clock.advance(Duration::from_secs(1));
+    while by_hand.run_once(Duration::ZERO) > 0 {}
+    let metrics = by_hand.event_loop().metrics();
+    assert_eq!((metrics.accepted, metrics.accept_errors), (5, 1));
+    for peer in &mut come {
+        peer.write_all(b"hello").unwrap();
+    }
+    while by_hand.run_once(Duration::ZERO) > 0 {}
+    for peer in &mut come {
+        let mut back = [0; 5];
+        peer.set_read_timeout(Some(PATIENCE)).unwrap();
+        peer.read_exact(&mut back).unwrap();
+        assert_eq!(&back, b"hello");
+    }
 }
 
 #[test]

@@ -629,6 +629,49 @@ fn members_are_flushed_once_a_turn() {
     end(&group);
 }
 
+/// What several members say at once is heard in one turn, and sent to each member in one go.
+#[test]
+fn what_comes_from_several_members_in_a_turn_shares_a_write() {
+    const MEMBERS: usize = 100;
+    const SENDERS: usize = 4;
+    let mut by_hand = EventLoopGroup::builder().build_manual().unwrap();
+    let room = Room::new();
+    let joining = room.clone();
+    let factory =
+        move |_: &netwheel::Peer| Pipeline::new().codec(Line::new()).handler(Repeats(joining.clone()));
+    let server = ServerBootstrap::new(by_hand.group()).pipeline(factory).bind("127.0.0.1:0").unwrap();
+    let mut peers: Vec<_> = (0..MEMBERS).map(|_| connect(server.local_address())).collect();
+    while room.len() < MEMBERS {
+        by_hand.run_once(Duration::from_millis(10));
+    }
+    let before = by_hand.event_loop().metrics();
+    // Over the loopback interface what is written is there to be read.
+    peers[..SENDERS].iter_mut().for_each(|peer| peer.write_all(b"hi\n").unwrap());
+    while by_hand.run_once(Duration::ZERO) > 0 {}
+    let after = by_hand.event_loop().metrics();
+    assert_eq!(after.deliveries - before.deliveries, (SENDERS * MEMBERS) as u64);
+    assert_eq!(after.writes - before.writes, MEMBERS as u64);
+    peers.iter_mut().for_each(|peer| assert_eq!(read_n(peer, 3 * SENDERS), b"hi\nhi\nhi\nhi\n"));
+}
+
+/// Repeats to the room, which it has joined, what it hears.
+struct Repeats(Room);
+
+impl Handler for Repeats {
+    type In = Bytes;
+    type Out = Bytes;
+
+    fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        self.0.join(ctx.channel());
+        Ok(())
+    }
+
+    fn read(&mut self, _: &mut Context<'_, Self>, message: Bytes) -> Result {
+        self.0.broadcast(message)?;
+        Ok(())
+    }
+}
+
 #[test]
 fn broadcasts_that_wait_are_bounded() {
     let group = EventLoopGroup::builder().threads(2).build().unwrap();

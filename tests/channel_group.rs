@@ -4,11 +4,20 @@
 mod tcp;
 
 use bytes::Bytes;
-use netwheel::{BroadcastReport, ChannelGroup, Error, codec::Line, prelude::*, testing::EmbeddedChannel};
-use std::sync::{
-    Arc, Mutex,
-    atomic::{AtomicUsize, Ordering::SeqCst},
-    mpsc,
+use netwheel::{
+    BroadcastReport, ChannelGroup, Error,
+    codec::Line,
+    pipeline::{Stage, StageContext},
+    prelude::*,
+    testing::EmbeddedChannel,
+};
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+        mpsc,
+    },
+    thread,
 };
 use tcp::{
     Event, Settings, connect, done, echo, end, one_loop, read_all, receive, serve, serve_with, silent,
@@ -350,4 +359,64 @@ fn members_of_a_loop_that_ends_have_left() {
     assert!(room.is_empty());
     let broadcast = room.broadcast("nobody there".into()).unwrap();
     assert_eq!(broadcast.members(), 0);
+}
+
+/// Joins while the pipeline is replaced by one with other messages: whoever comes first, it is no member afterwards.
+#[test]
+fn nobody_joins_past_a_replacement_of_its_pipeline() {
+    struct First;
+    impl Handler for First {
+        type In = Bytes;
+        type Out = Bytes;
+        fn read(&mut self, ctx: &mut Context<'_, Self>, _: Bytes) -> Result {
+            ctx.replace_pipeline(Pipeline::new().codec(Line::new()).stage(Text).handler(Second))
+        }
+    }
+    struct Second;
+    impl Handler for Second {
+        type In = Bytes;
+        type Out = String;
+        fn read(&mut self, _: &mut Context<'_, Self>, _: Bytes) -> Result {
+            Ok(())
+        }
+    }
+    struct Text;
+    impl Stage for Text {
+        type In = Bytes;
+        type Out = Bytes;
+        type WriteIn = String;
+        type WriteOut = Bytes;
+        fn read(&mut self, _: &mut StageContext<'_, Bytes>, message: Bytes) -> Result<Option<Bytes>> {
+            Ok(Some(message))
+        }
+        fn write(&mut self, ctx: &mut StageContext<'_, Bytes>, message: String) -> Result {
+            ctx.write(message.into())
+        }
+    }
+    let room = ChannelGroup::new();
+    let (joiners, to_join) = mpsc::channel::<Channel<Bytes>>();
+    let (joined, joins) = mpsc::channel();
+    let (joining, ready) = (room.clone(), Arc::new(AtomicUsize::new(0)));
+    let at_line = ready.clone();
+    let other = thread::spawn(move || {
+        for channel in to_join {
+            let round = at_line.fetch_add(1, SeqCst);
+            // Sooner than the other thread, or later.
+            (0..round * 37 % 2048).for_each(|_| std::hint::spin_loop());
+            joining.join(channel);
+            joined.send(()).unwrap();
+        }
+    });
+    for round in 1..=1000 {
+        let mut member = EmbeddedChannel::new(Pipeline::new().codec(Line::new()).handler(First));
+        joiners.send(member.channel()).unwrap();
+        while ready.load(SeqCst) < round {
+            thread::yield_now();
+        }
+        member.write_inbound(b"switch\n").unwrap();
+        receive(&joins);
+        assert!(room.is_empty());
+    }
+    drop(joiners);
+    other.join().unwrap();
 }

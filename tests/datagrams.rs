@@ -71,8 +71,8 @@ fn t_34_sending_between_connected_channels() {
     end(&group);
 }
 
-/// T-34: without a peer, what has no address fails with an error of its own; what has one goes on, and everybody is heard,
-/// at the port of before.
+/// T-34, C-09: without a peer, what has no address fails with an error of its own; what has one goes on, and everybody is
+/// heard, at the port of before. A stream channel has no such call: it closes.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 #[test]
 fn t_34_after_a_disconnect_datagrams_need_an_address() {

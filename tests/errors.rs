@@ -250,6 +250,8 @@ fn faults() -> impl Iterator<Item = Fault> {
     })
 }
 
+/// C-27 in our form: what a callback fails with goes to the `error` of that very handler, once, and to nobody else's; the
+/// default closes (Netty's leaves the channel open).
 fn every_failure_costs_its_own_connection_and_the_others_of_the_loop_live_on() {
     quiet_panics();
     let group = one_loop();

@@ -239,6 +239,8 @@ const ETIMEDOUT: i32 = 110;
 const ENOBUFS: i32 = 105;
 const ENOMEM: i32 = 12;
 
+/// C-31: what fails in a flush is told to `error`, once, and the answer that was asked for fails with it, as the channel closes.
+///
 /// C-55: what is short here may be there a moment later, but the kernel waits for memory by itself and says
 /// `EAGAIN` meanwhile; a write that fails all the same has failed, as it has with mio, tokio and Netty.
 #[test]
@@ -267,12 +269,20 @@ fn a_read_that_fails_costs_its_channel_and_says_why() {
     }
 }
 
-/// Connections that cannot be watched, or not be set up: no channel comes of them, and one line tells of all.
+/// C-11, C-72: connections that cannot be watched, or not be set up: no channel comes of them, their sockets are closed, one
+/// line tells of all, and accepting goes on.
 #[test]
 fn connections_that_cannot_be_set_up_are_closed_and_nobody_else() {
-    for (call, error) in [("epoll_ctl", "ENOSPC"), ("epoll_ctl", "ENOMEM"), ("setsockopt", "ENOBUFS")] {
+    let faults = [
+        ("epoll_ctl", "ENOSPC", "1000", 0),
         // Whichever it is: the listener has been set up by then.
-        let Some(mut faulty) = Faulty::start("frame_server", call, error, "5..14") else { return };
+        ("epoll_ctl", "ENOSPC", "5..14", 10),
+        ("epoll_ctl", "ENOMEM", "5..14", 10),
+        ("setsockopt", "ENOBUFS", "5..14", 10),
+    ];
+    let mut descriptors = Vec::new();
+    for (call, error, when, fail) in faults {
+        let Some(mut faulty) = Faulty::start("frame_server", call, error, when) else { return };
         let mut peers: Vec<TcpStream> = Vec::new();
         let mut ended = 0;
         for _ in 0..20 {
@@ -288,17 +298,20 @@ fn connections_that_cannot_be_set_up_are_closed_and_nobody_else() {
                 Err(_) => ended += 1,
             }
         }
-        assert_eq!(ended, 10, "{call} {error}");
+        assert_eq!(ended, fail, "{call} {error}");
         for peer in &mut peers {
             faulty.ping(peer, LARGE);
         }
         drop(peers);
         let account = faulty.end();
-        assert_eq!(account.said.matches("inactive of ").count(), 10, "{}", account.said);
+        assert_eq!(account.said.matches("inactive of ").count(), 20 - fail, "{}", account.said);
         // One in ten seconds.
-        assert!((1..=3).contains(&account.log.matches("is closed: ").count()), "{}", account.log);
+        let lines = account.log.matches("is closed: ").count();
+        assert!(if fail == 0 { lines == 0 } else { (1..=3).contains(&lines) }, "{}", account.log);
         assert_eq!(account.failed, 0);
+        descriptors.push(account.descriptors);
     }
+    assert!(descriptors.iter().all(|open| *open == descriptors[0]), "{descriptors:?}");
 }
 
 // ---- what costs nothing ----------------------------------------------------------------------------------
@@ -480,4 +493,42 @@ fn a_client_that_gets_no_socket_or_no_way_tries_again() {
         let at = format!("connected at {}", failed.len() + 1);
         assert!(said.lines().any(|line| line == at), "{said}");
     }
+}
+
+/// The child: connects once to the address which it reads, on a loop that it drives by hand.
+#[test]
+fn client_that_cannot_watch() {
+    if !plays("client_that_cannot_watch") {
+        return;
+    }
+    let mut address = String::new();
+    io::stdin().read_line(&mut address).unwrap();
+    println!();
+    let mut by_hand = EventLoopGroup::builder().build_manual().unwrap();
+    let descriptors = || fs::read_dir("/proc/self/fd").unwrap().count();
+    let before = descriptors();
+    let bootstrap = ClientBootstrap::new(by_hand.group());
+    let bootstrap = bootstrap.pipeline(|_| Pipeline::new().codec(frames()).handler(Hello));
+    let connected = by_hand.run_until(bootstrap.connect(address.trim()));
+    println!("failed: {}", connected.unwrap_err());
+    println!("left open: {}", descriptors() - before);
+}
+
+/// C-11: a connection of our own that cannot be watched fails its connect, and its socket is closed.
+#[test]
+fn a_connect_that_cannot_be_watched_fails_and_leaves_no_socket() {
+    // The first one is for the loop's waker.
+    let options = ["-e", "trace=epoll_ctl", "-e", "inject=epoll_ctl:error=ENOSPC:when=2"];
+    if !strace_works(&options) {
+        return;
+    }
+    let listener = TcpListener::bind(ANY_PORT).unwrap();
+    let mut child = Process::strace(&options, &play("client_that_cannot_watch"));
+    child.say(&format!("{}\n", listener.local_addr().unwrap()));
+    let (mut stream, _) = listener.accept().unwrap();
+    patient(&stream);
+    assert!(is_ended(&mut stream), "the peer sees the end, and nothing before it");
+    let (said, _) = child.succeed();
+    assert!(said.contains("failed: watching a connection: ") && said.contains("(os error 28)"), "{said}");
+    assert!(said.contains("left open: 0\n"), "{said}");
 }

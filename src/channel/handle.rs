@@ -7,7 +7,6 @@
 use super::{
     at_close::AtClose,
     config::ChannelConfig,
-    held::Holding,
     ledger::Confirmation,
     mail::{Mail, Outlet},
     scope::{Scope, ScopeTask},
@@ -19,7 +18,7 @@ use crate::{
     clock::nanos,
     error::Refused,
     id::ChannelId,
-    sync::Completion,
+    sync::{Completion, Holding},
 };
 use std::{
     any::{Any, TypeId},

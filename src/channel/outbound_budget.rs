@@ -1,8 +1,8 @@
 //! How much all channels of a loop, and of a group, may have waiting to be sent.
 //!
 //! Always holds: `used` is the sum of what the loop's channels have waiting, as of the last time each was looked at (after
-//! each of its callbacks and flushes); the group hears of it at the end of a turn. A channel may always have as much as its low
-//! water mark: so those whose peers keep up go on, whatever the others have piled up, and what the limits bound is what slow
+//! each of its callbacks and flushes), datagrams among it; the group hears of it at the end of a turn. A channel may always have
+//! as much as its low water mark (of datagrams one): so those whose peers keep up go on, whatever the others have piled up, and what the limits bound is what slow
 //! peers cost. One per loop, used on its thread; it owns no bytes.
 
 use super::config::ChannelConfig;
@@ -59,11 +59,23 @@ pub(crate) struct Loan {
 
 /// Whose limit it is.
 #[derive(Debug, Clone, Copy, Default)]
-enum Bound {
+pub(crate) enum Bound {
     #[default]
     Channel,
     EventLoop(usize),
     Group(usize),
+}
+
+impl Bound {
+    /// What goes beyond it fails with this; `limit` is the channel's, if it is that.
+    pub(crate) fn full(self, limit: usize) -> Error {
+        let (what, limit) = match self {
+            Bound::Channel => (OUTBOUND, limit),
+            Bound::EventLoop(limit) => (LOOP_OUTBOUND, limit),
+            Bound::Group(limit) => (GROUP_OUTBOUND, limit),
+        };
+        Error::Full { what, limit }
+    }
 }
 
 impl Loan {
@@ -82,12 +94,7 @@ impl Loan {
 
     /// What a write beyond the limit fails with.
     pub(crate) fn full(&self) -> Error {
-        let (what, limit) = match self.bound {
-            Bound::Channel => (OUTBOUND, self.limit),
-            Bound::EventLoop(limit) => (LOOP_OUTBOUND, limit),
-            Bound::Group(limit) => (GROUP_OUTBOUND, limit),
-        };
-        Error::Full { what, limit }
+        self.bound.full(self.limit)
     }
 
     /// Whether it says that too much waits.
@@ -113,16 +120,23 @@ impl OutboundBudget {
     /// Says how much may wait in the buffer during the next callback.
     #[inline]
     pub(crate) fn allow(&self, loan: &mut Loan, config: &ChannelConfig) {
+        let pending = loan.buffer.len();
+        (loan.limit, loan.bound) = self.allowed(pending, config.max_outbound, config.water_mark.low());
+    }
+
+    /// How much may wait where `pending` does already, and whose limit that is: `most` is the channel's own, and `least` it
+    /// may have whatever the others have.
+    #[inline]
+    pub(crate) fn allowed(&self, pending: usize, most: usize, least: usize) -> (usize, Bound) {
         let room = self.limit.saturating_sub(self.used);
         let group = self.shared.limit.saturating_sub(self.used).saturating_sub(self.others);
-        let pending = loan.buffer.len();
-        let least = room.min(group).saturating_add(pending).max(config.water_mark.low());
-        if config.max_outbound <= least {
-            (loan.limit, loan.bound) = (config.max_outbound, Bound::Channel);
+        let share = room.min(group).saturating_add(pending).max(least);
+        if most <= share {
+            (most, Bound::Channel)
+        } else if group < room {
+            (share, Bound::Group(self.shared.limit))
         } else {
-            loan.limit = least;
-            loan.bound =
-                if group < room { Bound::Group(self.shared.limit) } else { Bound::EventLoop(self.limit) };
+            (share, Bound::EventLoop(self.limit))
         }
     }
 
@@ -130,8 +144,14 @@ impl OutboundBudget {
     #[inline]
     pub(crate) fn count(&mut self, loan: &mut Loan) {
         let pending = loan.buffer.len();
-        self.used = self.used - loan.counted + pending;
-        loan.counted = pending;
+        self.recount(&mut loan.counted, pending);
+    }
+
+    /// As `count`, of what waits elsewhere than in a buffer on loan: `counted` is what the sum has of it.
+    #[inline]
+    pub(crate) fn recount(&mut self, counted: &mut usize, pending: usize) {
+        self.used = self.used - *counted + pending;
+        *counted = pending;
     }
 
     /// The end of a turn: the group hears of this loop, and this loop of the others.

@@ -42,9 +42,12 @@ impl DatagramScope<'_> {
     /// # Errors
     /// The datagram comes back, and nothing else is concerned: [`Io`](crate::Error::Io) if the system refuses it (the
     /// address cannot be reached, it is longer than 65,507 bytes); [`Full`](crate::Error::Full) if `max_outbound` bytes
-    /// wait; [`Closed`](crate::Error::Closed) if the channel is closing.
+    /// wait, or as much as all channels of the loop or of the group may have; [`Closed`](crate::Error::Closed) if the
+    /// channel is closing.
     pub fn send_to(&mut self, datagram: impl Into<Bytes>, to: SocketAddr) -> Result<(), Refused<Bytes>> {
-        self.state.send(self.metrics, datagram.into(), Some(to), None).map_err(|(refused, _)| refused)
+        let outbound = &mut self.services.outbound;
+        let sent = self.state.send(outbound, self.metrics, datagram.into(), Some(to), None);
+        sent.map_err(|(refused, _)| refused)
     }
 
     /// Sends a datagram to the peer of a connected channel, as [`send_to`](DatagramScope::send_to) does.
@@ -52,11 +55,15 @@ impl DatagramScope<'_> {
     /// # Errors
     /// As of `send_to`; [`NotConnected`](crate::Error::NotConnected) if there is no peer.
     pub fn send(&mut self, datagram: impl Into<Bytes>) -> Result<(), Refused<Bytes>> {
-        self.state.send(self.metrics, datagram.into(), None, None).map_err(|(refused, _)| refused)
+        let outbound = &mut self.services.outbound;
+        let sent = self.state.send(outbound, self.metrics, datagram.into(), None, None);
+        sent.map_err(|(refused, _)| refused)
     }
 
     /// Gives the channel a peer: the kernel delivers datagrams of this peer only (those that are there already still
-    /// come), and tells if nobody listens at the other end. Instead of a peer that it has already, if so.
+    /// come), and tells if nobody listens at the other end. Instead of a peer that it has already, if so; what waits for
+    /// that one still goes there (on systems that do not send elsewhere from a connected socket, like macOS, it fails, and
+    /// `error` is told).
     ///
     /// # Errors
     /// What the system refuses.
@@ -64,7 +71,8 @@ impl DatagramScope<'_> {
         self.state.connect(peer)
     }
 
-    /// Takes the peer back: datagrams of everybody come again. Nothing happens if there is none. Linux and Android only.
+    /// Takes the peer back: datagrams of everybody come again; what waits for it still goes there. Nothing happens if there
+    /// is none. Linux and Android only.
     ///
     /// # Errors
     /// What the system refuses; `Unsupported` on others.

@@ -57,6 +57,13 @@ impl SendQueue {
         Some(outgoing)
     }
 
+    /// The channel is about to have another peer, or none: what waits is for the one that it had.
+    pub(crate) fn keep_for(&mut self, peer: SocketAddr) {
+        for outgoing in &mut self.waiting {
+            outgoing.to.get_or_insert(peer);
+        }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }

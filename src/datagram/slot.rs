@@ -63,6 +63,7 @@ impl DatagramSlot {
             socket: Some(socket),
             config,
             queue: SendQueue::default(),
+            counted: 0,
             timers: Timers::default(),
             shared,
             peer,
@@ -122,7 +123,7 @@ impl DatagramSlot {
         match mail {
             DatagramMail::Send { datagram, to, done } => {
                 self.state.handle().dequeued(&datagram);
-                match self.state.send(metrics, datagram, to, done) {
+                match self.state.send(&mut io.services.outbound, metrics, datagram, to, done) {
                     Ok(()) => {}
                     Err((refused, Some(done))) => done.complete(Err(refused.reason)),
                     // Whoever sent it raced with the close; it is nobody's error.
@@ -206,7 +207,7 @@ impl DatagramSlot {
             metrics.closes_unsent.add(1);
             metrics.bytes_unsent.add(unsent as u64);
         }
-        self.state.note_weight();
+        self.state.note_weight(&mut io.services.outbound);
         self.state.timers.cancel_all(&mut io.services);
         self.state.handle().set_closed();
         io.inactive.push(self.key());
@@ -284,7 +285,7 @@ impl DatagramSlot {
                 }
             }
         }
-        self.state.note_weight();
+        self.state.note_weight(&mut io.services.outbound);
         if !self.state.queue.is_empty() && !self.state.blocked {
             self.list(io, false);
         }

@@ -1,7 +1,8 @@
 //! A datagram channel without its handler: the socket, and what waits.
 //!
 //! Always holds: datagrams leave in the order in which they were sent; what one fails with concerns that one only; what
-//! the kernel reports of an earlier one is kept for the handler, and does not cost a later one. Runs on the channel's loop.
+//! the kernel reports of an earlier one is kept for the handler, and does not cost a later one; one that waits goes to whom
+//! it was sent to, whoever is the peer by then. Runs on the channel's loop.
 
 use super::{
     config::DatagramConfig,
@@ -10,7 +11,7 @@ use super::{
 };
 use crate::{
     Error, Result,
-    channel::{LoopServices, TaskKey, Timers, When},
+    channel::{LoopServices, OutboundBudget, TaskKey, Timers, When},
     error::Refused,
     event_loop::Metrics,
     id::ChannelId,
@@ -30,6 +31,8 @@ pub(crate) struct DatagramState {
     pub(super) socket: Option<UdpSocket>,
     pub(super) config: DatagramConfig,
     pub(super) queue: SendQueue,
+    /// Of the weight of the queue the loop knows this.
+    pub(super) counted: usize,
     pub(super) timers: Timers,
     pub(super) shared: DatagramGuard,
     pub(super) peer: Option<SocketAddr>,
@@ -64,6 +67,7 @@ impl DatagramState {
     /// What is wrong with it, or with the channel; it comes back, and `done` hears nothing.
     pub(super) fn send(
         &mut self,
+        outbound: &mut OutboundBudget,
         metrics: &Metrics,
         datagram: Bytes,
         to: Option<SocketAddr>,
@@ -88,12 +92,12 @@ impl DatagramState {
                 Sent::Blocked => self.blocked = true,
             }
         }
-        let limit = self.config.max_outbound;
+        let (limit, bound) = outbound.allowed(self.queue.weight(), self.config.max_outbound, 0);
         let pushed = self.queue.push(Outgoing { datagram, to, done }, limit);
-        self.note_weight();
+        self.note_weight(outbound);
         pushed.or_else(|Outgoing { datagram, done, .. }| {
             metrics.datagrams_refused.add_shared(1);
-            refuse(datagram, Error::Full { what: "outbound bytes", limit }, done)
+            refuse(datagram, bound.full(limit), done)
         })
     }
 
@@ -124,14 +128,15 @@ impl DatagramState {
         }
     }
 
-    /// Tells handles how much waits.
-    pub(super) fn note_weight(&self) {
+    /// Tells the loop and handles how much waits.
+    pub(super) fn note_weight(&mut self, outbound: &mut OutboundBudget) {
+        outbound.recount(&mut self.counted, self.queue.weight());
         self.handle().set_pending(self.queue.weight());
     }
 
     pub(super) fn connect(&mut self, peer: SocketAddr) -> Result {
         self.socket.as_ref().filter(|_| !self.closing).ok_or(Error::Closed)?.connect(peer)?;
-        self.peer = Some(peer);
+        self.replace_peer(Some(peer));
         Ok(())
     }
 
@@ -139,9 +144,15 @@ impl DatagramState {
         let socket = self.socket.as_ref().filter(|_| !self.closing).ok_or(Error::Closed)?;
         if self.peer.is_some() {
             socket.disconnect()?;
-            self.peer = None;
+            self.replace_peer(None);
         }
         Ok(())
+    }
+
+    fn replace_peer(&mut self, peer: Option<SocketAddr>) {
+        if let Some(before) = std::mem::replace(&mut self.peer, peer) {
+            self.queue.keep_for(before);
+        }
     }
 
     pub(super) fn arm(&mut self, services: &mut LoopServices, when: When, task: Box<dyn Any>) -> TaskKey {

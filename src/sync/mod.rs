@@ -1,8 +1,9 @@
 //! Everything that crosses threads, in small files: the task queue and who waits for room in it, the wake-up,
-//! completions, places that are limited, which loop the calling thread is, and what a loop is doing. `primitives` is what they are made of,
-//! `loom_tests` their models.
+//! completions, places that are limited, what is held of a channel's input, which loop the calling thread is, and what a loop is
+//! doing. `primitives` is what they are made of, `loom_tests` their models.
 
 mod completion;
+mod holding;
 #[cfg(all(test, netwheel_loom))]
 mod loom_tests;
 pub(crate) mod loop_id;
@@ -16,6 +17,7 @@ mod whereabouts;
 
 pub use completion::Completion;
 pub(crate) use completion::{Completer, cancellable, cancellable_of_all, completion, completion_of_all};
+pub(crate) use holding::Holding;
 pub(crate) use mailbox::{Inbox, Mailbox, mailbox};
 pub(crate) use places::Places;
 pub(crate) use task_cell::TaskCell;

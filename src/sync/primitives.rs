@@ -9,7 +9,7 @@ mod real {
     pub(in crate::sync) use std::{
         sync::{
             Condvar, Mutex, MutexGuard,
-            atomic::{AtomicU64, AtomicUsize, Ordering, fence},
+            atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence},
         },
         thread_local as per_thread,
     };
@@ -22,7 +22,7 @@ pub(super) use real::*;
 mod modelled {
     pub(in crate::sync) use loom::sync::{
         Mutex, MutexGuard,
-        atomic::{AtomicU64, AtomicUsize, Ordering, fence},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence},
     };
     use std::{
         sync::{LockResult, PoisonError},

@@ -6,7 +6,8 @@ use super::ChannelGroup;
 use crate::{Error, Result};
 use std::{fmt, marker::PhantomData};
 
-/// Broadcasts that may wait unless `max_waiting` says otherwise: far more than loops that keep up have, and a few MiB.
+/// Broadcasts that may wait unless `max_waiting` says otherwise: far more than loops that keep up have, and, besides the
+/// messages, a few MiB.
 pub(super) const DEFAULT_MAX_WAITING: usize = 16_384;
 
 /// Settings of a [`ChannelGroup`]; from [`ChannelGroup::builder`].
@@ -33,7 +34,8 @@ impl<M: 'static> ChannelGroupBuilder<M> {
         ChannelGroupBuilder { max_waiting: DEFAULT_MAX_WAITING, stay_closed: false, message: PhantomData }
     }
 
-    /// Broadcasts of the group that may wait: that were taken, and have not come to all members yet.
+    /// Broadcasts of the group that may wait: that were taken, and have not come to all members yet. Each of them keeps its
+    /// message, and the list of its members if that is another one than before.
     pub fn max_waiting(mut self, broadcasts: usize) -> Self {
         self.max_waiting = broadcasts;
         self

@@ -19,16 +19,13 @@ use super::{at_close::LeaveAtClose, handle::Channel};
 use crate::{
     Error, Refused,
     id::ChannelId,
-    sync::{Completer, Completion, completion_of_all},
+    sync::{Completer, Completion, Places, completion_of_all},
 };
 use members::{Members, Part, selected};
 use parcel::{Parcel, Sending};
 use std::{
     fmt,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
 
 /// What is bounded, as the error says it.
@@ -37,7 +34,8 @@ const WAITING: &str = "waiting broadcasts of a channel group";
 /// Channels that write messages of type `M`, to be written to all at once: a room, a topic, everybody who is logged in.
 ///
 /// A handle: clones are the same group. A channel may be in any number of groups, of whatever loops. It leaves by itself
-/// when it closes, or when its pipeline is replaced by one with another message type. Everything can be called from any thread, also from a handler's callback.
+/// when it closes, or when its pipeline is replaced by one with another message type. Everything can be called from any
+/// thread, also from a handler's callback.
 ///
 /// ```
 /// use netwheel::{ChannelGroup, codec::Line, prelude::*};
@@ -99,9 +97,8 @@ pub struct ChannelGroup<M> {
 
 struct Inner<M> {
     members: Mutex<Members<M>>,
-    /// Broadcasts that some loop has not got to the end of.
-    waiting: Arc<AtomicUsize>,
-    max_waiting: usize,
+    /// Of broadcasts that some loop has not got to the end of.
+    waiting: Arc<Places>,
     stay_closed: bool,
 }
 
@@ -142,7 +139,8 @@ impl<M: 'static> ChannelGroup<M> {
     }
 
     fn with(max_waiting: usize, stay_closed: bool) -> Self {
-        let inner = Inner { members: Mutex::default(), waiting: Arc::default(), max_waiting, stay_closed };
+        let waiting = Arc::new(Places::new(max_waiting));
+        let inner = Inner { members: Mutex::default(), waiting, stay_closed };
         ChannelGroup { inner: Arc::new(inner) }
     }
 
@@ -160,12 +158,18 @@ impl<M: 'static> ChannelGroup<M> {
             channel.close();
             return false;
         }
-        if !channel.is_open() || !channel.fits_message() || members.contains(channel.id()) {
+        if !channel.is_open() || members.contains(channel.id()) {
             return false;
         }
         let weak: Weak<Inner<M>> = Arc::downgrade(&self.inner);
         // Should it close right now, it waits for the lock before it leaves.
         if !channel.shared().at_close.leave(weak) {
+            return false;
+        }
+        // Asked only now: should its pipeline be replaced right now, either this shows it, or the channel finds the group
+        // among those that it has to leave.
+        if !channel.fits_message() {
+            channel.shared().at_close.forget(self.inner.address());
             return false;
         }
         members.insert(channel);
@@ -273,11 +277,12 @@ impl<M: Clone + Send + Sync + 'static> ChannelGroup<M> {
     /// # Errors
     /// As [`broadcast`](ChannelGroup::broadcast).
     pub fn broadcast_except(&self, id: ChannelId, message: M) -> Result<Broadcast, Refused<M>> {
-        let (parts, members) = {
+        let (parts, members, except) = {
             let mut members = self.inner.lock();
-            (members.parts(), members.len() - usize::from(members.contains(id)))
+            let except = Some(id).filter(|id| members.contains(*id));
+            (members.parts(), members.len() - usize::from(except.is_some()), except)
         };
-        self.send(message, parts, members, Some(id))
+        self.send(message, parts, members, except)
     }
 
     /// As [`broadcast`](ChannelGroup::broadcast), to those members for whom `filter` answers true; it is asked here and now.
@@ -301,10 +306,9 @@ impl<M: Clone + Send + Sync + 'static> ChannelGroup<M> {
         members: usize,
         except: Option<ChannelId>,
     ) -> Result<Broadcast, Refused<M>> {
-        let Inner { waiting, max_waiting, .. } = &*self.inner;
-        if waiting.fetch_add(1, Ordering::Relaxed) >= *max_waiting {
-            waiting.fetch_sub(1, Ordering::Relaxed);
-            let reason = Error::Full { what: WAITING, limit: *max_waiting };
+        let waiting = &self.inner.waiting;
+        if !waiting.take() {
+            let reason = Error::Full { what: WAITING, limit: waiting.limit() };
             return Err(Refused { value: message, reason });
         }
         let parcel = Parcel::new(message, Sending { parts, members, except, waiting: waiting.clone() });
@@ -328,7 +332,7 @@ impl<M> fmt::Debug for ChannelGroup<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ChannelGroup")
             .field("members", &self.inner.lock().len())
-            .field("waiting", &self.inner.waiting.load(Ordering::Relaxed))
+            .field("waiting", &self.inner.waiting.taken())
             .finish()
     }
 }
@@ -384,14 +388,14 @@ mod tests {
             room.broadcast_where(|_| true, message.clone()).unwrap(),
             room.broadcast_where(|_| false, message.clone()).unwrap(),
         ];
-        assert_eq!(room.inner.waiting.load(Ordering::Relaxed), 2);
+        assert_eq!(room.inner.waiting.taken(), 2);
         member.run_pending();
-        assert_eq!(room.inner.waiting.load(Ordering::Relaxed), 0);
+        assert_eq!(room.inner.waiting.taken(), 0);
         assert!(message.is_unique(), "although the handles of the broadcasts are there");
         drop(broadcasts);
         let ended = room.broadcast(message.clone()).unwrap();
         drop(member);
-        assert_eq!(room.inner.waiting.load(Ordering::Relaxed), 0, "the channel's loop is gone");
+        assert_eq!(room.inner.waiting.taken(), 0, "the channel's loop is gone");
         assert_eq!(ended.report().wait().unwrap().unreached, 1);
         assert!(room.is_empty());
     }

@@ -15,21 +15,23 @@ use crate::{
     error::caught,
     id::{ChannelId, Key},
     pipeline::{Encoder, EncodingMemo, SharedMessage, again},
+    sync::Places,
 };
 use bytes::Bytes;
 use std::{
     any::{Any, type_name},
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
-    sync::{Arc, Mutex, PoisonError, atomic::AtomicUsize},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 /// To whom a message goes.
 pub(super) struct Sending {
     pub(super) parts: Arc<[Part]>,
     pub(super) members: usize,
+    /// One of the members, whom it is not for.
     pub(super) except: Option<ChannelId>,
-    /// The group's count of broadcasts that wait; this one is in it.
-    pub(super) waiting: Arc<AtomicUsize>,
+    /// Where broadcasts of the group wait; this one has a place.
+    pub(super) waiting: Arc<Places>,
 }
 
 /// A message, and what became of it so far.
@@ -155,7 +157,7 @@ impl Delivery {
         let Sending { parts, except, .. } = parcel.sending();
         let Part { event_loop, keys, .. } = &parts[part];
         let except = except.filter(|id| id.event_loop == *event_loop).map(|id| id.key);
-        let members = keys.len() - usize::from(except.is_some_and(|key| keys.contains(&key)));
+        let members = keys.len() - usize::from(except.is_some());
         let report = BroadcastReport { members, ..BroadcastReport::default() };
         Delivery { parcel, part, next: 0, except, memo: EncodingMemo::default(), report, error: None }
     }

@@ -3,11 +3,8 @@
 //! Always holds: the parts of a broadcast end once each, and with the last one the report is whole: every member that it
 //! was for is counted in it once. It is completed without a lock. Shared by who has broadcast and by the loops.
 
-use crate::sync::{Completer, Completion, completion_of_all};
-use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicUsize, Ordering},
-};
+use crate::sync::{Completer, Completion, Places, completion_of_all};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A broadcast that is on its way; dropping this changes nothing about it.
 #[derive(Debug)]
@@ -97,8 +94,8 @@ impl Broadcast {
 #[derive(Debug)]
 pub(super) struct Progress {
     state: Mutex<State>,
-    /// The group's count of broadcasts that wait.
-    waiting: Arc<AtomicUsize>,
+    /// Where broadcasts of the group wait; this one has a place until it has come to everybody.
+    waiting: Arc<Places>,
 }
 
 struct State {
@@ -116,9 +113,9 @@ impl std::fmt::Debug for State {
 
 impl Progress {
     /// Of a broadcast in so many parts.
-    pub(super) fn new(parts: usize, waiting: Arc<AtomicUsize>) -> Self {
+    pub(super) fn new(parts: usize, waiting: Arc<Places>) -> Self {
         if parts == 0 {
-            waiting.fetch_sub(1, Ordering::Relaxed);
+            waiting.give_back();
         }
         let state = State { left: parts, report: BroadcastReport::default(), completer: None };
         Progress { state: Mutex::new(state), waiting }
@@ -138,7 +135,7 @@ impl Progress {
         }
         let (report, completer) = (state.report, state.completer.take());
         drop(state);
-        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.waiting.give_back();
         if let Some(completer) = completer {
             completer.complete(Ok(report));
         }

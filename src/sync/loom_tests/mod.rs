@@ -12,6 +12,7 @@
 //! [`Loop`].
 
 mod completion;
+mod holding;
 mod mailbox;
 mod places;
 mod wake_up;
