@@ -5,11 +5,17 @@
 mod recorder;
 
 use bytes::Bytes;
-use netwheel::{ChannelOptions, buffer::WaterMark, codec::Line, prelude::*};
+use netwheel::{
+    ChannelOptions,
+    buffer::WaterMark,
+    codec::{Line, RawBytes},
+    prelude::*,
+};
 use recorder::{Call, Log, Recorder, ask, connect, done, end, one_loop, read_to_end};
 use std::{
     io::Write,
     sync::{Mutex, mpsc},
+    time::Duration,
 };
 
 /// A server of lines on one loop, whose handlers do what `hook` does.
@@ -191,4 +197,48 @@ fn write_to_another_channel_calls_nothing_from_within_the_callback() {
     assert_eq!(log.take(), expected, "the other one's is called later");
     others.lock().unwrap().clear();
     end(&group);
+}
+
+/// Notes how much the loop has sent when it reads, and then answers with so many bytes.
+struct Answers {
+    bytes: usize,
+    event_loop: EventLoop,
+    seen: mpsc::Sender<u64>,
+}
+
+impl Handler for Answers {
+    type In = Bytes;
+    type Out = Bytes;
+
+    fn read(&mut self, ctx: &mut Context<'_, Self>, _: Bytes) -> Result {
+        self.seen.send(self.event_loop.metrics().bytes_written).map_err(Error::other)?;
+        ctx.write(vec![b'x'; self.bytes].into())
+    }
+}
+
+/// A large answer does not wait for the others of its turn; small ones leave together at its end.
+#[test]
+fn a_large_answer_leaves_before_the_next_channel_is_read() {
+    for (bytes, sent_before_the_second) in [(16 * 1024, 16 * 1024), (8 * 1024, 0)] {
+        let mut by_hand = EventLoopGroup::builder().build_manual().unwrap();
+        let (seen, read) = mpsc::channel();
+        let made = (Mutex::new(seen), by_hand.event_loop().clone());
+        let server = ServerBootstrap::new(by_hand.group())
+            .pipeline(move |_| {
+                let (seen, event_loop) = (made.0.lock().unwrap().clone(), made.1.clone());
+                Pipeline::new().codec(RawBytes).handler(Answers { bytes, event_loop, seen })
+            })
+            .bind("127.0.0.1:0")
+            .unwrap();
+        let mut peers = [connect(&server), connect(&server)];
+        while by_hand.event_loop().metrics().channels < 2 {
+            by_hand.run_once(Duration::from_millis(10));
+        }
+        peers.iter_mut().for_each(|peer| peer.write_all(b"go").unwrap());
+        // Loopback: both are there before the loop looks, and so have one turn.
+        by_hand.run_once(Duration::from_secs(10));
+        let (first, second) = (read.try_recv().unwrap(), read.try_recv().unwrap());
+        assert_eq!((first, second), (0, sent_before_the_second));
+        assert_eq!(by_hand.event_loop().metrics().writes, 2);
+    }
 }

@@ -1,7 +1,7 @@
 //! Reading, writing and closing the socket of one channel.
 //!
 //! Always holds: a channel is read in bounded bursts, and what is left is remembered, since an edge-triggered
-//! poll will not tell again; it is flushed at most once per turn unless it asks for more; its socket leaves the
+//! poll will not tell again; it is flushed at most once per turn unless it asks for more, or has much to send; its socket leaves the
 //! poll before it is closed. Runs on the loop's thread.
 
 use super::{linger::Leaving, metrics::Metrics, selector::Selector, sources::ChannelSlot};
@@ -19,6 +19,10 @@ use std::{
 
 /// Slices that one `writev` takes; 64 of at least 4 KiB are more than a socket buffer usually holds.
 const SLICES: usize = 64;
+
+/// So many bytes that wait after a channel was read are sent at once: they gain nothing by waiting for more, and what was
+/// written without a copy lets go of the read buffer, which is still in the processor's cache for the next channel.
+const LARGE: usize = 16 * 1024;
 
 /// Reads that are thrown away before a close, so that bytes which the peer had sent already do not make the
 /// kernel answer with a reset that would overtake our last words.
@@ -161,6 +165,9 @@ impl ChannelSlot {
         self.core.state.give_allowance_back(Way::Read);
         if complete && self.core.state.is_open() {
             self.core.handle_read_complete(&mut io.services);
+        }
+        if self.core.state.pending_bytes() >= LARGE {
+            self.core.state.set(Flags::FLUSH);
         }
         self.settle(io, metrics);
         self.list_to_read(io, in_full);
