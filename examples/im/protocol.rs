@@ -34,6 +34,11 @@ pub(crate) enum Request {
         /// That of the delivery.
         id: u64,
     },
+    Lookup {
+        user: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        id: Option<MessageId>,
+    },
     Ping,
     Pong,
 }
@@ -83,6 +88,24 @@ pub(crate) enum Reply {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         id: Option<MessageId>,
     },
+    /// The answer to a lookup.
+    Profile {
+        user: String,
+        online: bool,
+        /// When it logged in, in milliseconds since 1970 (UTC), if it is.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        since: Option<u64>,
+        rooms: Vec<String>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        id: Option<MessageId>,
+    },
+    /// The client did not read fast enough, and some lines were dropped.
+    Missed {
+        /// Since the last time that it was told.
+        count: u64,
+        /// Since the connection began.
+        total: u64,
+    },
     Ping,
     Pong,
     Error {
@@ -91,7 +114,7 @@ pub(crate) enum Reply {
         /// Whom a direct message was for that is refused or has failed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         to: Option<String>,
-        /// What its sender called it.
+        /// What the client called that message, or a lookup.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         id: Option<MessageId>,
     },
@@ -119,6 +142,7 @@ pub(crate) enum Code {
     TooLarge,
     Undelivered,
     TooManyUnacked,
+    TooManyLookups,
     Busy,
 }
 

@@ -2,7 +2,7 @@
 
 use crate::{
     directs::{End, Text},
-    plan::{Plan, Role, Said},
+    plan::{Plan, Role, Said, Seat},
     protocol::{Code, MessageId, Reason, Reply, Request},
     talker::Talker,
     tally::{Arrival, Heard},
@@ -17,6 +17,8 @@ use std::{
 pub(crate) enum Report {
     /// A bot is where its role wants it; a talker can be made to talk through its channel.
     Ready(Option<Talker>),
+    /// A bot is in its room, and has stopped reading; it can be made to read again through its channel.
+    Slow(Channel<Request>),
     /// A connection was not made, or ended before the bot was ready.
     Failed(String),
     /// The user pressed Ctrl-C.
@@ -35,8 +37,8 @@ pub(crate) struct Bot {
     /// When the login was written; a silent bot sends nothing after it.
     login_at: Instant,
     heard: Heard,
-    /// The server has said goodbye because nothing came for too long.
-    bye_idle: bool,
+    /// Why the server has said goodbye.
+    bye: Option<Reason>,
     /// Why the connection ends, as far as known.
     why: Option<String>,
 }
@@ -64,9 +66,13 @@ impl Handler for Bot {
             }
             Reply::Joined { user, .. } if user == self.user => {
                 self.plan.tally.joined.raise();
-                if let Role::Talker(seat) = self.role {
-                    let talker = Talker { bot: self.number, seat, channel: ctx.channel(), said: 0 };
-                    self.report_ready(Some(talker));
+                match self.role {
+                    Role::Talker(seat) => {
+                        let talker = Talker { bot: self.number, seat, channel: ctx.channel(), said: 0 };
+                        self.report_ready(Some(talker));
+                    }
+                    Role::Slow { room } => self.stop_reading(ctx, room),
+                    Role::Quiet | Role::Silent => {}
                 }
             }
             Reply::Direct { text, id, .. } => self.direct(ctx, &text, id)?,
@@ -78,10 +84,15 @@ impl Handler for Bot {
                 ctx.close();
             }
             Reply::Bye { reason } => {
-                self.bye_idle = reason == Reason::Idle;
+                self.bye = Some(reason);
                 self.why = Some(format!("the server says goodbye: {reason:?}"));
             }
-            Reply::Joined { .. } | Reply::Left { .. } | Reply::Members { .. } => {}
+            Reply::Missed { total, .. } if matches!(self.role, Role::Slow { .. }) => {
+                self.plan.slows.note_missed(self.number, total);
+            }
+            // What of it are messages is found to be lost at the end.
+            Reply::Missed { count, .. } => log::warn!("{}: has missed {count} lines", self.user),
+            Reply::Joined { .. } | Reply::Left { .. } | Reply::Members { .. } | Reply::Profile { .. } => {}
             Reply::Ping | Reply::Pong => {}
         }
         Ok(())
@@ -106,7 +117,9 @@ impl Handler for Bot {
         if !self.ready {
             self.report(Report::Failed(why));
         } else if self.role == Role::Silent {
-            self.plan.tally.note_silent_drop(self.login_at.elapsed(), self.bye_idle);
+            self.plan.tally.note_silent_drop(self.login_at.elapsed(), self.bye == Some(Reason::Idle));
+        } else if let Role::Slow { .. } = self.role {
+            self.plan.slows.note_closed(self.number, self.bye == Some(Reason::SlowConsumer));
         } else {
             log::warn!("{}: {why}", self.user);
             self.plan.tally.dropped.raise();
@@ -128,7 +141,7 @@ impl Bot {
             ready: false,
             login_at: Instant::now(),
             heard: Heard::default(),
-            bye_idle: false,
+            bye: None,
             why: None,
         }
     }
@@ -142,7 +155,9 @@ impl Bot {
                 return Ok(());
             }
             Role::Quiet => self.report_ready(None),
-            Role::Talker(seat) => ctx.write(Request::Join { room: self.plan.room(seat.room) })?,
+            Role::Talker(Seat { room, .. }) | Role::Slow { room } => {
+                ctx.write(Request::Join { room: self.plan.room(room) })?;
+            }
         }
         // In a busy room the server has no reason to ask whether we are there, so we have to say so ourselves.
         ctx.set_idle(IdleTimeouts::new().writer(idle / 2));
@@ -153,8 +168,10 @@ impl Bot {
         // People may talk in our rooms as well.
         let Some(said) = Said::parse(text).filter(|said| said.run == self.plan.run) else { return };
         let tally = &self.plan.tally;
-        let Role::Talker(own) = self.role else { return tally.doubled.raise() };
-        if said.seat.room != own.room || room != self.plan.room(own.room) {
+        let (Role::Talker(Seat { room: own, .. }) | Role::Slow { room: own }) = self.role else {
+            return tally.doubled.raise();
+        };
+        if said.seat.room != own || room != self.plan.room(own) {
             // It belongs to another room, so here it is one too many.
             return tally.doubled.raise();
         }
@@ -162,6 +179,9 @@ impl Bot {
             Arrival::Doubled => return tally.doubled.raise(),
             Arrival::OutOfOrder => tally.out_of_order.raise(),
             Arrival::InOrder => {}
+        }
+        if let Role::Slow { .. } = self.role {
+            return self.plan.slows.note_heard(self.number);
         }
         tally.received.raise();
         tally.note_latency(self.plan.start.elapsed().saturating_sub(said.at));
@@ -181,6 +201,15 @@ impl Bot {
             && let Some(number) = number.as_u64()
         {
             self.plan.directs.note_end(number, end);
+        }
+    }
+
+    fn stop_reading(&mut self, ctx: &mut Context<'_, Self>, room: u32) {
+        if !self.ready {
+            self.ready = true;
+            self.plan.slows.enter(self.number, room);
+            ctx.set_auto_read(false);
+            self.report(Report::Slow(ctx.channel()));
         }
     }
 

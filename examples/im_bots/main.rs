@@ -6,18 +6,20 @@
 //! ```
 //!
 //! Most bots join a room and talk, in the room and in direct messages to each other. A share of them acknowledges no
-//! direct message, and the server has to give up what it sends to those. A quiet share joins nothing and only answers
+//! direct message, and the server has to give up what it sends to those. A slow share (`--slow 5%`) joins rooms, and reads
+//! nothing while the others talk: the server has to close those, or to tell them how much they have missed, and nobody
+//! else may lose anything by them. A quiet share joins nothing and only answers
 //! heartbeats; a silent share sends nothing after its login, and the server has to drop it when its idle timeout is
 //! over. The run lasts until all that is over too: a minute with the server's defaults, less with
 //! `im_server --heartbeat 5s --idle-timeout 20s`.
 //!
 //! Progress goes to standard error, a table to standard output. The exit status is 0 if every message reached
-//! every member of its room once and in order, every direct message ended once and in the right way, and the silent
-//! were dropped in time. Ctrl-C ends the run early and prints the table of what was done until then; the direct
+//! every member of its room once and in order, every direct message ended once and in the right way, the slow were dealt
+//! with, and the silent were dropped in time. Ctrl-C ends the run early and prints the table of what was done until then; the direct
 //! messages that are under way at that moment are counted apart.
 //!
-//! Reading order: `plan.rs` (who does what), `bot.rs` (one user), `talker.rs` (what it is made to do), `tally.rs` and
-//! `directs.rs` (what is counted), this file (the phases of a run), `report.rs` (what is printed).
+//! Reading order: `plan.rs` (who does what), `bot.rs` (one user), `talker.rs` (what it is made to do), `tally.rs`,
+//! `directs.rs` and `slow.rs` (what is counted), this file (the phases of a run), `report.rs` (what is printed).
 
 mod bot;
 #[path = "../im/descriptors.rs"]
@@ -27,13 +29,17 @@ mod plan;
 #[path = "../im/protocol.rs"]
 mod protocol;
 mod report;
+mod slow;
 mod talker;
 mod tally;
+#[cfg(unix)]
+#[path = "../im/unix.rs"]
+mod unix;
 
 use bot::{Bot, Report};
 use clap::Parser;
-use netwheel::{Peer, codec::Line, prelude::*, stage::Json};
-use plan::{Plan, Share};
+use netwheel::{Address, Peer, codec::Line, prelude::*, stage::Json};
+use plan::{Plan, Share, Shares};
 use protocol::{Reply, Request};
 use report::{Outcome, Progress};
 use std::{
@@ -65,7 +71,7 @@ const LATE: Duration = Duration::from_secs(5);
 /// A crowd for the chat server: connects, talks, and checks what everybody hears.
 #[derive(Parser)]
 struct Options {
-    /// The server.
+    /// The server: HOST:PORT, or unix:PATH.
     #[arg(long, default_value = "127.0.0.1:9000")]
     connect: String,
     /// Number of connections.
@@ -86,6 +92,14 @@ struct Options {
     /// Share of clients, of those who talk, that do not acknowledge direct messages.
     #[arg(long, default_value = "5%")]
     no_ack: Share,
+    /// Share of clients, of those who join a room, that read nothing while the others talk. The run fails unless so much is
+    /// said that the server has to do something about them: their buffers take 200 KiB on a Unix socket, and several MiB over
+    /// TCP, besides `--max-outbound` of the server.
+    #[arg(long, default_value = "0%")]
+    slow: Share,
+    /// Bytes of what is said in a room, at least.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u16).range(..=60_000))]
+    size: u16,
     /// Share of clients that send nothing after their login.
     #[arg(long, default_value = "1%")]
     silent: Share,
@@ -107,6 +121,8 @@ struct Run {
     reports: Receiver<Report>,
     progress: Progress,
     talkers: Vec<Talker>,
+    /// Those that do not read.
+    slow: Vec<Channel<Request>>,
     /// Bots that are ready.
     ready: usize,
     /// Connections that came to nothing.
@@ -133,7 +149,9 @@ fn run(options: &Options) -> Result<Vec<String>> {
         return Err(format!("too few: {}", descriptors::describe(allowed)).into());
     }
     let clients = options.clients as usize;
-    let plan = Arc::new(Plan::new(clients, options.rooms, options.silent, options.quiet, options.no_ack));
+    let Options { silent, quiet, slow, no_ack, .. } = *options;
+    let shares = Shares { silent, quiet, slow, no_ack };
+    let plan = Arc::new(Plan::new(clients, options.rooms, options.size.into(), shares));
     let (report, reports) = mpsc::channel();
     let interrupted = report.clone();
     ctrlc::set_handler(move || drop(interrupted.send(Report::Interrupted))).map_err(Error::other)?;
@@ -144,6 +162,7 @@ fn run(options: &Options) -> Result<Vec<String>> {
     run.open(clients, connect)?;
     run.talk(options.rate, options.direct, Duration::from_secs(options.seconds));
     run.drain();
+    run.wait_for_slow();
     run.wait_for_directs();
     run.wait_for_silent();
     plan.over.store(true, Ordering::Release);
@@ -159,9 +178,7 @@ fn connector(
     plan: &Arc<Plan>,
     report: Sender<Report>,
 ) -> Result<impl Fn(usize)> {
-    let mut addresses =
-        options.connect.to_socket_addrs().map_err(|e| Error::io("resolving the server's address", e))?;
-    let server = addresses.next().ok_or("the server's name has no address")?;
+    let server = server_address(&options.connect)?;
     let (plan, bots_report) = (plan.clone(), report.clone());
     let pipeline = move |_peer: &Peer| {
         Pipeline::new()
@@ -177,7 +194,7 @@ fn connector(
     }
     Ok(move |n: usize| {
         let report = report.clone();
-        bootstraps[n % bootstraps.len()].connect(server).on_complete(move |result| {
+        bootstraps[n % bootstraps.len()].connect(server.clone()).on_complete(move |result| {
             if let Err(e) = result {
                 let _ = report.send(Report::Failed(e.to_string()));
             }
@@ -185,11 +202,23 @@ fn connector(
     })
 }
 
+/// Resolved once, and not for each connection.
+fn server_address(text: &str) -> Result<Address> {
+    #[cfg(unix)]
+    if let Some(address) = unix::unix(text)? {
+        return Ok(address.into());
+    }
+    let mut addresses = text.to_socket_addrs().map_err(|e| Error::io("resolving the server's address", e))?;
+    let address = addresses.next().ok_or("the server's name has no address")?;
+    Ok(address.into())
+}
+
 impl Run {
     fn new(plan: Arc<Plan>, reports: Receiver<Report>) -> Self {
-        let outcome = Outcome { sent: 0, expected: 0, talked: Duration::ZERO, interrupted: false };
-        let progress = Progress::new();
-        Run { plan, reports, progress, talkers: Vec::new(), ready: 0, failed: 0, outcome }
+        let said = vec![0; plan.rooms as usize];
+        let outcome = Outcome { sent: 0, said, expected: 0, talked: Duration::ZERO, interrupted: false };
+        let (talkers, slow) = (Vec::new(), Vec::new());
+        Run { plan, reports, progress: Progress::new(), talkers, slow, ready: 0, failed: 0, outcome }
     }
 
     /// Opens all connections, a bounded number at a time, until every bot is where its role wants it.
@@ -230,14 +259,16 @@ impl Run {
                     self.direct(next, directs);
                     directs += 1;
                 } else if self.talkers[next].say(&self.plan) {
+                    let room = self.talkers[next].seat.room as usize;
                     self.outcome.sent += 1;
-                    self.outcome.expected += members[self.talkers[next].seat.room as usize];
+                    self.outcome.said[room] += 1;
+                    self.outcome.expected += members[room];
                 }
                 turn += 1;
             }
             self.wait();
             let received = self.plan.tally.received.read();
-            let Outcome { sent, expected, .. } = self.outcome;
+            let (sent, expected) = (self.outcome.sent, self.outcome.expected);
             self.progress.show(|| format!("talking: {sent} messages, {received} of {expected} deliveries"));
         }
         self.outcome.talked = start.elapsed();
@@ -262,6 +293,38 @@ impl Run {
                 last = (received, Instant::now());
             }
             self.progress.show(|| format!("draining: {received} of {} deliveries", self.outcome.expected));
+        }
+    }
+
+    /// Has the slow ones read again, and waits until it is known of each what it has lost.
+    fn wait_for_slow(&mut self) {
+        if self.slow.is_empty() {
+            return;
+        }
+        for channel in self.slow.drain(..) {
+            // One that is closed has nothing left to read.
+            let _ = channel.execute(|scope| {
+                scope.set_auto_read(true);
+                Ok(())
+            });
+        }
+        let mut last = (self.plan.slows.progress(), Instant::now());
+        loop {
+            let fates = self.plan.slows.fates(&self.outcome.said);
+            let left = fates.left_to_guess;
+            if left == 0 || self.outcome.interrupted || last.1.elapsed() > DRAIN {
+                return self.progress.end_phase(&format!(
+                    "{} of {} slow ones know",
+                    fates.slow - left,
+                    fates.slow
+                ));
+            }
+            self.progress.show(|| format!("waiting for {left} slow ones to read"));
+            self.wait();
+            let progress = self.plan.slows.progress();
+            if progress != last.0 {
+                last = (progress, Instant::now());
+            }
         }
     }
 
@@ -303,6 +366,10 @@ impl Run {
                 Report::Ready(talker) => {
                     self.ready += 1;
                     self.talkers.extend(talker);
+                }
+                Report::Slow(channel) => {
+                    self.ready += 1;
+                    self.slow.push(channel);
                 }
                 Report::Failed(why) => {
                     if self.failed == 0 {

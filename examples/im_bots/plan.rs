@@ -1,6 +1,6 @@
 //! Who does what: fixed before the first connection is opened, and shared by all bots.
 
-use crate::{directs::Directs, tally::Tally};
+use crate::{directs::Directs, slow::Slows, tally::Tally};
 use std::{
     fmt,
     str::FromStr,
@@ -15,6 +15,8 @@ pub(crate) enum Role {
     Talker(Seat),
     /// Joins nothing and is sent nothing but heartbeats, which it answers.
     Quiet,
+    /// Joins a room, and reads nothing until all talking is over.
+    Slow { room: u32 },
     /// Sends nothing at all any more: the server has to drop it.
     Silent,
 }
@@ -63,25 +65,43 @@ pub(crate) struct Plan {
     pub(crate) start: Instant,
     pub(crate) tally: Tally,
     pub(crate) directs: Directs,
+    pub(crate) slows: Slows,
     /// Set at the end: from then on a closed connection is what was wanted.
     pub(crate) over: AtomicBool,
-    rooms: u32,
+    pub(crate) rooms: u32,
+    /// What is said has so many bytes at least.
+    pub(crate) size: usize,
     no_ack: Share,
     /// The next bot to come to life.
     next: AtomicUsize,
 }
 
+/// The shares of those who do not do as most bots do.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shares {
+    /// Of all.
+    pub(crate) silent: Share,
+    /// Of those who are not silent.
+    pub(crate) quiet: Share,
+    /// Of those who join a room.
+    pub(crate) slow: Share,
+    /// Of those who talk.
+    pub(crate) no_ack: Share,
+}
+
 impl Plan {
-    pub(crate) fn new(clients: usize, rooms: u32, silent: Share, quiet: Share, no_ack: Share) -> Self {
+    pub(crate) fn new(clients: usize, rooms: u32, size: usize, shares: Shares) -> Self {
         Plan {
             run: std::process::id(),
-            roles: roles(clients, rooms, silent, quiet),
+            roles: roles(clients, rooms, shares),
             start: Instant::now(),
             tally: Tally::default(),
             directs: Directs::default(),
+            slows: Slows::default(),
             over: AtomicBool::new(false),
             rooms,
-            no_ack,
+            size,
+            no_ack: shares.no_ack,
             next: AtomicUsize::new(0),
         }
     }
@@ -115,15 +135,21 @@ impl Plan {
     }
 }
 
-fn roles(clients: usize, rooms: u32, silent: Share, quiet: Share) -> Vec<Role> {
+fn roles(clients: usize, rooms: u32, shares: Shares) -> Vec<Role> {
     let mut talkers = (0..).map(|n| Role::Talker(Seat { room: n % rooms, place: n / rooms }));
-    let mut others = 0;
+    let mut slow = (0..).map(|n| Role::Slow { room: n % rooms });
+    let (mut others, mut in_rooms) = (0, 0);
     let role = |n| {
-        if silent.takes(n) {
+        if shares.silent.takes(n) {
             return Role::Silent;
         }
         others += 1;
-        if quiet.takes(others - 1) { Role::Quiet } else { talkers.next().unwrap_or(Role::Quiet) }
+        if shares.quiet.takes(others - 1) {
+            return Role::Quiet;
+        }
+        in_rooms += 1;
+        let role = if shares.slow.takes(in_rooms - 1) { slow.next() } else { talkers.next() };
+        role.unwrap_or(Role::Quiet)
     };
     (0..clients).map(role).collect()
 }
@@ -147,6 +173,14 @@ impl fmt::Display for Said {
 }
 
 impl Said {
+    /// As text of `size` bytes at least.
+    pub(crate) fn padded(&self, size: usize) -> String {
+        let mut text = format!("{self} ");
+        let padding = size.saturating_sub(text.len());
+        text.extend(std::iter::repeat_n('.', padding));
+        text
+    }
+
     /// None if it was not a bot who said that.
     pub(crate) fn parse(text: &str) -> Option<Said> {
         let mut words = text.split(' ');
@@ -161,19 +195,26 @@ impl Said {
 mod tests {
     use super::*;
 
+    fn shares(silent: f64, quiet: f64, slow: f64, no_ack: f64) -> Shares {
+        let [silent, quiet, slow, no_ack] = [silent, quiet, slow, no_ack].map(Share);
+        Shares { silent, quiet, slow, no_ack }
+    }
+
     #[test]
     fn shares_are_exact_and_rooms_are_even() {
-        let roles = roles(10_000, 100, Share(1.0), Share(10.0));
+        let roles = roles(10_000, 100, shares(1.0, 10.0, 10.0, 0.0));
         let count = |wanted: &dyn Fn(&Role) -> bool| roles.iter().filter(|role| wanted(role)).count();
         assert_eq!(count(&|role| *role == Role::Silent), 100);
         assert_eq!(count(&|role| *role == Role::Quiet), 990);
         let in_room = |n| count(&|role| matches!(role, Role::Talker(seat) if seat.room == n));
-        assert!((0..100).all(|n| (89..=90).contains(&in_room(n))));
+        assert!((0..100).all(|n| (80..=81).contains(&in_room(n))));
+        let slow_in_room = |n| count(&|role| *role == Role::Slow { room: n });
+        assert!((0..100).all(|n| (8..=9).contains(&slow_in_room(n))));
     }
 
     #[test]
     fn a_share_of_the_talkers_does_not_acknowledge() {
-        let plan = Plan::new(1000, 7, Share(0.0), Share(0.0), Share(5.0));
+        let plan = Plan::new(1000, 7, 0, shares(0.0, 0.0, 0.0, 5.0));
         let deaf = plan.count(|role| matches!(role, Role::Talker(seat) if !plan.acks(*seat)));
         assert_eq!(deaf, 50);
     }
@@ -183,6 +224,9 @@ mod tests {
         let seat = Seat { room: 7, place: 41 };
         let said = Said { run: 1, seat, number: 3, at: Duration::from_nanos(1_234_567_890) };
         assert_eq!(Said::parse(&said.to_string()), Some(said));
+        assert_eq!(Said::parse(&said.padded(0)), Some(said));
+        assert_eq!(Said::parse(&said.padded(100)), Some(said));
+        assert_eq!(said.padded(100).len(), 100);
         assert_eq!(Said::parse("hello everybody"), None);
     }
 }

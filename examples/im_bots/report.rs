@@ -3,6 +3,7 @@
 use crate::{
     directs::Summary,
     plan::{Plan, Role},
+    slow::Fates,
     tally::GRACE,
 };
 use std::{
@@ -56,6 +57,8 @@ impl Progress {
 /// What the main thread has counted.
 pub(crate) struct Outcome {
     pub(crate) sent: u64,
+    /// In each room.
+    pub(crate) said: Vec<u64>,
     pub(crate) expected: u64,
     pub(crate) talked: Duration,
     /// The user has ended the run early.
@@ -86,6 +89,7 @@ pub(crate) fn print_table(plan: &Plan, outcome: &Outcome) -> Vec<String> {
     row("latency max", millis(latency.max()));
     row("pings answered", tally.pings_answered.read());
     row("dropped, not silent", tally.dropped.read());
+    let slow = print_slow(plan, &outcome.said);
     let directs = print_directs(plan);
     print_silent(plan);
 
@@ -105,6 +109,8 @@ pub(crate) fn print_table(plan: &Plan, outcome: &Outcome) -> Vec<String> {
     if !outcome.interrupted {
         check(directs.under_way, "direct messages without an end");
         check(plan.roles.len() as u64 - tally.logged_in.read(), "clients not logged in");
+        check(slow.left_to_guess, "slow clients have lost messages and do not know");
+        check(slow.kept_up, "slow clients have heard everything: too little is said (--rate, --size)");
         wrong.extend(judge_silent(plan));
     }
     row("result", if wrong.is_empty() { "as it should be".to_owned() } else { wrong.join(", ") });
@@ -113,6 +119,14 @@ pub(crate) fn print_table(plan: &Plan, outcome: &Outcome) -> Vec<String> {
 
 fn row(name: &str, value: impl Display) {
     println!("{name:<20}  {value}");
+}
+
+fn print_slow(plan: &Plan, said: &[u64]) -> Fates {
+    let fates = plan.slows.fates(said);
+    row("slow", fates.slow);
+    row("slow, closed", format_args!("{}  ({} with a goodbye)", fates.closed, fates.with_bye));
+    row("slow, told", format_args!("{}  (of {} lines missed)", fates.told, fates.missed));
+    fates
 }
 
 fn print_directs(plan: &Plan) -> Summary {

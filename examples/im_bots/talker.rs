@@ -19,7 +19,7 @@ impl Talker {
     /// Says the next message in its room; whether that was possible.
     pub(crate) fn say(&mut self, plan: &Plan) -> bool {
         let said = Said { run: plan.run, seat: self.seat, number: self.said + 1, at: plan.start.elapsed() };
-        let (room, text) = (plan.room(self.seat.room), said.to_string());
+        let (room, text) = (plan.room(self.seat.room), said.padded(plan.size));
         let taken = self.channel.write(Request::Say { room, text, id: None }).is_ok();
         self.said += u32::from(taken);
         taken

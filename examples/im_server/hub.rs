@@ -6,11 +6,11 @@
 
 use crate::{
     protocol::{Reason, Reply},
-    session::Session,
+    session::{Session, unix_ms},
 };
 use netwheel::{Channel, ChannelGroup, ChannelId, Error, Remote};
 use std::{
-    collections::{HashMap, hash_map::Entry},
+    collections::{BTreeSet, HashMap, hash_map::Entry},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -22,9 +22,26 @@ pub(crate) const MAX_MEMBERS: usize = 10_000;
 
 #[derive(Default)]
 pub(crate) struct Hub {
-    users: Mutex<HashMap<Arc<str>, Remote<Session>>>,
+    users: Mutex<HashMap<Arc<str>, User>>,
     rooms: Mutex<HashMap<Arc<str>, Arc<Room>>>,
     pub(crate) counters: Counters,
+}
+
+/// Somebody who is logged in.
+struct User {
+    session: Remote<Session>,
+    /// The time of day of the login, in milliseconds since 1970 (UTC).
+    since: u64,
+    rooms: BTreeSet<Arc<str>>,
+}
+
+/// What is known of a name.
+#[derive(Debug, Default)]
+pub(crate) struct Profile {
+    /// When its user logged in; none if nobody has that name now.
+    pub(crate) since: Option<u64>,
+    /// In alphabetical order.
+    pub(crate) rooms: Vec<String>,
 }
 
 /// For the line that `--stats` prints.
@@ -55,7 +72,7 @@ impl Hub {
         match lock(&self.users).entry(name.clone()) {
             Entry::Occupied(_) => None,
             Entry::Vacant(free) => {
-                free.insert(session);
+                free.insert(User { session, since: unix_ms(), rooms: BTreeSet::new() });
                 Some(name)
             }
         }
@@ -63,7 +80,18 @@ impl Hub {
 
     /// The session of the user of that name, which may be about to end.
     pub(crate) fn find(&self, name: &str) -> Option<Remote<Session>> {
-        lock(&self.users).get(name).cloned()
+        lock(&self.users).get(name).map(|user| user.session.clone())
+    }
+
+    /// What is known of that name now.
+    pub(crate) fn profile(&self, name: &str) -> Profile {
+        match lock(&self.users).get(name) {
+            Some(user) => Profile {
+                since: Some(user.since),
+                rooms: user.rooms.iter().map(|room| room.to_string()).collect(),
+            },
+            None => Profile::default(),
+        }
     }
 
     pub(crate) fn release_name(&self, name: &str) {
@@ -91,10 +119,18 @@ impl Hub {
         users.insert(channel.id(), user.clone());
         drop(users);
         room.members.join(channel);
+        drop(rooms);
+        if let Some(user) = lock(&self.users).get_mut(user) {
+            user.rooms.insert(room.name.clone());
+        }
         Some(room)
     }
 
-    pub(crate) fn leave(&self, room: &Room, who: ChannelId) {
+    /// Ends the membership of `user`, whose channel is `who`.
+    pub(crate) fn leave(&self, room: &Room, user: &str, who: ChannelId) {
+        if let Some(user) = lock(&self.users).get_mut(user) {
+            user.rooms.remove(&room.name);
+        }
         let mut rooms = lock(&self.rooms);
         let mut users = lock(&room.users);
         users.remove(&who);

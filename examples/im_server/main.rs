@@ -1,4 +1,4 @@
-//! A chat server: rooms, direct messages, heartbeats, idle timeouts; JSON lines over TCP.
+//! A chat server: rooms, direct messages, heartbeats, idle timeouts; JSON lines over TCP or a Unix socket.
 //!
 //! ```text
 //! cargo run --release --features json --example im_server
@@ -8,27 +8,35 @@
 //! {"type":"say","room":"lobby","text":"hello"}
 //! ```
 //!
+//! With `--unix PATH` it also listens there (`nc -U PATH`); who comes by either way is in the same rooms.
+//!
 //! Both see what is said. docs/im-protocol.md has every message; `im_client` is a client for people, `im_bots` a
 //! crowd. Ctrl-C says goodbye to everybody and ends it: at once, or with `--drain 30s` to one after the other over that
 //! time, so that they do not all come back at the same instant. At the end it prints what became of them.
 //!
 //! Reading order: `wire.rs` (bytes to requests), `session.rs` (one client), `direct.rs` (messages that wait for their
-//! acknowledgement), `hub.rs` (what clients share), and this file, which puts them together.
+//! acknowledgement), `directory.rs` (a question that blocks), `hub.rs` (what clients share), `slow_consumer.rs` (who does
+//! not keep up), and this file, which puts them together.
 
 #[path = "../im/descriptors.rs"]
 mod descriptors;
 mod direct;
+mod directory;
 mod hub;
 #[path = "../im/protocol.rs"]
 mod protocol;
 mod session;
+mod slow_consumer;
 mod wire;
 
-use clap::{Parser, ValueEnum};
+use clap::Parser;
 use hub::Hub;
-use netwheel::{Admission, ChannelOptions, Overflow, ShutdownOptions, Watchdog, prelude::*, stage::Json};
+#[cfg(unix)]
+use netwheel::UnixAddress;
+use netwheel::{Admission, Completion, ShutdownOptions, Watchdog, WorkerPool, prelude::*, stage::Json};
 use protocol::{Reply, Request};
 use session::{Session, Settings};
+use slow_consumer::SlowConsumer;
 use std::{
     sync::{Arc, atomic::Ordering, mpsc},
     time::Duration,
@@ -44,6 +52,10 @@ struct Options {
     /// Where to listen; port 0 takes a free one.
     #[arg(long, default_value = "127.0.0.1:9000")]
     listen: String,
+    /// Also listens on a Unix socket; one that nobody listens on any more is replaced.
+    #[cfg(unix)]
+    #[arg(long, value_name = "PATH")]
+    unix: Option<std::path::PathBuf>,
     /// Number of event loops, each with a thread of its own; 0: two for every processor.
     #[arg(long, default_value_t = 0)]
     threads: usize,
@@ -59,6 +71,18 @@ struct Options {
     /// Direct messages from one client, and to one client, that may wait for their acknowledgement.
     #[arg(long, default_value_t = 100)]
     max_unacked: usize,
+    /// How long a lookup takes: a sleep, which stands for a database.
+    #[arg(long, default_value = "50ms", value_parser = humantime::parse_duration)]
+    lookup_time: Duration,
+    /// Lookups of one client that may be under way.
+    #[arg(long, default_value_t = 4)]
+    max_lookups: usize,
+    /// Threads that work on lookups.
+    #[arg(long, default_value_t = 4)]
+    lookup_threads: usize,
+    /// Lookups, of all clients, that may wait for such a thread; more are refused.
+    #[arg(long, default_value_t = 1024)]
+    lookup_queue: usize,
     /// What becomes of a client that does not read as fast as the others talk.
     #[arg(long, value_enum, default_value_t = SlowConsumer::Close)]
     slow_consumer: SlowConsumer,
@@ -66,9 +90,11 @@ struct Options {
     #[arg(long, default_value_t = 4 * 1024 * 1024)]
     max_outbound: usize,
     /// Clients that may be connected; further ones are closed at once. Without it: as many as there are descriptors for.
+    /// Those on the Unix socket are counted by themselves: there may be as many again.
     #[arg(long)]
     max_connections: Option<usize>,
-    /// Clients of one IP address that may be connected; an IPv6 address counts as its /64. Without it: any number.
+    /// Clients of one IP address that may be connected; an IPv6 address counts as its /64. Without it: any number, as on
+    /// the Unix socket, where clients have no address.
     #[arg(long)]
     max_per_ip: Option<usize>,
     /// Percent of its busy time that a loop spends on I/O while tasks wait.
@@ -88,14 +114,6 @@ struct Options {
     watchdog: Duration,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, ValueEnum)]
-enum SlowConsumer {
-    /// It misses the oldest messages that wait for it.
-    Drop,
-    /// It is told why, and closed.
-    Close,
-}
-
 fn at_least_a_millisecond(text: &str) -> std::result::Result<Duration, String> {
     let time = humantime::parse_duration(text).map_err(|e| e.to_string())?;
     if time < Duration::from_millis(1) { Err("1ms or more".to_owned()) } else { Ok(time) }
@@ -107,18 +125,26 @@ fn main() -> Result {
     let connections = descriptors::raise_limit();
     println!("{}", descriptors::describe(connections));
     options.max_connections = options.max_connections.or(connections.and_then(|n| usize::try_from(n).ok()));
-    let mut group = EventLoopGroup::builder().threads(options.threads).name("im").io_ratio(options.io_ratio);
+    let directory = WorkerPool::builder()
+        .threads(options.lookup_threads)
+        .max_pending(options.lookup_queue)
+        .name("directory")
+        .build()?;
+    let mut group = EventLoopGroup::builder()
+        .threads(options.threads)
+        .name("im")
+        .io_ratio(options.io_ratio)
+        .workers(&directory);
     if !options.watchdog.is_zero() {
         group = group.watchdog(Watchdog::new(options.watchdog));
     }
     let group = group.build()?;
     let hub = Arc::new(Hub::default());
-    let server = listen(&group, &hub, &options)?;
-    println!("listening on {}", server.local_address());
+    let closed = listen(&group, &hub, &options)?;
     if let Some(period) = options.stats {
         print_stats(&group, &hub, period)?;
     }
-    let result = wait_for_end(&server);
+    let result = wait_for_end(closed);
     println!("stopping");
     let shutdown = ShutdownOptions::new()
         .quiet(Duration::ZERO)
@@ -128,12 +154,15 @@ fn main() -> Result {
     result
 }
 
-fn listen(group: &EventLoopGroup, hub: &Arc<Hub>, options: &Options) -> Result<Server> {
+/// Listens wherever it is to, with one hub behind all of it; what completes when one of the listeners has ended.
+fn listen(group: &EventLoopGroup, hub: &Arc<Hub>, options: &Options) -> Result<Vec<Completion>> {
     let settings = Settings {
         heartbeat: options.heartbeat,
         idle_timeout: options.idle_timeout,
         ack_timeout: options.ack_timeout,
         max_unacked: options.max_unacked,
+        lookup_time: options.lookup_time,
+        max_lookups: options.max_lookups,
     };
     let idle = IdleTimeouts::new().reader(settings.idle_timeout).writer(settings.heartbeat);
     let (hub, max_line) = (hub.clone(), options.max_line);
@@ -144,37 +173,45 @@ fn listen(group: &EventLoopGroup, hub: &Arc<Hub>, options: &Options) -> Result<S
     if let Some(connections) = options.max_per_ip {
         admission = admission.max_connections_per_ip(connections);
     }
-    let overflow = match options.slow_consumer {
-        SlowConsumer::Drop => Overflow::DropOldest,
-        // The session is told that there is no room, and says goodbye.
-        SlowConsumer::Close => Overflow::Refuse,
-    };
-    ServerBootstrap::new(group)
+    // Each direct message that waits for its acknowledgement has a timeout, and each lookup is a task, too.
+    let tasks = options.max_unacked.saturating_add(options.max_lookups).saturating_add(8);
+    let channel_options = options.slow_consumer.channel_options(options.max_outbound)?;
+    let bootstrap = ServerBootstrap::new(group)
         .backlog(4096)
+        .remove_stale_socket(true)
         .admission(admission)
-        .channel_options(
-            ChannelOptions::new()
-                .max_outbound(options.max_outbound)
-                .overflow(overflow)
-                .close_timeout(CLOSE_TIMEOUT)
-                // Each that waits for its acknowledgement has a timeout.
-                .max_scheduled_tasks(options.max_unacked.saturating_add(8)),
-        )
+        .channel_options(channel_options.close_timeout(CLOSE_TIMEOUT).max_scheduled_tasks(tasks))
         .pipeline(move |_peer| {
             Pipeline::new()
                 .idle(idle)
                 .codec(Lines::new(max_line))
                 .stage(Json::<Request, Reply>::new())
                 .handler(Session::new(hub.clone(), settings))
-        })
-        .bind(&*options.listen)
+        });
+    // Both have to be there before anybody is told of one.
+    #[cfg(unix)]
+    let unix = match &options.unix {
+        Some(path) => Some(bootstrap.clone().bind(UnixAddress::path(path)?)?),
+        None => None,
+    };
+    let tcp = bootstrap.bind(&*options.listen)?;
+    println!("listening on {}", tcp.local_address());
+    let mut closed = vec![tcp.closed()];
+    #[cfg(unix)]
+    if let Some(unix) = unix {
+        println!("listening on {}", unix.local_address());
+        closed.push(unix.closed());
+    }
+    Ok(closed)
 }
 
-/// Blocks until Ctrl-C, or until the listener has failed.
-fn wait_for_end(server: &Server) -> Result {
+/// Blocks until Ctrl-C, or until a listener has failed.
+fn wait_for_end(closed: Vec<Completion>) -> Result {
     let (end, ended) = mpsc::channel();
-    let failed = end.clone();
-    server.closed().on_complete(move |result| drop(failed.send(result)));
+    for closed in closed {
+        let failed = end.clone();
+        closed.on_complete(move |result| drop(failed.send(result)));
+    }
     ctrlc::set_handler(move || drop(end.send(Ok(())))).map_err(Error::other)?;
     ended.recv().unwrap_or(Ok(()))
 }

@@ -2,7 +2,8 @@
 
 use crate::{
     direct::{Direct, Receipt, Unacked},
-    hub::{Hub, Room},
+    directory,
+    hub::{Hub, Profile, Room},
     protocol::{Code, MessageId, Reason, Reply, Request},
 };
 use netwheel::{PeerError, prelude::*};
@@ -27,6 +28,10 @@ pub(crate) struct Settings {
     pub(crate) ack_timeout: Duration,
     /// Direct messages of one sender, and direct messages to one receiver, that may wait for that.
     pub(crate) max_unacked: usize,
+    /// How long the directory takes for an answer.
+    pub(crate) lookup_time: Duration,
+    /// Lookups of one client that may be under way.
+    pub(crate) max_lookups: usize,
 }
 
 pub(crate) struct Session {
@@ -38,6 +43,10 @@ pub(crate) struct Session {
     pub(crate) unacked: Unacked,
     /// Held by every direct message of this client that is under way: so many of them there are.
     under_way: Arc<()>,
+    /// Lookups that wait for the directory.
+    lookups: usize,
+    /// Lines that the client has missed and was told of.
+    missed: u64,
 }
 
 /// Why a request is refused: the error that the client gets.
@@ -69,6 +78,7 @@ impl Handler for Session {
             Request::Who { room } => self.who(room),
             Request::Direct { to, text, id } => return self.direct(ctx, to, text, id),
             Request::Ack { id } => self.ack(ctx, id),
+            Request::Lookup { user, id } => return self.lookup(ctx, user, id),
             Request::Ping => Ok(Some(Reply::Pong)),
             // It did its work by coming: the reader is no longer idle.
             Request::Pong => Ok(None),
@@ -80,9 +90,17 @@ impl Handler for Session {
         }
     }
 
+    fn writability_changed(&mut self, ctx: &mut Context<'_, Self>, writable: bool) -> Result {
+        if writable { self.tell_missed(ctx) } else { Ok(()) }
+    }
+
     fn idle(&mut self, ctx: &mut Context<'_, Self>, event: IdleEvent) -> Result {
         match event.state {
-            IdleState::Writer => ctx.write(Reply::Ping),
+            IdleState::Writer => {
+                // When all channels of a loop share too little room, some drop messages although they were writable all along.
+                self.tell_missed(ctx)?;
+                ctx.write(Reply::Ping)
+            }
             IdleState::Reader => {
                 log::debug!("{}: idle", self.describe(ctx));
                 bye(ctx, Reason::Idle)
@@ -120,7 +138,7 @@ impl Handler for Session {
         let Some(user) = &self.user else { return Ok(()) };
         self.unacked.clear();
         for room in &self.rooms {
-            self.hub.leave(room, ctx.id());
+            self.hub.leave(room, user, ctx.id());
             let left = Reply::Left { room: room.name().to_owned(), user: user.to_string() };
             self.tell_others(ctx, room, left);
         }
@@ -131,7 +149,16 @@ impl Handler for Session {
 impl Session {
     pub(crate) fn new(hub: Arc<Hub>, settings: Settings) -> Self {
         let unacked = Unacked::new(settings.ack_timeout, settings.max_unacked);
-        Session { hub, settings, user: None, rooms: Vec::new(), unacked, under_way: Arc::default() }
+        Session {
+            hub,
+            settings,
+            user: None,
+            rooms: Vec::new(),
+            unacked,
+            under_way: Arc::default(),
+            lookups: 0,
+            missed: 0,
+        }
     }
 
     fn login(&mut self, ctx: &mut Context<'_, Self>, user: String) -> Answer {
@@ -170,7 +197,7 @@ impl Session {
         let user = self.logged_in()?.to_string();
         let at = self.position_of(room)?;
         let room = self.rooms.swap_remove(at);
-        self.hub.leave(&room, ctx.id());
+        self.hub.leave(&room, &user, ctx.id());
         let left = Reply::Left { room: room.name().to_owned(), user };
         self.tell_others(ctx, &room, left.clone());
         Ok(Some(left))
@@ -243,6 +270,57 @@ impl Session {
         Ok(None)
     }
 
+    /// Asks the directory. The session goes on meanwhile, so what was asked later may be answered earlier.
+    fn lookup(&mut self, ctx: &mut Context<'_, Self>, user: String, id: Option<MessageId>) -> Result {
+        match self.begin_lookup(ctx, user, id.clone()) {
+            Ok(()) => Ok(()),
+            Err(Refusal(code, message)) => ctx.write(Reply::Error { code, message, to: None, id }),
+        }
+    }
+
+    fn begin_lookup(
+        &mut self,
+        ctx: &mut Context<'_, Self>,
+        user: String,
+        id: Option<MessageId>,
+    ) -> Result<(), Refusal> {
+        self.logged_in()?;
+        check_name("user", &user, MAX_USER_NAME)?;
+        let max = self.settings.max_lookups;
+        if self.lookups >= max {
+            return Err(Refusal(
+                Code::TooManyLookups,
+                format!("{max} of your lookups are under way already"),
+            ));
+        }
+        let (hub, time) = (self.hub.clone(), self.settings.lookup_time);
+        let work = move || {
+            let profile = directory::look_up(&hub, time, &user);
+            (user, profile)
+        };
+        let then = move |me: &mut Self, ctx: &mut Context<'_, Self>, found: Result<_>| {
+            me.lookups -= 1;
+            let (user, Profile { since, rooms }) = found?;
+            ctx.write(Reply::Profile { user, online: since.is_some(), since, rooms, id })
+        };
+        // The pool is full, or no thread can be started: whoever asks again may be luckier.
+        ctx.offload(work, then).map_err(|refused| busy(&refused.reason))?;
+        self.lookups += 1;
+        Ok(())
+    }
+
+    /// Tells the client how many lines it has missed, if it does not know yet.
+    fn tell_missed(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        let total = ctx.stats().messages_dropped;
+        let count = total - self.missed;
+        if count == 0 || !ctx.is_open() {
+            return Ok(());
+        }
+        log::info!("{}: too slow, has missed {count} lines", self.describe(ctx));
+        self.missed = total;
+        ctx.write(Reply::Missed { count, total })
+    }
+
     fn logged_in(&self) -> Result<&Arc<str>, Refusal> {
         self.user.as_ref().ok_or_else(|| Refusal(Code::NotLoggedIn, "log in first".to_owned()))
     }
@@ -260,7 +338,8 @@ impl Session {
     }
 
     fn describe(&self, ctx: &Context<'_, Self>) -> String {
-        let peer = ctx.peer_address().map(|peer| peer.to_string()).unwrap_or_default();
+        // A client on a Unix socket has no address.
+        let peer = ctx.peer_address().map_or_else(|| ctx.id().to_string(), |peer| peer.to_string());
         match &self.user {
             Some(user) => format!("{user} ({peer})"),
             None => peer,
@@ -277,12 +356,12 @@ impl Drop for Session {
     }
 }
 
-/// Nobody gets a message that nobody has room for.
+/// Somebody's queue is full: nothing was done.
 fn busy(reason: &Error) -> Refusal {
-    Refusal(Code::Busy, format!("not sent, try again later: {reason}"))
+    Refusal(Code::Busy, format!("not done, try again later: {reason}"))
 }
 
-/// What a refused request is answered with, unless it was a direct message.
+/// What a refused request is answered with, unless it has an `id`.
 fn error_reply(code: Code, message: String) -> Reply {
     Reply::Error { code, message, to: None, id: None }
 }
@@ -304,7 +383,7 @@ fn check_name(what: &str, name: &str, max: usize) -> Result<(), Refusal> {
 }
 
 /// The time of day as the protocol tells it: milliseconds since 1970 (UTC).
-fn unix_ms() -> u64 {
+pub(crate) fn unix_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

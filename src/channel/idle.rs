@@ -84,7 +84,8 @@ impl IdleTimeouts {
         self
     }
 
-    /// Postpones every event by a random time below `window`, another one for each event; none unless it is set.
+    /// Postpones every event by a random time below `window`, in whole milliseconds, another one for each event; none unless it is
+    /// set.
     ///
     /// For servers to whose many connections the same happened at the same moment (a restart, an outage), and which would
     /// all be pinged in the same millisecond for ever after. A tenth of the shortest time is much.
@@ -115,8 +116,8 @@ pub(crate) struct Traffic {
 pub(crate) struct Idle {
     /// None if nothing is watched. Shared by channels that watch for the same: most of a server do.
     timeouts: Option<Rc<IdleTimeouts>>,
-    /// By how much the next event is postponed.
-    postponed: u64,
+    /// By how much the next event is postponed, in milliseconds: the wheel tells no shorter times apart.
+    postponed: u32,
     /// From when each kind counts, where that is later than the traffic: the start, a reset, or the last event.
     since: [u64; 3],
     /// When each kind was last reported, to tell the first event from the others. 0: never.
@@ -174,7 +175,7 @@ impl Idle {
     /// When one kind is due, as things stand.
     fn due(&self, kind: usize, traffic: Traffic) -> Option<u64> {
         let due = self.from(kind, traffic).saturating_add(self.timeout(kind)?);
-        Some(due.saturating_add(self.postponed))
+        Some(due.saturating_add(u64::from(self.postponed) * MILLISECOND))
     }
 
     /// When the next event is due if no more bytes move.
@@ -203,9 +204,15 @@ impl Idle {
     }
 }
 
-fn postponement(timeouts: IdleTimeouts) -> u64 {
-    if timeouts.jitter == 0 { 0 } else { fastrand::u64(..timeouts.jitter) }
+/// Milliseconds; 49 days of them at most.
+fn postponement(timeouts: IdleTimeouts) -> u32 {
+    if timeouts.jitter == 0 {
+        return 0;
+    }
+    u32::try_from(fastrand::u64(..timeouts.jitter) / MILLISECOND).unwrap_or(u32::MAX)
 }
+
+const MILLISECOND: u64 = 1_000_000;
 
 #[cfg(test)]
 mod tests {

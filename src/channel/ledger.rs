@@ -200,6 +200,12 @@ impl ChannelState {
         if self.has(Flags::DROPPED) {
             self.unset(Flags::DROPPED);
         }
+        self.enter_written();
+    }
+
+    /// Enters what waits and was not entered yet, if somebody has to know where messages end.
+    #[inline]
+    pub(crate) fn enter_written(&mut self) {
         if self.config.overflow == Overflow::DropOldest {
             self.enter_message();
         }

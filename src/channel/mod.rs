@@ -5,6 +5,7 @@
 mod at_close;
 mod attributes;
 mod channel_group;
+mod commands;
 mod config;
 mod core;
 mod due_queue;
@@ -12,6 +13,7 @@ mod extras;
 mod handle;
 mod held;
 mod idle;
+mod input;
 mod ledger;
 mod limits;
 mod mail;
@@ -56,4 +58,6 @@ pub use stats::ChannelStats;
 pub(crate) use tally::Tally;
 pub use timers::TaskKey;
 pub(crate) use timers::{TASKS, Timers, When};
+#[cfg(test)]
+pub(crate) use watch::Watch;
 pub use wire_log::WireLog;

@@ -48,6 +48,8 @@ pub(crate) struct OutboundBudget {
 #[derive(Debug, Default)]
 pub(crate) struct Loan {
     pub(crate) buffer: Outbound,
+    /// The time of the phase in which it was lent.
+    pub(crate) now: u64,
     /// So many bytes of it the loop knows of.
     counted: usize,
     /// So many may wait.

@@ -19,9 +19,10 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// Pipelines that may take over one from the other before anything else happens: each asked for the next when it was
-/// told `active`. More are a loop without an end.
-const AT_ONCE: usize = 16;
+/// Calls that may follow one from the other before anything else happens: pipelines that replace each other, each in the
+/// `active` of the one before, and refused tasks, each scheduled when the handler was told of the one before. More are a loop
+/// without an end.
+pub(super) const AT_ONCE: usize = 16;
 
 impl<M> Scope<'_, M> {
     /// Has another pipeline take over the channel as soon as the running callback has returned: HTTP gives way to
@@ -31,7 +32,8 @@ impl<M> Scope<'_, M> {
     ///
     /// 1. The tasks and timeouts of the old pipeline are cancelled, its [`IdleTimeouts`](crate::IdleTimeouts) and
     ///    [`TimeLimits`](crate::TimeLimits) give way to those of the new one, which count from now (the first byte has
-    ///    come already, if one has).
+    ///    come already, if one has). So do its limits of traffic ([`Pipeline::traffic`](crate::Pipeline::traffic)): a new
+    ///    one that names none has none.
     /// 2. The old handler, its stages and its codec are dropped. Nothing more is delivered to them, not even
     ///    [`inactive`](crate::Handler::inactive): the channel lives on.
     /// 3. The new handler's [`active`](crate::Handler::active) is called.

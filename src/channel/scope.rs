@@ -85,6 +85,9 @@ impl<M> Scope<'_, M> {
     }
 
     /// Sends what was written as soon as this callback returns, instead of at the end of the turn.
+    ///
+    /// In [`writability_changed`](crate::Handler::writability_changed), which a flush tells, it is part of that flush: what does
+    /// not find room in its share ([`writes_per_turn`](crate::ChannelOptions::writes_per_turn)) is sent in the next turn.
     pub fn flush(&mut self) {
         self.state.set(Flags::FLUSH);
     }
@@ -288,6 +291,10 @@ impl ChannelState {
         } else if !self.is_open() {
             shared.set_closing();
         }
+        if self.has(Flags::END_OUTPUT) {
+            shared.set_output_ended();
+        }
+        shared.set_pending(self.weight(), self.has(Flags::WRITABLE));
         self.shared = Some(shared.clone());
         shared
     }

@@ -126,8 +126,6 @@ impl Flags {
 pub struct ChannelState {
     id: ChannelId,
     flags: Flags,
-    /// The time of the phase in which its pipeline was last called.
-    pub(crate) now: u64,
     pub(crate) traffic: Traffic,
     pub(crate) counts: Counts,
     outbound: Option<Box<Loan>>,
@@ -163,7 +161,6 @@ impl ChannelState {
         ChannelState {
             id,
             flags,
-            now,
             traffic: Traffic { read: now, written: now },
             counts: Counts::new(now),
             outbound: None,
@@ -391,6 +388,7 @@ impl ChannelState {
     #[inline]
     pub(crate) fn borrow_outbound(&mut self, services: &mut LoopServices) {
         let loan = self.outbound.get_or_insert_with(|| services.lend_outbound());
+        loan.now = services.now;
         services.outbound.allow(loan, &self.config);
     }
 
@@ -416,6 +414,8 @@ impl ChannelState {
     /// The kernel took `n` bytes.
     pub(crate) fn consume_outbound(&mut self, n: usize, now: u64) {
         self.log_written(n);
+        // Also what a stage has written: of a message that goes out now the rest must be known to have begun.
+        self.enter_written();
         if let Some(loan) = &mut self.outbound {
             loan.buffer.consume(n);
         }
@@ -431,7 +431,7 @@ impl ChannelState {
     /// Drops the `n` bytes behind the first `keep`.
     pub(crate) fn drop_outbound_behind(&mut self, keep: usize, n: usize) {
         // The time limits have to know of bytes before they hear that these are gone.
-        self.note_pending(self.now);
+        self.note_pending(self.now());
         if let Some(loan) = &mut self.outbound {
             loan.buffer.drop_behind(keep, n);
         }
@@ -451,6 +451,11 @@ impl ChannelState {
         if let Some(loan) = &mut self.outbound {
             loan.lift_limit();
         }
+    }
+
+    /// The time of the phase, while the pipeline is called; otherwise that of the last traffic.
+    pub(crate) fn now(&self) -> u64 {
+        self.outbound.as_ref().map_or(self.traffic.read.max(self.traffic.written), |loan| loan.now)
     }
 
     /// How many bytes may wait.

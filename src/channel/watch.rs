@@ -21,8 +21,8 @@ const NEVER: u64 = u64::MAX;
 
 #[derive(Debug)]
 pub(crate) struct Watch {
-    /// The channel's entry on the wheel; none only while it is being armed.
-    entry: Option<WheelKey>,
+    /// The channel's entry on the wheel; one that names nothing only while it is being armed.
+    entry: WheelKey,
     pub(crate) idle: Idle,
     /// Made when there is one.
     pub(crate) limits: Option<Box<Limits>>,
@@ -32,7 +32,7 @@ pub(crate) struct Watch {
 
 impl Watch {
     fn new(now: u64) -> Self {
-        Watch { entry: None, idle: Idle::new(None, now), limits: None, stages: NEVER }
+        Watch { entry: WheelKey::NONE, idle: Idle::new(None, now), limits: None, stages: NEVER }
     }
 
     /// When something may be due if no more bytes move.
@@ -188,26 +188,25 @@ impl ChannelState {
         let (key, traffic) = (self.key(), self.traffic);
         let Some(watch) = &mut self.watch else { return };
         let Some(deadline) = watch.deadline(traffic) else {
-            if let Some(entry) = watch.entry.take() {
-                services.tally.wheel_cancelled += u64::from(services.wheel.cancel(entry).is_some());
-            }
+            let entry = std::mem::replace(&mut watch.entry, WheelKey::NONE);
+            services.tally.wheel_cancelled += u64::from(services.wheel.cancel(entry).is_some());
             return;
         };
-        if !watch.entry.is_some_and(|entry| services.wheel.rearm(entry, deadline)) {
-            watch.entry = Some(services.wheel.insert(deadline, Coarse::watch(key)));
+        if !services.wheel.rearm(watch.entry, deadline) {
+            watch.entry = services.wheel.insert(deadline, Coarse::watch(key));
         }
     }
 
     /// The entry has come due, and is gone.
     pub(crate) fn watch_is_due(&mut self) -> Option<&mut Watch> {
         let watch = self.watch.as_deref_mut()?;
-        watch.entry = None;
+        watch.entry = WheelKey::NONE;
         Some(watch)
     }
 
     pub(crate) fn end_watch(&mut self, services: &mut LoopServices) {
-        if let Some(entry) = self.watch.take().and_then(|watch| watch.entry) {
-            services.tally.wheel_cancelled += u64::from(services.wheel.cancel(entry).is_some());
+        if let Some(watch) = self.watch.take() {
+            services.tally.wheel_cancelled += u64::from(services.wheel.cancel(watch.entry).is_some());
         }
     }
 }

@@ -265,9 +265,6 @@ impl ChannelSlot {
                 break;
             }
         }
-        if !self.core.state.is_open() {
-            *input = Bytes::new();
-        }
     }
 
     /// Sends what waits, until it is gone, the kernel takes no more, or the budget of this turn is spent.
@@ -314,6 +311,9 @@ impl ChannelSlot {
             }
         }
         let state = &mut self.core.state;
+        // What was asked for in a callback of this flush it has done, and what is left has its share in the next turn: or a
+        // writer that fills up again each time would keep everybody waiting.
+        state.unset(Flags::FLUSH);
         state.give_allowance_back(Way::Write);
         let waits = state.has(Flags::WRITE_BLOCKED) || state.is_held_up(Way::Write);
         let spent = state.pending_bytes() > 0 && !waits;
@@ -379,7 +379,8 @@ impl ChannelSlot {
         if !self.core.state.has(Flags::CLOSE_NOW) && !resets {
             // Nothing more comes from us: the peer sees the end of the stream after our last byte.
             let _ = stream.shutdown_write();
-            if !self.core.state.has(Flags::HANG_UP) {
+            // A stream that was read to its end has nothing more.
+            if !self.core.state.has(Flags::HANG_UP) || self.core.state.has(Flags::MAYBE_READABLE) {
                 discard(&mut stream, io);
             }
         }

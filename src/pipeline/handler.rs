@@ -105,6 +105,8 @@ pub trait Handler: Sized + 'static {
 
     /// Something failed: a callback of this handler, a decoder, or the connection itself.
     ///
+    /// What it writes here is sent before a channel closes that is not broken: a word to the peer, why.
+    ///
     /// The default logs it and closes the channel. One that returns `Ok` without closing keeps the channel open,
     /// unless the connection is broken or a callback panicked.
     ///

@@ -106,7 +106,7 @@ impl<M> StageContext<'_, M> {
 
     /// The time of this turn, by the loop's clock, since the loop's start.
     pub fn now(&self) -> Duration {
-        Duration::from_nanos(self.state.now)
+        Duration::from_nanos(self.state.now())
     }
 
     /// When bytes last came from the peer, as [`now`](StageContext::now) counts: when the channel was connected, if none did.
@@ -134,7 +134,7 @@ impl<M> StageContext<'_, M> {
     /// early for the stage that asks first; late by at most one tick of the loop's wheel plus the loop's lag. The channel
     /// keeps one time for all its stages, and forgets it when they are called.
     pub fn wake_after(&mut self, delay: Duration) {
-        let now = self.state.now;
+        let now = self.state.now();
         self.state.wake_stages(now.saturating_add(nanos(delay)), now);
     }
 }

@@ -33,7 +33,8 @@ impl Holding {
 
     /// Takes away; whether the loop is to be told that reading may go on.
     pub(crate) fn give_back(&self, bytes: usize, mark: WaterMark) -> bool {
-        let left = self.bytes.fetch_sub(bytes, Ordering::AcqRel) - bytes;
+        // The sum wraps around, and back again, where a program holds more than there can be.
+        let left = self.bytes.fetch_sub(bytes, Ordering::AcqRel).wrapping_sub(bytes);
         left < mark.low() && self.paused.swap(false, Ordering::AcqRel)
     }
 

@@ -29,7 +29,6 @@ impl Wire {
     /// Limits what the peer takes from now on.
     pub(super) fn set_room(&mut self, bytes: Option<usize>) {
         self.room = bytes;
-        self.core.state.unset(Flags::WRITE_BLOCKED);
     }
 
     /// All that was sent since the last call. Memory for what comes next is kept.

@@ -14,6 +14,11 @@ pub struct WheelKey {
     generation: u32,
 }
 
+impl WheelKey {
+    /// Names nothing, ever: for one who would keep an `Option`, which takes half as much again.
+    pub(crate) const NONE: WheelKey = WheelKey { index: NIL, generation: 0 };
+}
+
 /// One armed timeout, or one free place.
 pub(super) struct Entry<T> {
     pub(super) deadline: u64,

@@ -2,24 +2,27 @@
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
-use std::{fs, net::SocketAddr};
+use std::{fs, net::SocketAddr, os::fd::BorrowedFd};
 
-/// The descriptor of the end of a connection that has these two ports.
+/// The descriptor of the end of a connection that has these two addresses.
+///
+/// Each descriptor is asked. The kernel's table of connections would tell as well, but it is the whole machine's, and long
+/// for a minute after any program on it has closed many.
 #[track_caller]
 pub(crate) fn of_connection(local: SocketAddr, peer: SocketAddr) -> i32 {
-    let table = fs::read_to_string("/proc/self/net/tcp").unwrap();
-    let port = |address: &str| u16::from_str_radix(address.rsplit(':').next().unwrap(), 16).ok();
-    let inode = table
-        .lines()
-        .map(|line| line.split_whitespace().collect::<Vec<_>>())
-        .find(|row| port(row[1]) == Some(local.port()) && port(row[2]) == Some(peer.port()))
-        .expect("the connection is listed")[9]
-        .to_owned();
-    let name = format!("socket:[{inode}]");
+    let of_the_two = |descriptor: &i32| {
+        // SAFETY: it was open when it was listed; one that is closed meanwhile only fails to answer.
+        let borrowed = unsafe { BorrowedFd::borrow_raw(*descriptor) };
+        let socket = socket2::SockRef::from(&borrowed);
+        let is = |address: std::io::Result<socket2::SockAddr>, expected: SocketAddr| {
+            address.is_ok_and(|address| address.as_socket() == Some(expected))
+        };
+        is(socket.local_addr(), local) && is(socket.peer_addr(), peer)
+    };
     fs::read_dir("/proc/self/fd")
         .unwrap()
         .flatten()
-        .find(|entry| fs::read_link(entry.path()).is_ok_and(|to| to.to_string_lossy() == name))
-        .and_then(|entry| entry.file_name().to_string_lossy().parse().ok())
+        .filter_map(|entry| entry.file_name().to_string_lossy().parse().ok())
+        .find(of_the_two)
         .expect("the socket is ours")
 }

@@ -16,7 +16,10 @@ use std::{
 };
 #[cfg(unix)]
 use std::{
+    cell::RefCell,
+    fs,
     os::unix::net::UnixStream,
+    path::PathBuf,
     sync::atomic::{AtomicUsize, Ordering},
 };
 
@@ -52,7 +55,27 @@ macro_rules! over_each_transport {
 /// Runs a test over one transport.
 pub(crate) fn over(kind: Kind, test: fn()) {
     KIND.set(Some(kind));
+    #[cfg(unix)]
+    let _removed = FilesOfTheTest;
     test();
+}
+
+#[cfg(unix)]
+thread_local! {
+    static FILES: RefCell<Vec<PathBuf>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Removes the files that the test's servers leave when the program ends before their loops have closed them.
+#[cfg(unix)]
+struct FilesOfTheTest;
+
+#[cfg(unix)]
+impl Drop for FilesOfTheTest {
+    fn drop(&mut self) {
+        for file in FILES.take() {
+            let _ = fs::remove_file(file);
+        }
+    }
 }
 
 /// Over which the running test goes.
@@ -69,7 +92,11 @@ pub(crate) fn anywhere() -> Address {
             static NUMBER: AtomicUsize = AtomicUsize::new(0);
             let name =
                 format!("netwheel-{}-{}.sock", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
-            UnixAddress::path(std::env::temp_dir().join(name)).unwrap().into()
+            let path = std::env::temp_dir().join(name);
+            // Left by a process of the same number that was killed.
+            let _ = fs::remove_file(&path);
+            FILES.with_borrow_mut(|files| files.push(path.clone()));
+            UnixAddress::path(path).unwrap().into()
         }
     }
 }

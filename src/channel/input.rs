@@ -1,0 +1,155 @@
+//! What comes from the peer: its bytes and the end of them, decoded and handed on.
+//!
+//! Always holds: messages come in the order of their bytes, each once; between two of them the core looks whether to go on; what
+//! is not decoded then stays whole, in `partial` or in the driver's hands. A codec that fails and takes no byte is asked once
+//! more and no oftener. Runs on the channel's loop; it reads no socket.
+
+use super::{core::ChannelCore, memory::Memory, services::LoopServices, state::Flags};
+use crate::{PeerError, pipeline::Event};
+use bytes::Bytes;
+
+/// A decoding that is going on.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    memory: Memory,
+    /// Messages that had been read before it.
+    messages: u64,
+}
+
+impl ChannelCore {
+    /// Bytes came (they stand behind those that were kept): decodes them and hands the messages on. What is left
+    /// of `input` is not decoded: the driver gives it back ([`ChannelCore::keep`]) or, after a flush, calls again.
+    pub(crate) fn handle_input(&mut self, services: &mut LoopServices, input: &mut Bytes) {
+        self.deliver(services, input, false);
+    }
+
+    fn deliver(&mut self, services: &mut LoopServices, input: &mut Bytes, last: bool) {
+        if !self.state.has(Flags::HEARD) && !input.is_empty() {
+            self.state.note_first_byte();
+        }
+        while self.state.may_deliver() {
+            let (before, messages) = (input.len(), services.tally.messages_read);
+            let replaced = services.replaced;
+            let failed =
+                self.call(services, |links, state, services| links.read(state, services, input, last));
+            if input.len() < before {
+                self.state.unset(Flags::STUCK);
+                self.state.set(Flags::MOVED);
+            }
+            if services.replaced != replaced {
+                // What is left is for the pipeline that has taken over.
+                if input.is_empty() {
+                    break;
+                }
+                continue;
+            }
+            if !self.state.has(Flags::SERVED) && services.tally.messages_read > messages {
+                self.state.note_first_message();
+            }
+            if !failed {
+                break;
+            }
+            // The handler may have chosen to go on. A codec that fails without taking a byte will fail again.
+            if input.is_empty() && !last {
+                break;
+            }
+            if input.len() == before && self.stuck() {
+                log::warn!("channel {}: the codec fails and takes no byte; closing", self.state.id());
+                self.state.request_close();
+                self.state.want_attention(services);
+                break;
+            }
+        }
+    }
+
+    /// Notes that decoding failed without taking a byte; whether it did so the last time as well.
+    fn stuck(&mut self) -> bool {
+        let was = self.state.has(Flags::STUCK);
+        self.state.set(Flags::STUCK);
+        was
+    }
+
+    /// Bytes are about to be decoded; what it answers goes to [`ChannelCore::end_input`] behind that.
+    pub(crate) fn begin_input(&mut self, services: &LoopServices, memory: Memory) -> Reading {
+        self.state.grant_read();
+        Reading { memory, messages: services.tally.messages_read }
+    }
+
+    /// Bytes are decoded as far as they can be now, and `rest` is left of them.
+    pub(crate) fn end_input(&mut self, services: &mut LoopServices, reading: Reading, rest: Bytes) {
+        if self.state.is_open() {
+            self.keep(services, rest, reading.memory);
+        }
+        self.state.end_grant(services.tally.messages_read == reading.messages);
+    }
+
+    /// Keeps what was not decoded for the next time.
+    fn keep(&mut self, services: &mut LoopServices, rest: Bytes, memory: Memory) {
+        debug_assert!(self.state.partial.is_empty());
+        self.state.note_kept(services, rest.len());
+        if rest.is_empty() {
+            return;
+        }
+        let limit = self.state.config.max_inbound;
+        let starved = self.state.may_deliver();
+        if !starved {
+            // Not the peer's fault, and bounded: nothing more is read before this is decoded.
+            self.state.set(Flags::UNDECODED);
+        } else if rest.len() > limit {
+            let length = rest.len() as u64;
+            self.fail(services, PeerError::TooLong { what: "undecoded input", length, limit }.into());
+            self.state.request_close();
+            self.after(services);
+            return;
+        }
+        self.state.partial = memory.keep(rest, starved);
+    }
+
+    /// The bytes at hand are read.
+    pub(crate) fn handle_read_complete(&mut self, services: &mut LoopServices) {
+        self.event(services, Event::ReadComplete);
+    }
+
+    /// The peer has ended its stream: what was kept is decoded for the last time, then the channel closes, or goes on in
+    /// one direction if it may.
+    pub(crate) fn handle_end(&mut self, services: &mut LoopServices) {
+        let mut rest = std::mem::take(&mut self.state.partial);
+        // A flush interrupts the delivery, and so does auto-read off; but there is no later read to take it up again. The
+        // driver flushes soon.
+        let mut flush = false;
+        loop {
+            let before = rest.len();
+            self.state.set(Flags::READ_GRANTED);
+            self.deliver(services, &mut rest, true);
+            let flushes = self.state.take(Flags::FLUSH);
+            flush |= flushes;
+            let paused = self.state.is_open() && !self.state.may_deliver();
+            if !(flushes || paused && !rest.is_empty() && rest.len() < before) {
+                break;
+            }
+        }
+        if flush {
+            self.state.set(Flags::FLUSH);
+        }
+        self.state.unset(Flags::READ_GRANTED);
+        // For a pipeline that takes over from here on.
+        self.state.partial = rest;
+        let replaced = services.replaced;
+        if self.state.is_open() {
+            self.event(services, Event::ReadComplete);
+        }
+        if services.replaced != replaced && self.state.is_open() {
+            // It hears of the end by itself, behind what is left for it.
+            self.state.set(Flags::MAYBE_READABLE);
+            self.state.want_attention(services);
+            return;
+        }
+        if self.state.config.half_close && self.state.is_open() && !self.state.has(Flags::OUTPUT_ENDED) {
+            self.state.set(Flags::INPUT_ENDED);
+            self.event(services, Event::InputShutdown);
+        } else {
+            self.state.request_close();
+        }
+        self.state.want_attention(services);
+    }
+}
