@@ -121,6 +121,8 @@ struct State {
     /// Threads that were ever started.
     started: usize,
     closed: bool,
+    /// The log has heard that no thread could be started, and none was since.
+    told_of_failure: bool,
     finished: u64,
     skipped: u64,
     refused: u64,
@@ -214,9 +216,11 @@ impl WorkerPool {
                 Ok(())
             }
         };
+        // Once, and not for each work that comes meanwhile.
+        let untold = failed.filter(|_| !std::mem::replace(&mut state.told_of_failure, true));
         drop(state);
         unwanted.into_iter().for_each(drop_guarded);
-        if let Some(e) = failed {
+        if let Some(e) = untold {
             log::warn!("{}: one more thread cannot be started: {e}", pool.settings.name);
         }
         result
@@ -290,6 +294,7 @@ impl Pool {
         let pool = self.clone();
         let thread = thread::Builder::new().name(format!("{}-{}", self.settings.name, state.started));
         thread.spawn(move || pool.work())?;
+        state.told_of_failure = false;
         state.started += 1;
         state.threads += 1;
         state.free += 1;

@@ -143,7 +143,8 @@ pub(crate) enum Outcome {
 /// What one loop has to do for a broadcast.
 pub(crate) struct Delivery {
     parcel: Arc<dyn AnyParcel>,
-    part: usize,
+    /// The members on this loop.
+    keys: Arc<[Key]>,
     /// The first member that it has not come to yet.
     next: usize,
     except: Option<Key>,
@@ -157,17 +158,16 @@ impl Delivery {
         let Sending { parts, except, .. } = parcel.sending();
         let Part { event_loop, keys, .. } = &parts[part];
         let except = except.filter(|id| id.event_loop == *event_loop).map(|id| id.key);
-        let members = keys.len() - usize::from(except.is_some());
+        let (keys, members) = (keys.clone(), keys.len() - usize::from(except.is_some()));
         let report = BroadcastReport { members, ..BroadcastReport::default() };
-        Delivery { parcel, part, next: 0, except, memo: EncodingMemo::default(), report, error: None }
+        Delivery { parcel, keys, next: 0, except, memo: EncodingMemo::default(), report, error: None }
     }
 
     /// The next member; none if there are no more.
     #[inline]
     pub(crate) fn next(&mut self) -> Option<Key> {
-        let keys = &self.parcel.sending().parts[self.part].keys;
         loop {
-            let key = *keys.get(self.next)?;
+            let key = *self.keys.get(self.next)?;
             self.next += 1;
             if self.except != Some(key) {
                 return Some(key);
@@ -177,7 +177,7 @@ impl Delivery {
 
     /// Whether it has come to all members.
     pub(crate) fn is_done(&self) -> bool {
-        self.next >= self.parcel.sending().parts[self.part].keys.len()
+        self.next >= self.keys.len()
     }
 
     /// Writes the message to a member.
