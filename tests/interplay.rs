@@ -166,6 +166,36 @@ fn what_a_stage_has_written_is_never_cut_in_two_where_the_oldest_are_dropped() {
     }
 }
 
+/// A writer that makes room by dropping, and fills it up, whenever it is told of either, does not keep the loop for ever.
+#[test]
+fn a_writer_that_flips_its_own_writability_again_and_again_is_told_so_often_and_no_more() {
+    let log = Log::new();
+    let handler = Recorder::exactly(&log, |ctx, call| {
+        // One more than there is room for has the oldest dropped, down to 112 bytes; two more fill it up.
+        if let Call::Writability(writable) = call {
+            for _ in 0..if *writable { 2 } else { 1 } {
+                ctx.write("1234567".into())?;
+            }
+        }
+        // Not an endless test where it is an endless loop.
+        if log_is_short(ctx) { Ok(()) } else { Err(Error::other("told without an end")) }
+    });
+    let options = ChannelOptions::new()
+        .max_outbound(128)
+        .overflow(Overflow::DropOldest)
+        .water_mark(WaterMark::new(120, 127).unwrap());
+    let mut channel = embedded_with(&options, handler);
+    channel.set_outbound_room(Some(0));
+    for _ in 0..16 {
+        channel.channel().write("1234567".into()).unwrap();
+    }
+    channel.run_pending();
+    let told = log.all().iter().filter(|entry| entry.contains("writab")).count();
+    assert!((3..=64).contains(&told), "{told}");
+    channel.set_outbound_room(None);
+    assert!(channel.is_open() && channel.pending_bytes() == 0, "{:?}", log.all());
+}
+
 /// One who asks again when it is told that it asked too often does not keep the loop for ever.
 #[test]
 fn a_handler_that_schedules_one_more_whenever_one_is_refused_is_stopped() {

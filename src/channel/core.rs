@@ -360,12 +360,16 @@ impl ChannelCore {
     fn tell_writability(&mut self, services: &mut LoopServices) {
         // What the handler writes when it is told may flip it once more. That is told at once: the bytes may all be
         // gone before the next look, and a writer that waits for the flip back would wait for ever.
-        while let Some(writable) = self.state.update_writable()
-            && self.state.has(Flags::ACTIVE)
-            && self.state.is_open()
-        {
-            self.tell_flip(services, writable);
+        for _ in 0..AT_ONCE {
+            match self.state.update_writable() {
+                Some(writable) if self.state.has(Flags::ACTIVE) && self.state.is_open() => {
+                    self.tell_flip(services, writable);
+                }
+                _ => return,
+            }
         }
+        // A writer that drops the oldest whenever it is told that it may not write flips for ever. The next flip is told when
+        // the channel is next called or flushed.
     }
 
     #[cold]
