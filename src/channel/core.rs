@@ -5,7 +5,8 @@
 //!
 //! Always holds: a callback is never called from within another; an error or a panic in one reaches the
 //! handler's `error` at most once and closes this channel only; `inactive` is the last call and is made if and
-//! only if `active` was; another pipeline takes over between two calls (`replace`). Runs on the channel's loop; it owns its pipeline, not its socket.
+//! only if `active` was; another pipeline takes over between two calls (`replace`). Runs on the channel's loop; it owns its
+//! pipeline, not its socket. What the peer sends comes in through `input`, what handles ask for through `commands`.
 //!
 //! A driver calls `handle_*`, then does what [`ChannelCore::wish`] says.
 

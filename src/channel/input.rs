@@ -18,7 +18,7 @@ pub(crate) struct Reading {
 
 impl ChannelCore {
     /// Bytes came (they stand behind those that were kept): decodes them and hands the messages on. What is left
-    /// of `input` is not decoded: the driver gives it back ([`ChannelCore::keep`]) or, after a flush, calls again.
+    /// of `input` is not decoded: the driver gives it back ([`ChannelCore::end_input`]) or, after a flush, calls again.
     pub(crate) fn handle_input(&mut self, services: &mut LoopServices, input: &mut Bytes) {
         self.deliver(services, input, false);
     }

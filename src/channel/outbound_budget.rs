@@ -2,8 +2,8 @@
 //!
 //! Always holds: `used` is the sum of what the loop's channels have waiting, as of the last time each was looked at (after
 //! each of its callbacks and flushes), datagrams among it; the group hears of it at the end of a turn. A channel may always have
-//! as much as its low water mark (of datagrams one): so those whose peers keep up go on, whatever the others have piled up, and what the limits bound is what slow
-//! peers cost. One per loop, used on its thread; it owns no bytes.
+//! as much as its low water mark (of datagrams one): so those whose peers keep up go on, whatever the others have piled up, and
+//! what the limits bound is what slow peers cost. One per loop, used on its thread; it owns no bytes.
 
 use super::config::ChannelConfig;
 use crate::{Error, buffer::Outbound};
