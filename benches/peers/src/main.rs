@@ -4,14 +4,19 @@
 //! cargo run --release --manifest-path benches/peers/Cargo.toml                 # everything; into target/peers
 //! cargo run --release --manifest-path benches/peers/Cargo.toml -- --out docs   # renews the data and the picture
 //! cargo run --release --manifest-path benches/peers/Cargo.toml -- --servers epoll,tokio,netwheel --scenarios frames
+//! cargo run --release --manifest-path benches/peers/Cargo.toml -- --count      # instructions, system calls, allocations
 //! cargo run --manifest-path benches/peers/Cargo.toml -- --test                 # a moment of each: does it run?
 //! ```
 //!
 //! Builds the servers and the load generator, has the server run on one cpu and the load on another, and measures one
 //! server after the other, round by round, so that what disturbs the machine for a while disturbs them all. Prints
 //! Markdown; what goes on is said on stderr. Peers that are not installed are left out with a word. Writes `peers.csv`
-//! and `peers.svg`. Ends with an error if a server lost, doubled or changed a byte. Linux only.
+//! and `peers.svg`. With `--count` it takes no times, but counts what an operation costs under valgrind and strace, which
+//! does not depend on how busy the machine is; writes `counts.csv`. Ends with an error if a server lost, doubled or changed
+//! a byte. Linux only.
 
+mod count;
+mod counts;
 mod measure;
 mod peer;
 mod picture;
@@ -19,16 +24,19 @@ mod process;
 mod results;
 mod scenario;
 mod tables;
+mod tool;
 mod workshop;
 
 use clap::Parser;
+use count::count;
+use counts::Counts;
 use measure::measure;
 use peer::PEERS;
 use process::{Cpus, descriptor_limit};
 use results::Results;
 use scenario::{SCENARIOS, Scenario};
 use std::{fs, io, path::PathBuf, process::ExitCode};
-use workshop::Workshop;
+use workshop::{Server, Workshop};
 
 /// netwheel and its peers side by side.
 #[derive(Parser)]
@@ -49,6 +57,10 @@ struct Options {
     /// Where the data and the picture go.
     #[arg(long, default_value = "target/peers")]
     out: PathBuf,
+    /// Counts instead of taking times: instructions, allocations and system calls per operation, with valgrind and
+    /// strace. Rounds and seconds are of no account.
+    #[arg(long)]
+    count: bool,
     /// Prints the names of scenarios and servers.
     #[arg(long)]
     list: bool,
@@ -116,6 +128,9 @@ fn run(options: &Options) -> io::Result<u64> {
     let workshop = Workshop::open(options.test)?;
     let names: Vec<&str> = options.servers.iter().map(String::as_str).collect();
     let servers = workshop.servers(&names)?;
+    if options.count {
+        return count_all(options, &scenarios, &servers, &workshop, &cpus);
+    }
     let mut results = Results::default();
     println!("{}", tables::preamble(&pace, &cpus));
     for family in scenario::families(&scenarios) {
@@ -123,12 +138,37 @@ fn run(options: &Options) -> io::Result<u64> {
         family.iter().for_each(|scenario| print!("{}", tables::of_scenario(scenario, &results)));
     }
     print!("{}", tables::summary(&scenarios, &results));
-    let io = |e: io::Error| io::Error::other(format!("writing to {}: {e}", options.out.display()));
-    fs::create_dir_all(&options.out).map_err(io)?;
-    fs::write(options.out.join("peers.csv"), results.csv()).map_err(io)?;
+    write(options, "peers.csv", &results.csv())?;
     picture::draw(&options.out.join("peers.svg"), &scenarios, &results)?;
     eprintln!("peers: data and picture are in {}", options.out.display());
     Ok(results.errors())
+}
+
+/// The same for counts.
+fn count_all(
+    options: &Options,
+    scenarios: &[Scenario],
+    servers: &[Server],
+    workshop: &Workshop,
+    cpus: &Cpus,
+) -> io::Result<u64> {
+    let tools = tool::usable();
+    let mut counts = Counts::default();
+    println!("{}", counts::preamble(&tools));
+    for scenario in scenarios.iter().filter(|scenario| scenario.load.operations > 0) {
+        count(scenario, servers, &tools, workshop, cpus, &mut counts)?;
+        print!("{}", counts.table(scenario));
+    }
+    print!("{}", counts.summary(scenarios));
+    write(options, "counts.csv", &counts.csv())?;
+    eprintln!("peers: data is in {}", options.out.display());
+    Ok(0)
+}
+
+fn write(options: &Options, name: &str, text: &str) -> io::Result<()> {
+    fs::create_dir_all(&options.out)
+        .and_then(|()| fs::write(options.out.join(name), text))
+        .map_err(|e| io::Error::other(format!("writing to {}: {e}", options.out.display())))
 }
 
 fn chosen(options: &Options) -> io::Result<Vec<Scenario>> {

@@ -68,4 +68,9 @@ impl Peer {
     pub(crate) fn is_optional(&self) -> bool {
         matches!(self.origin, Origin::Feature(..) | Origin::Libuv | Origin::Netty)
     }
+
+    /// Whether its instructions are its own, and not those of a machine that compiles it while it runs.
+    pub(crate) fn is_native(&self) -> bool {
+        self.origin != Origin::Netty
+    }
 }

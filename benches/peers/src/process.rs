@@ -5,7 +5,7 @@
 
 use crate::{Pace, scenario::Scenario, workshop::Server};
 use rustix::{
-    process::{Resource, Rlimit, getrlimit, setrlimit},
+    process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit},
     thread::{CpuSet, sched_getaffinity, sched_setaffinity},
 };
 use std::{
@@ -83,10 +83,23 @@ impl Running {
     /// # Errors
     /// If it ends, or does not accept in time.
     pub(crate) fn start(server: &Server, scenario: &Scenario, cpus: &Cpus) -> io::Result<Self> {
+        Self::start_under(&[], server, scenario, cpus)
+    }
+
+    /// The same, run by a tool: its program and arguments, which go before those of the server.
+    ///
+    /// # Errors
+    /// As `start`.
+    pub(crate) fn start_under(
+        tool: &[String],
+        server: &Server,
+        scenario: &Scenario,
+        cpus: &Cpus,
+    ) -> io::Result<Self> {
         let address = free_address()?;
-        let (program, first) = server.command.split_first().ok_or_else(|| io::Error::other("no command"))?;
-        let mut command = Command::new(program);
-        command.args(first).arg(address.port().to_string()).arg(scenario.mode.name()).stdout(Stdio::null());
+        let mut words = tool.iter().chain(&server.command);
+        let mut command = Command::new(words.next().ok_or_else(|| io::Error::other("no command"))?);
+        command.args(words).arg(address.port().to_string()).arg(scenario.mode.name()).stdout(Stdio::null());
         if scenario.threads > 1 {
             command.args(["--threads", &scenario.threads.to_string()]);
         }
@@ -113,18 +126,71 @@ impl Running {
         cpus: &Cpus,
         pace: &Pace,
     ) -> io::Result<BTreeMap<String, f64>> {
-        let mut command = Command::new(loadgen);
-        command.args(scenario.load.arguments()).arg("--json");
-        command.args(["--addr", &self.address.to_string(), "--pid", &self.child.id().to_string()]);
-        command.args(["--seconds", &pace.seconds.to_string(), "--warmup", &pace.warmup.to_string()]);
+        let (pid, seconds) = (self.child.id().to_string(), pace.seconds.to_string());
+        let warmup = pace.warmup.to_string();
         let stolen = steal();
+        let mut figures = self.generate(
+            loadgen,
+            scenario,
+            cpus,
+            &["--pid", &pid, "--seconds", &seconds, "--warmup", &warmup],
+        )?;
+        figures.insert("steal_s".to_string(), steal() - stolen);
+        Ok(figures)
+    }
+
+    /// Has the load generator do exactly so many operations.
+    ///
+    /// # Errors
+    /// If the server does not do them right.
+    pub(crate) fn operate(
+        &self,
+        loadgen: &Path,
+        scenario: &Scenario,
+        cpus: &Cpus,
+        operations: u64,
+    ) -> io::Result<()> {
+        let figures = self.generate(loadgen, scenario, cpus, &["--operations", &operations.to_string()])?;
+        let done = (figures.get("errors"), figures.get("operations"));
+        if done == (Some(&0.0), Some(&(operations as f64))) {
+            return Ok(());
+        }
+        Err(io::Error::other(format!("{operations} operations were wanted, this came: {figures:?}")))
+    }
+
+    fn generate(
+        &self,
+        loadgen: &Path,
+        scenario: &Scenario,
+        cpus: &Cpus,
+        extent: &[&str],
+    ) -> io::Result<BTreeMap<String, f64>> {
+        let mut command = Command::new(loadgen);
+        command
+            .args(scenario.load.arguments())
+            .args(["--json", "--addr", &self.address.to_string()])
+            .args(extent);
         let output = spawn_on(&[cpus.of_load(scenario.threads)], command.stdout(Stdio::piped()))?
             .wait_with_output()?;
         // A generator that says nothing has said on stderr why.
-        let mut figures: BTreeMap<String, f64> = serde_json::from_slice(&output.stdout)
-            .unwrap_or_else(|_| BTreeMap::from([("errors".to_string(), 1.0)]));
-        figures.insert("steal_s".to_string(), steal() - stolen);
-        Ok(figures)
+        Ok(serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|_| BTreeMap::from([("errors".to_string(), 1.0)])))
+    }
+
+    /// Asks it to end, and waits until it has: a tool writes down then what it has counted.
+    ///
+    /// # Errors
+    /// If it does not end.
+    pub(crate) fn end(mut self) -> io::Result<()> {
+        kill_process(Pid::from_child(&self.child), Signal::TERM)?;
+        let began = Instant::now();
+        while self.child.try_wait()?.is_none() {
+            if began.elapsed() > PATIENCE {
+                return Err(io::Error::other("it does not end"));
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
     }
 }
 

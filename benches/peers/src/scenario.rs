@@ -24,6 +24,8 @@ pub(crate) struct Load {
     pipeline: usize,
     senders: usize,
     frames: bool,
+    /// How many operations it takes to count what one costs; 0: it is not counted.
+    pub(crate) operations: u64,
 }
 
 /// In `--test` no scenario has more connections than this.
@@ -31,7 +33,7 @@ const FEW: usize = 100;
 
 impl Load {
     const fn new(kind: &'static str, connections: usize, size: usize) -> Self {
-        Load { kind, connections, idle: 0, size, pipeline: 1, senders: 1, frames: false }
+        Load { kind, connections, idle: 0, size, pipeline: 1, senders: 1, frames: false, operations: 0 }
     }
 
     const fn frames(mut self) -> Self {
@@ -54,9 +56,16 @@ impl Load {
         self
     }
 
+    /// A multiple of what is in flight, so that all connections do alike.
+    const fn operations(mut self, operations: u64) -> Self {
+        self.operations = operations;
+        self
+    }
+
     pub(crate) fn shrink(&mut self) {
         self.connections = self.connections.min(FEW);
         self.idle = self.idle.min(FEW);
+        self.operations = self.operations.min((self.connections * self.pipeline * 2) as u64);
     }
 
     /// Whether memory is what is measured.
@@ -109,9 +118,25 @@ use Mode::{Broadcast, EchoFrames, EchoFramesIdle, EchoRaw};
 const C64_P1: Load = Load::new("echo", 64, 32).frames();
 const C16_P64: Load = Load::new("echo", 16, 32).frames().pipeline(64);
 
+/// What is counted is exact but for the beginning and the end, which so many operations make small.
+const COUNTED_C64_P1: Load = C64_P1.operations(64 * 250);
+const COUNTED_C16_P64: Load = C16_P64.operations(16 * 64 * 200);
+
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    scenario("raw", "raw-64B-c1", "echo of 64 bytes, 1 connection", EchoRaw, Load::new("echo", 1, 64)),
-    scenario("raw", "raw-64B-c64", "echo of 64 bytes, 64 connections", EchoRaw, Load::new("echo", 64, 64)),
+    scenario(
+        "raw",
+        "raw-64B-c1",
+        "echo of 64 bytes, 1 connection",
+        EchoRaw,
+        Load::new("echo", 1, 64).operations(4_000),
+    ),
+    scenario(
+        "raw",
+        "raw-64B-c64",
+        "echo of 64 bytes, 64 connections",
+        EchoRaw,
+        Load::new("echo", 64, 64).operations(64 * 250),
+    ),
     scenario(
         "raw",
         "raw-64B-c1000",
@@ -124,51 +149,57 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         "raw-16KiB-c64",
         "echo of 16 KiB, 64 connections",
         EchoRaw,
-        Load::new("echo", 64, 16 * 1024),
+        Load::new("echo", 64, 16 * 1024).operations(64 * 100),
     ),
     scenario(
         "frames",
         "frames-32B-c16-p64",
         "frames of 32 bytes, 64 in flight on 16 connections",
         EchoFrames,
-        C16_P64,
+        COUNTED_C16_P64,
     ),
     scenario(
         "frames",
         "frames-idle-32B-c16-p64",
         "the same, with an idle timeout of 60 s",
         EchoFramesIdle,
-        C16_P64,
+        COUNTED_C16_P64,
     ),
     scenario(
         "frames",
         "frames-32B-c64-p1",
         "frames of 32 bytes, 1 in flight on 64 connections",
         EchoFrames,
-        C64_P1,
+        COUNTED_C64_P1,
     ),
     scenario(
         "frames",
         "frames-idle-32B-c64-p1",
         "the same, with an idle timeout of 60 s",
         EchoFramesIdle,
-        C64_P1,
+        COUNTED_C64_P1,
     ),
     scenario(
         "broadcast",
         "broadcast-100x1",
         "100 members, 1 of whom sends; per delivery",
         Broadcast,
-        Load::new("broadcast", 100, 64),
+        Load::new("broadcast", 100, 64).operations(100 * 100),
     ),
     scenario(
         "broadcast",
         "broadcast-1000x4",
         "1,000 members, 4 of whom send; per delivery",
         Broadcast,
-        Load::new("broadcast", 1000, 64).senders(4),
+        Load::new("broadcast", 1000, 64).senders(4).operations(1000 * 40),
     ),
-    scenario("churn", "churn", "connect, one echo, close; 16 at a time", EchoRaw, Load::new("churn", 16, 64)),
+    scenario(
+        "churn",
+        "churn",
+        "connect, one echo, close; 16 at a time",
+        EchoRaw,
+        Load::new("churn", 16, 64).operations(16 * 125),
+    ),
     scenario(
         "idle",
         "idle-10k-raw",

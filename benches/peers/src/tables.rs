@@ -131,12 +131,12 @@ fn percent(part: f64) -> String {
     format!("{:.0}%", part * 100.0)
 }
 
-fn upper(text: &str) -> String {
+pub(crate) fn upper(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
 }
 
-fn thousands(value: f64) -> String {
+pub(crate) fn thousands(value: f64) -> String {
     let digits = format!("{:.0}", value.max(0.0));
     let mut grouped = String::new();
     for (n, digit) in digits.chars().enumerate() {

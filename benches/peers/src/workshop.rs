@@ -12,8 +12,8 @@ use std::{
 
 pub(crate) struct Workshop {
     here: PathBuf,
-    /// Where programs that are not Rust go.
-    shelf: PathBuf,
+    /// Where programs that are not Rust go, and what tools write.
+    pub(crate) shelf: PathBuf,
     pub(crate) loadgen: PathBuf,
     quick: bool,
 }

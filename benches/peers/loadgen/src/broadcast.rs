@@ -21,6 +21,9 @@ const HEAD: usize = 4 + 20;
 /// Nobody may send before the server has accepted everybody, and it does not say when it has.
 const SETTLE: Duration = Duration::from_millis(500);
 
+/// The same with a server that runs under a tool which slows it down.
+const LONG_SETTLE: Duration = Duration::from_secs(3);
+
 struct Member {
     stream: TcpStream,
     /// The next sequence number of each sender.
@@ -62,6 +65,11 @@ pub(crate) fn run(options: &Options) -> io::Result<Report> {
     if options.size < HEAD - 4 || options.senders > options.connections {
         return Err(io::Error::other("a size below 20, or more senders than members"));
     }
+    if options.operations.is_some_and(|n| !n.is_multiple_of(options.connections as u64)) {
+        return Err(io::Error::other(
+            "a message is an operation for each member: no whole number of messages",
+        ));
+    }
     let length = u32::try_from(options.size).map_err(io::Error::other)?;
     let mut wire = length.to_be_bytes().to_vec();
     wire.extend(pattern(options.size));
@@ -73,7 +81,7 @@ pub(crate) fn run(options: &Options) -> io::Result<Report> {
         poll.add(&stream, n)?;
         members.push(Member { stream, expect: vec![0; options.senders], partial: Vec::new() });
     }
-    sleep(SETTLE);
+    sleep(if options.operations.is_some() { LONG_SETTLE } else { SETTLE });
     let mut senders: Vec<Sender> = (0..options.senders).map(|_| Sender::new(options.pipeline)).collect();
     let mut buffer = vec![0; 256 * 1024];
     let mut window = Window::new(options)?;
@@ -87,7 +95,7 @@ pub(crate) fn run(options: &Options) -> io::Result<Report> {
             break;
         }
         for (number, sender) in senders.iter_mut().enumerate() {
-            while sender.sendable > 0 && report.is_none() {
+            while sender.sendable > 0 && report.is_none() && window.begin(options.connections) > 0 {
                 sender.prepare(number, window.now(), options.connections, &mut wire);
                 if write_some(&mut members[number].stream, &wire)? < wire.len() {
                     return Err(io::Error::other("a sender's socket is full"));

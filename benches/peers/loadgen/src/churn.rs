@@ -30,7 +30,11 @@ pub(crate) fn run(options: &Options) -> io::Result<Report> {
     let mut poll = Epoll::new()?;
     let mut window = Window::new(options)?;
     let (mut seq, mut bytes) = (0, Vec::new());
-    let mut open = |poll: &Epoll, window: &Window, token: usize| -> io::Result<Slot> {
+    // None, when the run has no operations left.
+    let mut open = |poll: &Epoll, window: &mut Window, token: usize| -> io::Result<Option<Slot>> {
+        if window.begin(1) == 0 {
+            return Ok(None);
+        }
         let began = window.now();
         let mut stream = connect(options.addr, source((seq % SOURCES) as usize))?;
         bytes.clear();
@@ -41,11 +45,11 @@ pub(crate) fn run(options: &Options) -> io::Result<Report> {
         }
         poll.add(&stream, token)?;
         seq += 1;
-        Ok(Slot { stream, seq: seq - 1, began, offset: 0 })
+        Ok(Some(Slot { stream, seq: seq - 1, began, offset: 0 }))
     };
     let mut slots = Vec::new();
     for token in 0..options.connections {
-        slots.push(Some(open(&poll, &window, token)?));
+        slots.push(open(&poll, &mut window, token)?);
     }
     let mut buffer = vec![0; 64 * 1024];
     let mut report = None;
@@ -78,7 +82,7 @@ pub(crate) fn run(options: &Options) -> io::Result<Report> {
                 window.record(window.now() - slot.began);
             }
             // The connection that has finished is dropped, and so closed.
-            slots[token] = if report.is_none() { Some(open(&poll, &window, token)?) } else { None };
+            slots[token] = if report.is_none() { open(&poll, &mut window, token)? } else { None };
         }
     }
     let mut report = report.unwrap_or_else(|| window.report(options.size));

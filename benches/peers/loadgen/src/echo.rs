@@ -51,16 +51,16 @@ impl Connection {
         !self.unsent.is_empty()
     }
 
-    /// Sends `n` messages more and keeps what the socket does not take.
-    fn send(&mut self, n: usize, now: u64, message: &Message, scratch: &mut Vec<u8>) -> io::Result<()> {
-        scratch.clear();
-        for _ in 0..n {
-            message.append(scratch, self.id, self.next_seq);
+    /// Sends `n` messages more, if the run has so many left, and keeps what the socket does not take.
+    fn send(&mut self, n: usize, now: u64, run: &mut Run) -> io::Result<()> {
+        run.scratch.clear();
+        for _ in 0..run.window.begin(n) {
+            run.message.append(&mut run.scratch, self.id, self.next_seq);
             self.next_seq += 1;
             self.sent_at.push_back(now);
         }
-        let done = if self.wants_write() { 0 } else { write_some(&mut self.stream, scratch)? };
-        self.unsent.extend_from_slice(&scratch[done..]);
+        let done = if self.wants_write() { 0 } else { write_some(&mut self.stream, &run.scratch)? };
+        self.unsent.extend_from_slice(&run.scratch[done..]);
         Ok(())
     }
 
@@ -107,7 +107,7 @@ impl Connection {
                 let now = run.window.now();
                 match self.receive(&run.buffer[..n], now, &run.message, &mut run.window) {
                     Some(whole) if whole == 0 || !more => true,
-                    Some(whole) => self.send(whole, now, &run.message, &mut run.scratch).is_ok(),
+                    Some(whole) => self.send(whole, now, run).is_ok(),
                     None => false,
                 }
             }
@@ -132,7 +132,7 @@ pub(crate) fn run(options: &Options) -> io::Result<Report> {
         buffer: vec![0; 256 * 1024],
     };
     for (n, connection) in connections.iter_mut().flatten().enumerate() {
-        connection.send(options.pipeline, run.window.now(), &run.message, &mut run.scratch)?;
+        connection.send(options.pipeline, run.window.now(), &mut run)?;
         if connection.wants_write() {
             poll.want_write(&connection.stream, n, true)?;
         }

@@ -5,7 +5,8 @@
 //! loadgen echo --addr 127.0.0.1:7000 --connections 64 --size 64 --pid 4711
 //! ```
 //!
-//! Prints named numbers, one to a line or as one JSON object. Ends with 1 if anything was wrong. Linux only.
+//! Measures for a time, or sends so many operations (`--operations`) to a server whose instructions or system calls are
+//! counted. Prints named numbers, one to a line or as one JSON object. Ends with 1 if anything was wrong. Linux only.
 
 mod broadcast;
 mod churn;
@@ -49,6 +50,10 @@ pub(crate) struct Options {
     /// Measured time.
     #[arg(long, default_value_t = 3.0, value_parser = seconds)]
     seconds: f64,
+    /// Exactly so many operations instead of a time, none of them unmeasured: for counting what the server does. It may
+    /// be as slow as a debugger makes it. Not for `idle`.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    operations: Option<u64>,
     /// Unmeasured time before it.
     #[arg(long, default_value_t = 1.0, value_parser = seconds)]
     warmup: f64,
@@ -99,6 +104,9 @@ fn main() -> ExitCode {
 }
 
 fn run(options: &Options) -> io::Result<Report> {
+    if options.operations.is_some() && matches!(options.mode, Mode::Idle) {
+        return Err(io::Error::other("idle connections do no operations"));
+    }
     let needed = options.connections as u64 + options.idle as u64 + 32;
     let limit = sys::raise_descriptor_limit();
     if limit < needed {

@@ -33,6 +33,9 @@ impl Report {
     }
 }
 
+/// What is long enough for any run that ends by itself.
+const A_DAY: f64 = 86_400.0;
+
 /// Clock, warm-up, latencies and CPU time of one run. Times are nanoseconds since it began.
 pub(crate) struct Window {
     origin: Instant,
@@ -43,6 +46,10 @@ pub(crate) struct Window {
     server: Usage,
     own_cpu: f64,
     progress_at: u64,
+    /// How many operations are to be done, if it is not a time.
+    operations: Option<u64>,
+    /// Of these, how many nobody has begun.
+    left: u64,
     latencies: Histogram<u64>,
     count: u64,
     pub(crate) errors: u64,
@@ -51,18 +58,24 @@ pub(crate) struct Window {
 /// How long a run may stand still; what is missing by then is an error.
 const STALL: u64 = 3_000_000_000;
 
+/// The same with a server that runs under a tool which slows it down.
+const LONG_STALL: u64 = 30_000_000_000;
+
 impl Window {
     pub(crate) fn new(options: &Options) -> io::Result<Self> {
-        let begin = (options.warmup * 1e9) as u64;
+        let begin = if options.operations.is_some() { 0 } else { (options.warmup * 1e9) as u64 };
+        let seconds = options.operations.map_or(options.seconds, |_| A_DAY);
         Ok(Window {
             origin: Instant::now(),
             begin,
-            end: begin + (options.seconds * 1e9) as u64,
+            end: begin + (seconds * 1e9) as u64,
             opened_at: None,
             pid: options.pid,
             server: Usage::default(),
             own_cpu: 0.0,
             progress_at: 0,
+            operations: options.operations,
+            left: options.operations.unwrap_or(u64::MAX),
             latencies: Histogram::new_with_bounds(1, 60_000_000_000, 3).map_err(io::Error::other)?,
             count: 0,
             errors: 0,
@@ -73,7 +86,18 @@ impl Window {
         self.origin.elapsed().as_nanos() as u64
     }
 
-    /// Begins to measure when the warm-up is over; false when the measured time is over.
+    /// How many of `wanted` operations may begin, the caller says that they do: all of them, unless it is their number that
+    /// ends the run.
+    #[must_use]
+    pub(crate) fn begin(&mut self, wanted: usize) -> usize {
+        let granted = self.left.min(wanted as u64);
+        if self.operations.is_some() {
+            self.left -= granted;
+        }
+        granted as usize
+    }
+
+    /// Begins to measure when the warm-up is over; false when the measured time is over, or all operations are done.
     pub(crate) fn tick(&mut self) -> bool {
         let now = self.now();
         if self.opened_at.is_none() && now >= self.begin {
@@ -83,7 +107,7 @@ impl Window {
             self.count = 0;
             self.opened_at = Some(self.now());
         }
-        now < self.end
+        now < self.end && self.operations.is_none_or(|operations| self.count < operations)
     }
 
     #[inline]
@@ -98,7 +122,7 @@ impl Window {
         if progress {
             self.progress_at = now;
         }
-        now - self.progress_at > STALL
+        now - self.progress_at > if self.operations.is_some() { LONG_STALL } else { STALL }
     }
 
     /// What was measured. An operation brings `bytes` of payload.
@@ -111,6 +135,7 @@ impl Window {
         let per_op = |seconds: f64| seconds * 1e6 / (self.count as f64).max(1.0);
         let quantile = |q: f64| self.latencies.value_at_quantile(q) as f64 / 1e3;
         let mut report = Report::default();
+        report.put("operations", self.count as f64);
         report.put("per_s", per_s);
         report.put("bytes_per_s", per_s * bytes as f64);
         report.put("p50_us", quantile(0.5));
@@ -129,5 +154,37 @@ impl Window {
         report.put("client_cpu_pct", own / seconds * 100.0);
         report.put("seconds", seconds);
         report
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Window;
+    use crate::Options;
+    use clap::Parser;
+
+    fn window(arguments: &[&str]) -> Window {
+        let common = ["loadgen", "echo", "--addr", "127.0.0.1:1"];
+        Window::new(&Options::parse_from(common.iter().chain(arguments))).unwrap()
+    }
+
+    #[test]
+    fn so_many_operations_begin_and_the_last_answer_ends_the_run() {
+        let mut window = window(&["--operations", "5", "--seconds", "0", "--warmup", "9"]);
+        assert!(window.tick());
+        assert_eq!([window.begin(3), window.begin(3), window.begin(3)], [3, 2, 0]);
+        for _ in 0..5 {
+            assert!(window.tick());
+            window.record(1);
+        }
+        assert!(!window.tick());
+        assert_eq!(window.report(1).get("operations"), 5.0);
+    }
+
+    #[test]
+    fn a_time_has_no_end_of_operations() {
+        let mut window = window(&["--seconds", "0", "--warmup", "0"]);
+        assert_eq!([window.begin(1000), window.begin(1000)], [1000; 2]);
+        assert!(!window.tick());
     }
 }

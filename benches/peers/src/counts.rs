@@ -1,0 +1,207 @@
+//! What was counted per operation, as Markdown and as data.
+
+use crate::{
+    peer::PEERS,
+    scenario::Scenario,
+    tables::{thousands, upper},
+    tool::{ALLOCATED, ALLOCATIONS, CALL, INSTRUCTIONS, Tool, Totals},
+};
+use std::fmt::Write;
+
+/// Less than this per operation is what two runs differ by: a timer that was due, a connection that was accepted alone.
+const NOISE: f64 = 0.0015;
+
+/// By scenario and server, in the order in which they were counted.
+#[derive(Default)]
+pub(crate) struct Counts(Vec<(&'static str, &'static str, Totals)>);
+
+/// How it was counted.
+pub(crate) fn preamble(tools: &[Tool]) -> String {
+    let tools: Vec<&str> = tools.iter().map(|tool| tool.name()).collect();
+    let tools = if tools.is_empty() { "nothing: no tool works here".to_string() } else { tools.join(", ") };
+    format!(
+        "Counted with {tools}: two runs, one with twice the operations; their difference per operation. How many \
+         events a poll returns is that of a server slowed down by the tool: nearly all connections are ready each time."
+    )
+}
+
+impl Counts {
+    pub(crate) fn add(&mut self, scenario: &'static str, server: &'static str, costs: Totals) {
+        match self.0.iter_mut().find(|(of, by, _)| (*of, *by) == (scenario, server)) {
+            Some((.., totals)) => totals.extend(costs),
+            None => self.0.push((scenario, server, costs)),
+        }
+    }
+
+    fn of(&self, scenario: &str) -> Vec<(&'static str, &Totals)> {
+        let own = self.0.iter().filter(|(of, ..)| *of == scenario);
+        own.map(|(_, server, totals)| (*server, totals)).collect()
+    }
+
+    pub(crate) fn table(&self, scenario: &Scenario) -> String {
+        let servers = self.of(scenario.name);
+        let Some((_, base)) = servers.first() else { return String::new() };
+        let mut table = format!(
+            "\n### {}\n\n{} ({} operations, then twice as many).\n\n",
+            scenario.name,
+            upper(scenario.about),
+            thousands(scenario.load.operations as f64)
+        );
+        table.push_str(
+            "| server | instructions | to the first | allocations | bytes of them | system calls | to the first | which |\n\
+             |---|---:|---:|---:|---:|---:|---:|---|\n",
+        );
+        for (server, own) in &servers {
+            let cell = |name: &str| own.get(name).map_or(String::new(), |value| number(*value));
+            let (calls, base_calls) = (all_calls(own), all_calls(base));
+            let _ = writeln!(
+                table,
+                "| {server} | {} | {} | {} | {} | {} | {} | {} |",
+                cell(INSTRUCTIONS),
+                ratio(own.get(INSTRUCTIONS).copied(), base.get(INSTRUCTIONS).copied()),
+                cell(ALLOCATIONS),
+                cell(ALLOCATED),
+                calls.map_or(String::new(), number),
+                ratio(calls, base_calls),
+                which(own),
+            );
+        }
+        table
+    }
+
+    /// One row for each scenario, one column for each server.
+    pub(crate) fn summary(&self, scenarios: &[Scenario]) -> String {
+        let seen = |name: &str| self.0.iter().any(|(_, server, _)| *server == name);
+        let servers: Vec<&str> = PEERS.iter().map(|peer| peer.name).filter(|name| seen(name)).collect();
+        let mut table =
+            "\n### Summary\n\nInstructions in user space per operation, then system calls; in brackets the ratio to the \
+             first.\n\n| scenario |"
+                .to_string();
+        servers.iter().for_each(|name| table.push_str(&format!(" {name} |")));
+        let _ = writeln!(table, "\n|---|{}", "---:|".repeat(servers.len()));
+        for scenario in scenarios {
+            let rows = self.of(scenario.name);
+            let Some((_, base)) = rows.first() else { continue };
+            let _ = write!(table, "| {} |", scenario.name);
+            for server in &servers {
+                let own = rows.iter().find(|(name, _)| name == server);
+                let cell = own.map_or(String::new(), |(_, own)| summed_up(own, base));
+                let _ = write!(table, " {cell} |");
+            }
+            table.push('\n');
+        }
+        table
+    }
+
+    pub(crate) fn csv(&self) -> String {
+        let mut csv = "scenario,server,count,per_operation\n".to_string();
+        for (scenario, server, totals) in &self.0 {
+            for (name, value) in totals.iter().filter(|(_, value)| value.abs() > NOISE) {
+                let _ = writeln!(csv, "{scenario},{server},{name},{value:.4}");
+            }
+        }
+        csv
+    }
+}
+
+fn summed_up(own: &Totals, base: &Totals) -> String {
+    let instructions = own.get(INSTRUCTIONS).map(|value| {
+        let ratio = ratio(Some(*value), base.get(INSTRUCTIONS).copied());
+        format!("{} ({ratio})", number(*value))
+    });
+    let calls = all_calls(own).map(|calls| format!("{calls:.2}"));
+    instructions.into_iter().chain(calls).collect::<Vec<_>>().join(", ")
+}
+
+/// All system calls, or `None` if they were not counted.
+fn all_calls(totals: &Totals) -> Option<f64> {
+    let calls = totals.iter().filter(|(name, _)| name.starts_with(CALL)).map(|(_, value)| *value);
+    calls.reduce(|a, b| a + b)
+}
+
+/// The system calls by name, the most frequent ones first.
+fn which(totals: &Totals) -> String {
+    let mut calls: Vec<(&str, f64)> = totals
+        .iter()
+        .filter_map(|(name, value)| Some((name.strip_prefix(CALL)?, *value)))
+        .filter(|(_, value)| value.abs() > NOISE)
+        .collect();
+    calls.sort_by(|a, b| b.1.total_cmp(&a.1));
+    calls.iter().map(|(name, value)| format!("{name} {value:.3}")).collect::<Vec<_>>().join(", ")
+}
+
+fn ratio(own: Option<f64>, base: Option<f64>) -> String {
+    match (own, base.filter(|base| *base > 0.0)) {
+        (Some(own), Some(base)) => format!("{:.2}", own / base),
+        _ => String::new(),
+    }
+}
+
+fn number(value: f64) -> String {
+    match value.abs() {
+        small if small < NOISE => "0".to_string(),
+        small if small < 10.0 => format!("{value:.3}"),
+        small if small < 100.0 => format!("{value:.1}"),
+        _ => thousands(value),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Counts;
+    use crate::{
+        scenario::SCENARIOS,
+        tool::{ALLOCATIONS, INSTRUCTIONS, Totals},
+    };
+
+    fn totals(values: &[(&str, f64)]) -> Totals {
+        values.iter().map(|(name, value)| (name.to_string(), *value)).collect()
+    }
+
+    /// Two servers in the first scenario.
+    fn counts() -> Counts {
+        let mut counts = Counts::default();
+        let name = SCENARIOS[0].name;
+        counts.add(name, "epoll", totals(&[(INSTRUCTIONS, 200.0)]));
+        counts.add(
+            name,
+            "epoll",
+            totals(&[
+                ("call read", 1.0),
+                ("call write", 1.0),
+                ("call epoll_wait", 0.25),
+                ("call mmap", 0.001),
+            ]),
+        );
+        counts.add(name, "netwheel", totals(&[(INSTRUCTIONS, 1300.0), (ALLOCATIONS, 0.0)]));
+        counts
+    }
+
+    #[test]
+    fn a_row_has_ratios_to_the_first_and_the_calls_by_name() {
+        let table = counts().table(&SCENARIOS[0]);
+        assert!(
+            table.contains(
+                "| epoll | 200 | 1.00 |  |  | 2.251 | 1.00 | read 1.000, write 1.000, epoll_wait 0.250 |"
+            ),
+            "{table}"
+        );
+        // What was not counted is not called 0.
+        assert!(table.contains("| netwheel | 1,300 | 6.50 | 0 |  |  |  |  |"), "{table}");
+    }
+
+    #[test]
+    fn the_summary_has_who_was_counted() {
+        let summary = counts().summary(SCENARIOS);
+        let row = format!("| {} | 200 (1.00), 2.25 | 1,300 (6.50) |", SCENARIOS[0].name);
+        assert!(summary.contains(&row), "{summary}");
+        assert!(!summary.contains("tokio"));
+    }
+
+    #[test]
+    fn the_data_has_a_line_for_each_count_that_is_not_noise() {
+        let csv = counts().csv();
+        assert_eq!(csv.lines().count(), 1 + 4 + 1, "{csv}");
+        assert!(csv.contains("raw-64B-c1,epoll,call epoll_wait,0.2500\n"));
+    }
+}
