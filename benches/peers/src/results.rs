@@ -58,8 +58,8 @@ impl fmt::Display for Sample {
     }
 }
 
-/// The rounds of one server in one scenario.
-pub(crate) struct Rounds<'a>(Vec<&'a BTreeMap<String, f64>>);
+/// The rounds of one server in one scenario, each with its number.
+pub(crate) struct Rounds<'a>(Vec<(u32, &'a BTreeMap<String, f64>)>);
 
 impl Results {
     pub(crate) fn add(&mut self, sample: Sample) {
@@ -71,8 +71,8 @@ impl Results {
         let mut servers: Vec<(&'static str, Rounds<'_>)> = Vec::new();
         for sample in self.0.iter().filter(|sample| sample.scenario == scenario) {
             match servers.iter_mut().find(|(name, _)| *name == sample.server) {
-                Some((_, rounds)) => rounds.0.push(&sample.figures),
-                None => servers.push((sample.server, Rounds(vec![&sample.figures]))),
+                Some((_, rounds)) => rounds.0.push((sample.round, &sample.figures)),
+                None => servers.push((sample.server, Rounds(vec![(sample.round, &sample.figures)]))),
             }
         }
         servers
@@ -97,40 +97,61 @@ impl Results {
 }
 
 impl Rounds<'_> {
-    fn sorted(&self, figure: &str) -> Vec<f64> {
-        let mut values: Vec<f64> = self.0.iter().filter_map(|figures| figures.get(figure).copied()).collect();
-        values.sort_by(f64::total_cmp);
-        values
+    fn values(&self, figure: &str) -> Vec<f64> {
+        self.0.iter().filter_map(|(_, figures)| figures.get(figure).copied()).collect()
     }
 
     /// `None` if no round brought it.
     pub(crate) fn median(&self, figure: &str) -> Option<f64> {
-        let values = self.sorted(figure);
-        let middle = values.len() / 2;
-        if values.len() % 2 == 1 {
-            values.get(middle).copied()
-        } else {
-            Some((values.get(middle.checked_sub(1)?)? + values.get(middle)?) / 2.0)
-        }
+        median(self.values(figure))
     }
 
     /// Largest less smallest, as a part of the median.
     pub(crate) fn spread(&self, figure: &str) -> Option<f64> {
-        let values = self.sorted(figure);
-        let median = self.median(figure).filter(|median| *median > 0.0)?;
-        Some((values.last()? - values.first()?) / median)
+        spread(self.values(figure))
     }
 
-    /// This median to that of others.
+    /// This figure to that of others: the median of the ratios within each round. What slows the machine down for a
+    /// round slows both down.
     pub(crate) fn ratio(&self, figure: &str, to: &Rounds<'_>) -> Option<f64> {
-        let base = to.median(figure).filter(|median| *median > 0.0)?;
-        Some(self.median(figure)? / base)
+        median(self.ratios(figure, to))
+    }
+
+    /// How far the ratios of single rounds lie apart, as a part of their median.
+    pub(crate) fn ratio_spread(&self, figure: &str, to: &Rounds<'_>) -> Option<f64> {
+        spread(self.ratios(figure, to))
+    }
+
+    /// One for each round in which both have the figure.
+    fn ratios(&self, figure: &str, to: &Rounds<'_>) -> Vec<f64> {
+        let base = |round: u32| {
+            let (_, figures) = to.0.iter().find(|(other, _)| *other == round)?;
+            figures.get(figure).copied().filter(|base| *base > 0.0)
+        };
+        self.0.iter().filter_map(|(round, figures)| Some(figures.get(figure)? / base(*round)?)).collect()
     }
 
     /// Of all rounds.
     pub(crate) fn sum(&self, figure: &str) -> f64 {
-        self.sorted(figure).iter().sum()
+        self.values(figure).iter().sum()
     }
+}
+
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    if values.len() % 2 == 1 {
+        values.get(middle).copied()
+    } else {
+        Some((values.get(middle.checked_sub(1)?)? + values.get(middle)?) / 2.0)
+    }
+}
+
+fn spread(values: Vec<f64>) -> Option<f64> {
+    let largest = values.iter().copied().reduce(f64::max)?;
+    let smallest = values.iter().copied().reduce(f64::min)?;
+    let median = median(values).filter(|median| *median > 0.0)?;
+    Some((largest - smallest) / median)
 }
 
 #[cfg(test)]
@@ -138,25 +159,47 @@ mod tests {
     use super::{Results, Sample};
     use std::collections::BTreeMap;
 
+    /// Every value of a server is that of one round more.
     fn results(values: &[(&'static str, f64)]) -> Results {
         let mut results = Results::default();
-        for (n, (server, value)) in values.iter().enumerate() {
+        for (server, value) in values {
+            let round = results.0.iter().filter(|sample| sample.server == *server).count() as u32 + 1;
             let figures = BTreeMap::from([("per_s".to_string(), *value), ("errors".to_string(), 0.0)]);
-            results.add(Sample { scenario: "raw", server, round: n as u32, figures });
+            results.add(Sample { scenario: "raw", server, round, figures });
         }
         results
     }
 
     #[test]
-    fn median_spread_and_ratio_are_those_of_the_rounds() {
+    fn median_and_spread_are_those_of_the_rounds() {
         let results = results(&[("a", 4.0), ("b", 12.0), ("a", 2.0), ("b", 4.0), ("a", 3.0)]);
         let all = results.of("raw");
         let (a, b) = (&all[0].1, &all[1].1);
         assert_eq!((all[0].0, all[1].0), ("a", "b"));
         assert_eq!((a.median("per_s"), b.median("per_s")), (Some(3.0), Some(8.0)));
         assert_eq!((a.spread("per_s"), b.spread("per_s")), (Some(2.0 / 3.0), Some(1.0)));
-        assert_eq!(b.ratio("per_s", a), Some(8.0 / 3.0));
-        assert_eq!(a.median("p50_us"), None);
+        assert_eq!((a.median("p50_us"), a.spread("p50_us")), (None, None));
+    }
+
+    #[test]
+    fn ratios_are_those_within_a_round_and_drift_falls_out() {
+        // The machine becomes four times as slow from the first round to the third; b stays at twice a, or nearly so.
+        let results = results(&[("a", 1.0), ("b", 2.0), ("a", 2.0), ("b", 4.4), ("a", 4.0), ("b", 8.0)]);
+        let all = results.of("raw");
+        let (a, b) = (&all[0].1, &all[1].1);
+        assert_eq!(b.ratio("per_s", a), Some(2.0));
+        assert!((b.ratio_spread("per_s", a).unwrap() - 0.1).abs() < 1e-9);
+        assert_eq!((a.ratio("per_s", a), a.ratio_spread("per_s", a)), (Some(1.0), Some(0.0)));
+        assert_eq!(b.spread("per_s"), Some(6.0 / 4.4));
+    }
+
+    #[test]
+    fn a_round_that_only_one_of_them_has_brings_no_ratio() {
+        let results = results(&[("a", 1.0), ("b", 3.0), ("b", 400.0), ("c", 0.0)]);
+        let all = results.of("raw");
+        let (a, b, c) = (&all[0].1, &all[1].1, &all[2].1);
+        assert_eq!((b.ratio("per_s", a), b.ratio_spread("per_s", a)), (Some(3.0), Some(0.0)));
+        assert_eq!((a.ratio("per_s", c), a.ratio("p50_us", b)), (None, None), "to zero, or to nothing");
     }
 
     #[test]
@@ -172,6 +215,6 @@ mod tests {
         let csv = results(&[("a", 1.0)]).csv();
         let columns: Vec<usize> = csv.lines().map(|line| line.split(',').count()).collect();
         assert_eq!(columns, [columns[0]; 2]);
-        assert!(csv.contains("raw,a,0,1.0000,"));
+        assert!(csv.contains("raw,a,1,1.0000,"));
     }
 }

@@ -18,7 +18,8 @@ pub(crate) fn preamble(pace: &Pace, cpus: &Cpus) -> String {
     let kernel = rustix::system::uname();
     format!(
         "{}, {} cpus, Linux {}, load average {} at the start. Server on cpu {}, load on cpu {}. Medians of {} interleaved \
-         rounds of {} s; the spread is (largest - smallest) / median.",
+         rounds of {} s; the spread is (largest - smallest) / median. A ratio to the first is the median of the ratios within each \
+         round, its spread that of these ratios.",
         model.unwrap_or("unknown cpu"),
         thread::available_parallelism().map_or(0, usize::from),
         kernel.release().to_string_lossy(),
@@ -33,12 +34,13 @@ pub(crate) fn preamble(pace: &Pace, cpus: &Cpus) -> String {
 /// How the value of a column is written.
 type Cell = fn(&Rounds<'_>, &Rounds<'_>) -> Option<String>;
 
-const COMMON: [(&str, Cell); 12] = [
+const COMMON: [(&str, Cell); 13] = [
     ("ops/s", |own, _| own.median("per_s").map(thousands)),
     ("spread", |own, _| own.spread("per_s").map(percent)),
     ("CPU us/op", |own, _| own.median(CPU).map(micros)),
     ("spread", |own, _| own.spread(CPU).map(percent)),
     ("to the first", |own, base| own.ratio(CPU, base).map(|ratio| format!("{ratio:.2}"))),
+    ("its spread", |own, base| own.ratio_spread(CPU, base).map(percent)),
     ("user us", |own, _| own.median(USER).map(micros)),
     ("system us", |own, _| own.median(SYSTEM).map(micros)),
     ("p50 us", |own, _| own.median("p50_us").map(|us| format!("{us:.0}"))),
@@ -96,7 +98,7 @@ pub(crate) fn summary(scenarios: &[Scenario], results: &Results) -> String {
     let servers: Vec<&str> = PEERS.iter().map(|peer| peer.name).filter(|name| seen(name)).collect();
     let mut table =
         "\n### Summary\n\nCPU time of the server in us per operation, or bytes of resident memory per idle \
-                     connection; in brackets the ratio to the first.\n\n| scenario |"
+                     connection; in brackets the ratio to the first, and the spread of that ratio.\n\n| scenario |"
             .to_string();
     servers.iter().for_each(|name| table.push_str(&format!(" {name} |")));
     let _ = writeln!(table, "\n|---|{}", "---:|".repeat(servers.len()));
@@ -106,12 +108,23 @@ pub(crate) fn summary(scenarios: &[Scenario], results: &Results) -> String {
         let _ = write!(table, "| {} |", scenario.name);
         for server in &servers {
             let own = rows.iter().find(|(name, _)| name == server);
-            let cell = own.and_then(|(_, own)| value(scenario, own, base)).unwrap_or_default();
+            let cell = own.and_then(|(_, own)| summed_up(scenario, own, base)).unwrap_or_default();
             let _ = write!(table, " {cell} |");
         }
         table.push('\n');
     }
     table
+}
+
+/// What is compared in a scenario, its ratio, and how far apart the ratios of single rounds lie. The first has nothing that
+/// it is compared with.
+fn summed_up(scenario: &Scenario, own: &Rounds<'_>, base: &Rounds<'_>) -> Option<String> {
+    let value = value(scenario, own, base)?;
+    let spread = own.ratio_spread(CPU, base).filter(|spread| *spread > 0.0);
+    Some(match (value.strip_suffix(')'), spread) {
+        (Some(open), Some(spread)) => format!("{open}, {})", percent(spread)),
+        _ => value,
+    })
 }
 
 /// What is compared in a scenario, and its ratio.
