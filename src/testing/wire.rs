@@ -141,7 +141,7 @@ impl Wire {
             }
             let reading = self.core.begin_input(services, Memory::Own(input.len()));
             loop {
-                self.core.handle_input(services, &mut input);
+                self.core.handle_input(services, &mut input, false);
                 if !self.core.state.take(Flags::FLUSH) {
                     break;
                 }
@@ -154,5 +154,6 @@ impl Wire {
         if complete && self.core.state.is_open() {
             self.core.handle_read_complete(services);
         }
+        self.core.list(services);
     }
 }
