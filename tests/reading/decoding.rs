@@ -2,7 +2,7 @@
 
 use crate::{
     over_each_transport,
-    recorder::{self, Call, Log, Recorder, end, one_loop},
+    recorder::{self, AtLast, Call, Log, Recorder, end, one_loop},
     serve,
     streams::connect,
     with_codec,
@@ -21,22 +21,6 @@ use std::{cell::RefCell, io::Write, rc::Rc, time::Duration};
 /// C-59, D-06: the last messages, the end of a read, the end of the channel.
 #[test]
 fn c_59_what_is_left_at_the_end_is_decoded_for_the_last_time_even_across_flushes() {
-    /// Single bytes, but only once no more will come.
-    struct AtLast;
-    impl Codec for AtLast {
-        type In = Bytes;
-        type Out = Bytes;
-        fn decode(&mut self, _: &mut Bytes) -> Result<Option<Bytes>> {
-            Ok(None)
-        }
-        fn decode_last(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
-            Ok((!input.is_empty()).then(|| input.split_to(1)))
-        }
-        fn encode(&mut self, message: Bytes, output: &mut Outbound) -> Result {
-            output.put(message);
-            Ok(())
-        }
-    }
     let log = Log::new();
     let mut channel = with_codec(
         &ChannelOptions::new(),

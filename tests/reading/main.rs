@@ -1,5 +1,7 @@
 //! Reading: bursts and their end, errors, reading on demand, limits, and codecs that misbehave.
 
+#[path = "../support/auto_read.rs"]
+mod auto_read;
 #[path = "../support/recorder.rs"]
 mod recorder;
 #[path = "../support/streams.rs"]

@@ -1,6 +1,7 @@
 //! Auto-read off and on, and reads that are asked for: C-66, T-27, T-28.
 
 use crate::{
+    auto_read::{read, set_auto_read},
     over_each_transport, raw,
     recorder::{Call, Log, Recorder, done, embedded_with, end, one_loop},
     serve,
@@ -24,13 +25,7 @@ fn c_66_turning_auto_read_on_reads_what_is_there() {
     let mut channel = embedded_with(&options, Recorder::new(&log));
     channel.write_inbound(b"one\ntwo\n").unwrap();
     assert_eq!(log.take(), ["active"]);
-    channel
-        .channel()
-        .execute(|scope| {
-            scope.set_auto_read(true);
-            Ok(())
-        })
-        .unwrap();
+    set_auto_read(&channel.channel(), true);
     channel.run_pending();
     assert_eq!(log.take(), ["read one", "read two", "read_complete"]);
     channel.write_inbound(b"three\n").unwrap();
@@ -81,12 +76,7 @@ fn c_66_over_tcp_bytes_that_came_while_auto_read_was_off_need_no_further_event()
     // The event of the later bytes has come and gone when this timer has run.
     done(group.next().schedule(Duration::from_millis(1), || ()).unwrap().completion()).unwrap();
     assert_eq!(log.all(), ["active", "read off", "read_complete"]);
-    channel
-        .execute(|scope| {
-            scope.set_auto_read(true);
-            Ok(())
-        })
-        .unwrap();
+    set_auto_read(&channel, true);
     log.wait_for("read later read");
     end(&group);
 }
@@ -107,13 +97,7 @@ fn t_27_auto_read_off_in_the_first_read_ends_the_burst_and_loses_nothing() {
     channel.write_inbound(b"abc").unwrap();
     assert_eq!(log.take(), ["active", "read a", "read_complete"]);
     for message in ["read b", "read c"] {
-        channel
-            .channel()
-            .execute(|scope| {
-                scope.read();
-                Ok(())
-            })
-            .unwrap();
+        read(&channel.channel());
         channel.run_pending();
         assert_eq!(log.take(), [message, "read_complete"]);
     }
@@ -135,23 +119,11 @@ fn t_27_messages_behind_the_one_that_turned_auto_read_off_are_kept_whatever_max_
     channel.write_inbound(b"one\ntwo\nthree\nfour\nfi").unwrap();
     assert_eq!(log.take(), ["active", "read one", "read_complete"]);
     for message in ["read two", "read three", "read four"] {
-        channel
-            .channel()
-            .execute(|scope| {
-                scope.set_auto_read(true);
-                Ok(())
-            })
-            .unwrap();
+        set_auto_read(&channel.channel(), true);
         channel.run_pending();
         assert_eq!(log.take(), [message, "read_complete"]);
     }
-    channel
-        .channel()
-        .execute(|scope| {
-            scope.set_auto_read(true);
-            Ok(())
-        })
-        .unwrap();
+    set_auto_read(&channel.channel(), true);
     channel.write_inbound(b"ve\n").unwrap();
     assert!(log.take().contains(&"read five".to_owned()));
 }
@@ -178,12 +150,7 @@ fn t_27_over_tcp_auto_read_off_in_a_read_and_on_again_from_another_thread() {
     for message in ["read a", "read b", "read c"] {
         log.wait_for(message);
         log.wait_until("the end of the burst", |log| log.last().is_some_and(|e| e == "read_complete"));
-        channel
-            .execute(|scope| {
-                scope.read();
-                Ok(())
-            })
-            .unwrap();
+        read(&channel);
     }
     end(&group);
     let reads: Vec<_> = log.take().into_iter().filter(|e| e.starts_with("read ")).collect();

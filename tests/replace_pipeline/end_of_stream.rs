@@ -2,7 +2,7 @@
 
 use crate::{
     named::{embedded, lines, named, raw, silent},
-    recorder::{Call, Log, connect, end, read_to_end},
+    recorder::{AtLast, Call, Log, connect, end, read_to_end},
 };
 use bytes::Bytes;
 use netwheel::{ChannelOptions, buffer::Outbound, codec::Line, pipeline::Codec, prelude::*};
@@ -52,22 +52,6 @@ fn d_08_a_codec_that_was_replaced_is_not_asked_at_the_end() {
 /// The last bytes of the stream, decoded by the old codec or, from the one in which it gives way, by the new one.
 #[test]
 fn d_08_in_the_last_decoding_what_is_left_is_decoded_for_the_last_time_by_the_new_one() {
-    /// Single bytes, but only once no more will come.
-    struct AtLast;
-    impl Codec for AtLast {
-        type In = Bytes;
-        type Out = Bytes;
-        fn decode(&mut self, _: &mut Bytes) -> Result<Option<Bytes>> {
-            Ok(None)
-        }
-        fn decode_last(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
-            Ok((!input.is_empty()).then(|| input.split_to(1)))
-        }
-        fn encode(&mut self, message: Bytes, output: &mut Outbound) -> Result {
-            output.put(message);
-            Ok(())
-        }
-    }
     let log = Log::new();
     let inner = log.clone();
     let old = named("old", &log, move |ctx, call| {

@@ -1,6 +1,7 @@
 //! What a pipeline has begun when another one takes over.
 
 use crate::{
+    auto_read::read,
     named::{embedded, frames, lines, named, raw, silent},
     recorder::{Call, Log, connect, done, end, one_loop},
 };
@@ -47,13 +48,7 @@ fn what_the_old_one_wrote_goes_first_and_its_completions_hold() {
     assert_eq!(&sent[100_000..], b"old words\n\0\x03new");
     // It does not read unless it is told to; then it reads what came before.
     assert_eq!(log.take(), [""; 0]);
-    channel
-        .channel()
-        .execute(|scope| {
-            scope.read();
-            Ok(())
-        })
-        .unwrap();
+    read(&channel.channel());
     channel.run_pending();
     assert_eq!(log.take(), ["new read x", "new read_complete"]);
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     marks, over_each_transport, raw,
-    recorder::{Call, Log, Recorder, done, embedded, end, one_loop, read_to_end},
+    recorder::{Call, Log, Recorder, done, embedded, end, hand_over, one_loop, read_to_end},
     streams::{anywhere, connect},
     zeros,
 };
@@ -262,18 +262,11 @@ fn c_53_a_flush_that_spent_its_writes_goes_on_in_the_next_turn() {
 
 fn c_54_a_full_socket_is_not_tried_again_until_it_says_that_it_takes_more() {
     let group = one_loop();
-    let (sender, channels) = mpsc::channel();
-    let sender = Mutex::new(sender);
+    let (hand_over, channels) = hand_over();
     let server = ServerBootstrap::new(&group)
         .channel_options(ChannelOptions::new().max_outbound(usize::MAX))
         .pipeline(move |_| {
-            let sender = sender.lock().unwrap().clone();
-            Pipeline::new().codec(RawBytes).handler(Recorder::with(&Log::new(), move |ctx, call| {
-                if *call == Call::Active {
-                    sender.send(ctx.channel()).unwrap();
-                }
-                Ok(())
-            }))
+            Pipeline::new().codec(RawBytes).handler(Recorder::with(&Log::new(), hand_over.clone()))
         })
         .bind(anywhere())
         .unwrap();
@@ -336,17 +329,10 @@ fn barrier(event_loop: &netwheel::EventLoop) {
 
 fn many_threads_write_and_each_ones_order_holds() {
     let group = one_loop();
-    let (sender, channels) = mpsc::channel();
-    let sender = Mutex::new(sender);
+    let (hand_over, channels) = hand_over();
     let server = ServerBootstrap::new(&group)
         .pipeline(move |_| {
-            let sender = sender.lock().unwrap().clone();
-            Pipeline::new().codec(Line::new()).handler(Recorder::with(&Log::new(), move |ctx, call| {
-                if *call == Call::Active {
-                    sender.send(ctx.channel()).unwrap();
-                }
-                Ok(())
-            }))
+            Pipeline::new().codec(Line::new()).handler(Recorder::with(&Log::new(), hand_over.clone()))
         })
         .bind(anywhere())
         .unwrap();

@@ -2,7 +2,7 @@
 
 use crate::{
     OVERHEAD, marks, over_each_transport, raw,
-    recorder::{Call, Log, Recorder, end, read_to_end, reason},
+    recorder::{Call, Log, Recorder, end, hand_over, read_to_end, reason},
     streams::{anywhere, connect},
     take, write, zeros,
 };
@@ -10,7 +10,7 @@ use netwheel::{Error, buffer::KEEP_FROM, codec::RawBytes, prelude::*};
 use std::{
     cell::Cell,
     rc::Rc,
-    sync::{Arc, Barrier, Mutex, mpsc},
+    sync::{Arc, Barrier},
 };
 
 #[test]
@@ -125,18 +125,11 @@ fn c_46_a_refused_write_of_another_thread_does_not_stay_counted() {
 
 fn c_46_a_write_that_the_loops_queue_refuses_does_not_stay_counted() {
     let group = EventLoopGroup::builder().threads(1).max_pending_tasks(16).build().unwrap();
-    let (sender, channels) = mpsc::channel();
-    let sender = Mutex::new(sender);
+    let (hand_over, channels) = hand_over();
     let server = ServerBootstrap::new(&group)
         .channel_options(marks(1, 3 * OVERHEAD))
         .pipeline(move |_| {
-            let sender = sender.lock().unwrap().clone();
-            Pipeline::new().codec(RawBytes).handler(Recorder::with(&Log::new(), move |ctx, call| {
-                if *call == Call::Active {
-                    sender.send(ctx.channel()).unwrap();
-                }
-                Ok(())
-            }))
+            Pipeline::new().codec(RawBytes).handler(Recorder::with(&Log::new(), hand_over.clone()))
         })
         .bind(anywhere())
         .unwrap();
