@@ -11,7 +11,7 @@ use netwheel::{
     codec::{Line, RawBytes},
     prelude::*,
 };
-use recorder::{Call, Log, Recorder, ask, connect, done, end, one_loop, read_to_end};
+use recorder::{Call, Log, Recorder, ask, connect, done, end, hand_over, one_loop, read_to_end};
 use std::{
     io::Write,
     sync::{Mutex, mpsc},
@@ -114,15 +114,10 @@ fn h_14_what_waits_is_sent_at_the_latest_when_the_channel_closes_or_fails() {
 #[test]
 fn h_15_what_a_task_writes_leaves_together() {
     let group = one_loop();
-    let (channels, channel) = mpsc::channel();
-    let server = serve(&group, &Log::new(), move |ctx, call| {
-        if *call == Call::Active {
-            let _ = channels.send(ctx.channel());
-        }
-        Ok(())
-    });
+    let (hand_over, channels) = hand_over();
+    let server = serve(&group, &Log::new(), hand_over);
     let mut peer = connect(&server);
-    let channel = channel.recv().unwrap();
+    let channel = channels.recv().unwrap();
     let task = |scope: &mut netwheel::Scope<'_, Bytes>| {
         (0..50).try_for_each(|n| scope.write(format!("{n:02}").into()))
     };
@@ -137,15 +132,10 @@ fn h_15_what_a_task_writes_leaves_together() {
 #[test]
 fn h_15_what_is_written_when_a_write_is_answered_is_not_lost() {
     let group = one_loop();
-    let (channels, channel) = mpsc::channel();
-    let server = serve(&group, &Log::new(), move |ctx, call| {
-        if *call == Call::Active {
-            let _ = channels.send(ctx.channel());
-        }
-        Ok(())
-    });
+    let (hand_over, channels) = hand_over();
+    let server = serve(&group, &Log::new(), hand_over);
     let mut peer = connect(&server);
-    let channel: Channel<Bytes> = channel.recv().unwrap();
+    let channel: Channel<Bytes> = channels.recv().unwrap();
     let (again, (told, answered)) = (channel.clone(), mpsc::channel());
     channel.write_notify("first".into()).unwrap().on_complete(move |sent| {
         sent.unwrap();
