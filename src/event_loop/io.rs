@@ -1,8 +1,8 @@
 //! Reading, writing and closing the socket of one channel.
 //!
-//! Always holds: a channel is read in bounded bursts, and what is left is remembered, since an edge-triggered
-//! poll will not tell again; it is flushed at most once per turn unless it asks for more, or has much to send; its
-//! socket leaves the poll before it is closed. Runs on the loop's thread.
+//! Always holds: a channel is read in bounded bursts, and what is left is remembered, since an edge-triggered poll will not tell
+//! again; what it answers is tried with one write when it has been read, and it is flushed at most once more in the turn unless
+//! it asks for more; its socket leaves the poll before it is closed. Runs on the loop's thread.
 
 use super::{linger::Leaving, metrics::Metrics, selector::Selector, sources::ChannelSlot};
 use crate::{

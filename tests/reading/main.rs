@@ -8,6 +8,7 @@ mod recorder;
 mod streams;
 
 mod bursts;
+mod complete;
 mod decoding;
 mod on_demand;
 mod stuck;
