@@ -225,7 +225,8 @@ impl LengthField {
         Some(sayable.min(self.max_len as u64))
     }
 
-    /// Any configuration, any state.
+    /// Any configuration, any state. Not inlined: the short way is not to pay for its registers and its stack.
+    #[inline(never)]
     fn decode_any(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
         if let Some(overlong) = &mut self.overlong {
             let length = overlong.length;
@@ -286,7 +287,8 @@ impl LengthField {
         PeerError::Corrupted(why).into()
     }
 
-    /// Any configuration.
+    /// Any configuration; see `decode_any`.
+    #[inline(never)]
     fn encode_any(&self, mut message: Bytes, output: &mut Outbound) -> Result {
         let header = self.header();
         // The part of the length field that reading leaves in the message.
