@@ -14,7 +14,6 @@ use bytes::Bytes;
 use netwheel::{ChannelGroup, codec::LengthField, prelude::*};
 use std::{
     collections::BTreeMap,
-    fs,
     io::{self, Read, Write},
     net::{SocketAddr, TcpStream},
     time::Duration,
@@ -187,18 +186,6 @@ impl Calls {
             assert!(bounds.iter().any(|(bound, _)| bound == name), "a call of {name}:\n{}", begin());
         }
     }
-}
-
-/// The thread of a process that has this name.
-fn thread_of(process: u32, name: &str) -> String {
-    let threads = fs::read_dir(format!("/proc/{process}/task")).unwrap();
-    threads
-        .map(|thread| thread.unwrap())
-        .find(|thread| fs::read_to_string(thread.path().join("comm")).is_ok_and(|comm| comm.trim() == name))
-        .unwrap_or_else(|| panic!("no thread is called {name}"))
-        .file_name()
-        .into_string()
-        .unwrap()
 }
 
 fn frame(payload: &[u8]) -> Vec<u8> {
