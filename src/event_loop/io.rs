@@ -282,8 +282,18 @@ impl ChannelSlot {
         }
     }
 
-    /// Sends what waits, until it is gone, the kernel takes no more, or the budget of this turn is spent.
+    /// Sends what waits, until it is gone, the kernel takes no more, or the budget of this turn is spent. What is to happen
+    /// once it is gone is seen to at the end of the turn.
     pub(crate) fn flush(&mut self, io: &mut Io, metrics: &Metrics) {
+        self.send(io, metrics);
+        let state = &mut self.core.state;
+        if state.has(Flags::CLOSING) || state.wants_to_end_output() {
+            state.want_attention(&mut io.services);
+        }
+    }
+
+    /// The same for who sees to that himself.
+    fn send(&mut self, io: &mut Io, metrics: &Metrics) {
         self.flush_within(io, metrics, self.core.state.config.writes_per_turn);
         // What was asked for in a callback of this flush it has done, and what is left has its share in the next turn: or a
         // writer that fills up again each time would keep everybody waiting.
@@ -337,7 +347,7 @@ impl ChannelSlot {
         state.give_allowance_back(Way::Write);
         let waits = state.has(Flags::WRITE_BLOCKED) || state.is_held_up(Way::Write);
         let spent = state.pending_bytes() > 0 && !waits;
-        if spent || state.has(Flags::CLOSING) || state.wants_to_end_output() {
+        if spent {
             state.want_attention(&mut io.services);
         }
     }
@@ -357,13 +367,13 @@ impl ChannelSlot {
         self.core.state.unset(Flags::LISTED.with(Flags::FLUSH));
         match self.core.wish() {
             Wish::Nothing => {}
-            Wish::Flush => self.flush(io, metrics),
+            Wish::Flush => self.send(io, metrics),
             Wish::FlushAndEnd => {
-                self.flush(io, metrics);
+                self.send(io, metrics);
                 self.end_output(io);
             }
             Wish::FlushAndClose => {
-                self.flush(io, metrics);
+                self.send(io, metrics);
                 if self.core.state.pending_bytes() == 0 {
                     self.close(io, metrics);
                 } else {
@@ -396,13 +406,12 @@ impl ChannelSlot {
         let linger = self.core.state.config.linger.filter(|_| stream.can_linger());
         // The end of the stream would come before the reset, and the peer take it for a good one.
         let resets = linger.is_some_and(|time| time.is_zero());
-        if !self.core.state.has(Flags::CLOSE_NOW) && !resets {
+        // A stream that was read to its end has nothing more: there to close it is to end it.
+        let unread = !self.core.state.has(Flags::HANG_UP) || self.core.state.has(Flags::MAYBE_READABLE);
+        if unread && !self.core.state.has(Flags::CLOSE_NOW) && !resets {
             // Nothing more comes from us: the peer sees the end of the stream after our last byte.
             let _ = stream.shutdown_write();
-            // A stream that was read to its end has nothing more.
-            if !self.core.state.has(Flags::HANG_UP) || self.core.state.has(Flags::MAYBE_READABLE) {
-                discard(&mut stream, io);
-            }
+            discard(&mut stream, io);
         }
         let counted = (self.assignment.take(), self.admitted.take());
         Leaving { stream, counted }.close(linger, self.core.state.id(), &io.services);
