@@ -1,11 +1,15 @@
-//! The entries of a wheel: a slab whose places are found again by keys that carry a generation.
+//! What the entries of a wheel hold: deadlines and values, found again by keys that carry a generation.
 //!
-//! What always holds: a key finds its entry or none, never another one. The links between entries are the wheel's; of a
-//! free place, `next` is the next free one. A value is dropped, or given back, as soon as its entry goes.
+//! What always holds: a key finds its entry or none, never another one. A value is dropped, or given back, as soon as its
+//! entry goes. Which place is taken next, and the links between entries, are those of `lists`; an index here is one of
+//! there, where the heads of level 0 come first.
 
 use std::mem;
 
-use super::level::{NIL, Place};
+use super::{level::Place, lists::NIL};
+
+/// Places that are added when none is free: few, so that memory is not touched long before it is used.
+const PLACES_AT_ONCE: usize = 64;
 
 /// Names one entry of a [`Wheel`](super::Wheel); a key whose entry has gone names nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -19,13 +23,18 @@ impl WheelKey {
     pub(crate) const NONE: WheelKey = WheelKey { index: NIL, generation: 0 };
 }
 
-/// One armed timeout, or one free place.
+/// One armed timeout, or one free place. In this order: what re-arming reads and writes lies side by side, so that seldom
+/// two cache lines have part in it.
+#[repr(C)]
 pub(super) struct Entry<T> {
-    pub(super) deadline: u64,
-    pub(super) prev: u32,
-    pub(super) next: u32,
+    deadline: Deadline,
     state: State<T>,
 }
+
+/// Nanoseconds, aligned like what is beside them: else a value of four bytes would take eight.
+#[derive(Clone, Copy)]
+#[repr(C, packed(4))]
+struct Deadline(u64);
 
 /// The tag, the place and the generation share eight bytes: an `Option`, or a place in one piece, would take eight more.
 enum State<T> {
@@ -36,23 +45,27 @@ enum State<T> {
 /// All entries. The slab grows to the largest number held at once and is not shrunk.
 pub(super) struct Entries<T> {
     slab: Vec<Entry<T>>,
-    free: u32,
+    /// The first index.
+    base: u32,
     len: usize,
 }
 
 impl<T> Entry<T> {
     #[inline]
-    fn new(deadline: u64, place: Place, prev: u32, generation: u32, value: T) -> Self {
-        let Place { level, slot } = place;
-        Self { deadline, prev, next: NIL, state: State::Held { level, slot, generation, value } }
+    pub(super) fn deadline(&self) -> u64 {
+        self.deadline.0
     }
 
-    /// Puts the entry behind `prev`, at the end of the list in `place`.
     #[inline]
-    pub(super) fn append_to(&mut self, new: Place, prev: u32) {
-        (self.prev, self.next) = (prev, NIL);
+    pub(super) fn set_deadline(&mut self, deadline: u64) {
+        self.deadline = Deadline(deadline);
+    }
+
+    /// Notes where the entry lies now.
+    #[inline]
+    pub(super) fn set_place(&mut self, place: Place) {
         if let State::Held { level, slot, .. } = &mut self.state {
-            (*level, *slot) = (new.level, new.slot);
+            (*level, *slot) = (place.level, place.slot);
         }
     }
 
@@ -62,11 +75,35 @@ impl<T> Entry<T> {
             State::Free { .. } => None,
         }
     }
+
+    /// Returns where the entry lies, unless the place is free.
+    #[inline]
+    pub(super) fn place(&self) -> Option<Place> {
+        match self.state {
+            State::Held { level, slot, .. } => Some(Place { level, slot }),
+            State::Free { .. } => None,
+        }
+    }
+
+    #[inline]
+    fn is_of(&self, expected: u32) -> bool {
+        matches!(self.state, State::Held { generation, .. } if generation == expected)
+    }
+
+    #[inline]
+    fn release(&mut self) -> Option<T> {
+        let (State::Free { generation } | State::Held { generation, .. }) = self.state;
+        match mem::replace(&mut self.state, State::Free { generation: generation.wrapping_add(1) }) {
+            State::Held { value, .. } => Some(value),
+            State::Free { .. } => None,
+        }
+    }
 }
 
 impl<T> Entries<T> {
-    pub(super) const fn new() -> Self {
-        Self { slab: Vec::new(), free: NIL, len: 0 }
+    /// Makes an empty slab whose first index will be `base`.
+    pub(super) const fn new(base: u32) -> Self {
+        Self { slab: Vec::new(), base, len: 0 }
     }
 
     /// Returns how many are held.
@@ -74,84 +111,60 @@ impl<T> Entries<T> {
         self.len
     }
 
-    /// Returns the index that the next one to be inserted will have.
-    ///
-    /// # Panics
-    ///
-    /// If 2³² − 1 are held.
+    /// Holds a value in a place that is free.
     #[inline]
-    pub(super) fn next_index(&self) -> u32 {
-        if self.free != NIL {
-            return self.free;
-        }
-        assert!(self.slab.len() < NIL as usize, "2^32 - 1 timeouts held");
-        self.slab.len() as u32
-    }
-
-    /// Holds a value under the [next index](Self::next_index), behind `prev` at the end of the list in `place`.
-    #[inline]
-    pub(super) fn insert(&mut self, deadline: u64, place: Place, prev: u32, value: T) -> WheelKey {
+    pub(super) fn insert(&mut self, index: u32, deadline: u64, place: Place, value: T) -> WheelKey {
         self.len += 1;
-        let index = self.free;
-        if index == NIL {
-            let index = self.slab.len() as u32;
-            self.slab.push(Entry::new(deadline, place, prev, 0, value));
-            return WheelKey { index, generation: 0 };
-        }
-        let entry = &mut self.slab[index as usize];
+        let Place { level, slot } = place;
+        let entry = self.at_mut(index);
         let (State::Free { generation } | State::Held { generation, .. }) = entry.state;
-        self.free = entry.next;
-        *entry = Entry::new(deadline, place, prev, generation, value);
+        *entry =
+            Entry { deadline: Deadline(deadline), state: State::Held { level, slot, generation, value } };
         WheelKey { index, generation }
     }
 
-    /// Frees the place; returns the indices before and behind the entry, which its neighbours are to be told, and the value.
-    #[inline]
-    pub(super) fn remove(&mut self, index: u32) -> (u32, u32, Option<T>) {
-        let entry = &mut self.slab[index as usize];
-        let (State::Free { generation } | State::Held { generation, .. }) = entry.state;
-        let state = mem::replace(&mut entry.state, State::Free { generation: generation.wrapping_add(1) });
-        let next = mem::replace(&mut entry.next, self.free);
-        self.free = index;
-        self.len -= 1;
-        match state {
-            State::Held { value, .. } => (entry.prev, next, Some(value)),
-            State::Free { .. } => (entry.prev, next, None),
+    /// Adds free places, a few at a time; returns how many, and how many there is memory for.
+    #[cold]
+    pub(super) fn grow(&mut self) -> (usize, usize) {
+        let len = self.slab.len();
+        if len == self.slab.capacity() {
+            self.slab.reserve(1);
         }
+        let places = (self.slab.capacity() - len).min(PLACES_AT_ONCE);
+        let free = || Entry { deadline: Deadline(0), state: State::Free { generation: 0 } };
+        self.slab.resize_with(len + places, free);
+        (places, self.slab.capacity())
     }
 
-    /// Returns the place in which the key's entry lies, and the entry.
+    /// Frees the place; returns the value.
     #[inline]
-    pub(super) fn find(&self, key: WheelKey) -> Option<(Place, &Entry<T>)> {
-        let entry = self.slab.get(key.index as usize)?;
-        match entry.state {
-            State::Held { level, slot, generation, .. } if generation == key.generation => {
-                Some((Place { level, slot }, entry))
-            }
-            _ => None,
-        }
+    pub(super) fn remove(&mut self, index: u32) -> Option<T> {
+        let value = self.at_mut(index).release();
+        self.len -= 1;
+        value
+    }
+
+    /// Returns the key's entry.
+    #[inline]
+    pub(super) fn find(&self, key: WheelKey) -> Option<&Entry<T>> {
+        self.slab.get(key.index.wrapping_sub(self.base) as usize).filter(|entry| entry.is_of(key.generation))
     }
 
     /// As [`find`](Self::find).
     #[inline]
-    pub(super) fn find_mut(&mut self, key: WheelKey) -> Option<(Place, &mut Entry<T>)> {
-        let entry = self.slab.get_mut(key.index as usize)?;
-        match entry.state {
-            State::Held { level, slot, generation, .. } if generation == key.generation => {
-                Some((Place { level, slot }, entry))
-            }
-            _ => None,
-        }
+    pub(super) fn find_mut(&mut self, key: WheelKey) -> Option<&mut Entry<T>> {
+        let entry = self.slab.get_mut(key.index.wrapping_sub(self.base) as usize);
+        entry.filter(|entry| entry.is_of(key.generation))
     }
 
     #[inline]
     pub(super) fn at(&self, index: u32) -> &Entry<T> {
-        &self.slab[index as usize]
+        &self.slab[index.wrapping_sub(self.base) as usize]
     }
 
     #[inline]
     pub(super) fn at_mut(&mut self, index: u32) -> &mut Entry<T> {
-        &mut self.slab[index as usize]
+        &mut self.slab[index.wrapping_sub(self.base) as usize]
     }
 
     #[cfg(test)]

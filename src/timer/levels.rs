@@ -4,34 +4,42 @@
 //! due; above, it is the slot that has been *entered*, whose entries are being moved down. There is one of these at most,
 //! and while it is not empty time stays where it is, and what would belong below is put at its end.
 
-use super::level::{Level, Place};
+use super::{
+    level::{Level, Place},
+    lists::Lists,
+};
 
 pub(super) struct Levels {
     /// A tick's digits have this many bits, of which the lowest ones are `mask`; there are `1 << bits` slots.
     bits: u32,
+    /// The level of the slot that has been entered; else 0.
+    entered: u8,
     mask: u64,
     /// What differs from the current tick in less than this belongs on level 0: one revolution, or, while a slot is
     /// entered, nothing.
     direct: u64,
-    /// The level of the slot that has been entered; else 0.
-    entered: u8,
     /// The tick that has been reached; placement is relative to it.
     current: u64,
+    /// Its slot of level 0: that of what is due.
+    due: u16,
     /// Level 0, and those above it.
     bottom: Level,
     upper: Vec<Level>,
+    lists: Lists,
 }
 
 impl Levels {
     pub(super) fn new(slots: usize) -> Self {
         Self {
             bits: slots.trailing_zeros(),
+            entered: 0,
             mask: slots as u64 - 1,
             direct: slots as u64,
-            entered: 0,
             current: 0,
+            due: 0,
             bottom: Level::bottom(slots),
             upper: Vec::new(),
+            lists: Lists::new(slots),
         }
     }
 
@@ -45,11 +53,30 @@ impl Levels {
         self.current
     }
 
-    /// Returns the slot of what is due, and the head of its list.
+    /// Takes a place for an entry, if one is free.
+    pub(super) fn take_place(&mut self) -> Option<u32> {
+        self.lists.take()
+    }
+
+    /// Adds so many places, with memory for so many entries in all.
+    pub(super) fn add_places(&mut self, places: usize, capacity: usize) {
+        self.lists.add(places, capacity);
+    }
+
+    /// Makes an entry the last where it is put, if that is on level 0 and there is a free place; returns that, and its slot.
     #[inline]
-    pub(super) fn due(&self) -> (Place, u32) {
-        let slot = (self.current & self.mask) as u16;
-        (Place { level: 0, slot }, self.bottom.head(slot))
+    pub(super) fn take_and_append(&mut self, tick: u64) -> Option<(u32, u16)> {
+        let slot = self.slot(tick)?;
+        let id = self.lists.take()?;
+        self.append_below(slot, id);
+        Some((id, slot))
+    }
+
+    /// Returns the first entry of the slot of what is due.
+    #[inline]
+    pub(super) fn due(&self) -> Option<u32> {
+        let head = u32::from(self.due);
+        Some(self.lists.first(head)).filter(|first| *first != head)
     }
 
     /// Returns the slot that has been entered and is not empty yet.
@@ -59,17 +86,25 @@ impl Levels {
             .then(|| Place { level: self.entered, slot: self.digit(self.current, self.entered) })
     }
 
+    /// Says whether a slot has been entered and is not empty yet.
     #[inline]
-    pub(super) fn head(&self, place: Place) -> u32 {
-        self.level(place.level).head(place.slot)
+    pub(super) fn has_entered(&self) -> bool {
+        self.entered != 0
+    }
+
+    /// Returns the first entry of the slot that has been entered.
+    pub(super) fn first_entered(&self) -> Option<u32> {
+        Some(self.lists.first_of(self.lists.head(self.entered()?)))
     }
 
     /// Moves time on to the next occupied slot, if that has begun by `now`, or else to `now`; returns the tick.
+    #[inline]
     pub(super) fn go_on(&mut self, now: u64) -> u64 {
-        self.current = match self.bottom.first() {
-            Some(slot) => self.start(Place { level: 0, slot }).min(now),
+        self.current = match self.bottom.first_from(self.due) {
+            Some(slot) => (self.current & !self.mask | u64::from(slot)).min(now),
             None => self.enter(now),
         };
+        self.due = (self.current & self.mask) as u16;
         self.current
     }
 
@@ -105,72 +140,136 @@ impl Levels {
         if place.level >= self.entered { place } else { self.entered().unwrap_or(place) }
     }
 
-    /// Makes an entry the last where it is put; returns where that is, and which one is before it.
+    /// Returns the slot of level 0 in which an entry with this target tick is put, if it is put on that level.
     #[inline]
-    pub(super) fn append(&mut self, index: u32, tick: u64) -> (Place, u32) {
-        if tick ^ self.current < self.direct {
-            let slot = (tick & self.mask) as u16;
-            return (Place { level: 0, slot }, self.bottom.append(slot, index));
+    pub(super) fn slot(&self, tick: u64) -> Option<u16> {
+        (tick ^ self.current < self.direct).then_some((tick & self.mask) as u16)
+    }
+
+    /// Makes an entry the last where it is put; returns where that is.
+    #[inline]
+    pub(super) fn append(&mut self, id: u32, tick: u64) -> Place {
+        match self.slot(tick) {
+            Some(slot) => {
+                self.append_below(slot, id);
+                Place { level: 0, slot }
+            }
+            None => self.append_above(id, tick),
         }
-        self.append_above(index, tick)
     }
 
     #[inline(never)]
-    fn append_above(&mut self, index: u32, tick: u64) -> (Place, u32) {
+    fn append_above(&mut self, id: u32, tick: u64) -> Place {
         let place = self.behind_entered(self.locate(tick));
-        (place, self.append_to(place, index, tick))
+        self.append_to(place, id, tick);
+        place
     }
 
-    /// Makes an entry the last in `place`; returns which one is before it.
+    /// Makes an entry the last in a slot of level 0.
     #[inline]
-    pub(super) fn append_to(&mut self, place: Place, index: u32, tick: u64) -> u32 {
+    pub(super) fn append_below(&mut self, slot: u16, id: u32) {
+        self.lists.append(u32::from(slot), id);
+        self.bottom.set(slot);
+    }
+
+    /// Makes an entry the last in `place`.
+    #[inline]
+    pub(super) fn append_to(&mut self, place: Place, id: u32, tick: u64) {
         debug_assert!(tick >= self.current, "no list lies behind the current tick");
         if place.level == 0 {
-            return self.bottom.append(place.slot, index);
+            return self.append_below(place.slot, id);
         }
         let above = usize::from(place.level) - 1;
         if !self.upper.get(above).is_some_and(Level::is_allocated) {
-            self.allocate(above);
+            self.allocate(place.level);
         }
         let level = &mut self.upper[above];
         level.remember(place.slot, tick);
-        level.append(place.slot, index)
+        level.set(place.slot);
+        self.lists.append_to(self.lists.head(place), id);
     }
 
     #[cold]
-    fn allocate(&mut self, above: usize) {
+    fn allocate(&mut self, level: u8) {
+        let above = usize::from(level) - 1;
         if above >= self.upper.len() {
             self.upper.resize_with(above + 1, Level::default);
         }
         self.upper[above] = Level::upper(self.slots());
+        self.lists.allocate(level);
     }
 
     /// An entry that lies in `place` has this target tick now.
     pub(super) fn remember(&mut self, place: Place, tick: u64) {
         if place.level > 0 {
-            self.level_mut(place.level).remember(place.slot, tick);
+            self.upper[usize::from(place.level) - 1].remember(place.slot, tick);
         }
     }
 
-    /// The head of a list has gone, and this one is the next.
-    #[inline]
-    pub(super) fn set_head(&mut self, place: Place, next: u32) {
-        self.level_mut(place.level).set_head(place.slot, next);
+    /// Takes an entry out of its list.
+    pub(super) fn take_out(&mut self, id: u32) {
+        if let Some(head) = self.lists.take_out(id) {
+            self.clear(head);
+        }
     }
 
-    /// The tail of a list has gone, in which others are left, and this one was before it.
+    /// The list with this head is empty now.
     #[inline]
-    pub(super) fn set_tail(&mut self, place: Place, prev: u32) {
-        self.level_mut(place.level).set_tail(place.slot, prev);
+    fn clear(&mut self, head: u32) {
+        if head <= self.mask as u32 {
+            self.bottom.clear(head as u16);
+        } else {
+            self.clear_above(head);
+        }
     }
 
-    /// The only entry of a list has gone.
-    #[inline]
-    pub(super) fn clear(&mut self, place: Place) {
-        self.level_mut(place.level).clear(place.slot);
-        if place.level > 0 && self.entered() == Some(place) {
+    #[inline(never)]
+    fn clear_above(&mut self, head: u32) {
+        let place = self.lists.place(head);
+        self.upper[usize::from(place.level) - 1].clear(place.slot);
+        if self.entered() == Some(place) {
             (self.entered, self.direct) = (0, self.mask + 1);
         }
+    }
+
+    /// Takes an entry out of its list and gives its place back.
+    pub(super) fn release(&mut self, id: u32) {
+        self.take_out(id);
+        self.lists.give(id);
+    }
+
+    /// As [`release`](Self::release), if no upper level has part in it; says whether that was done.
+    #[inline]
+    pub(super) fn release_below(&mut self, id: u32) -> bool {
+        let Some(emptied) = self.lists.release_below(id) else { return false };
+        if let Some(head) = emptied {
+            self.bottom.clear(head as u16);
+        }
+        true
+    }
+
+    /// As [`release`](Self::release), for the first entry of what is due.
+    #[inline]
+    pub(super) fn release_due(&mut self, id: u32) {
+        self.take_due(id);
+        self.lists.give(id);
+    }
+
+    /// Takes the first entry of what is due out of its list.
+    #[inline]
+    fn take_due(&mut self, id: u32) {
+        if self.lists.take_first(u32::from(self.due), id) {
+            self.bottom.clear(self.due);
+        }
+    }
+
+    /// Moves the first entry of what is due to another slot of level 0, if it belongs there; returns the slot.
+    #[inline]
+    pub(super) fn pass_due(&mut self, id: u32, tick: u64) -> Option<u16> {
+        let slot = self.slot(tick)?;
+        self.take_due(id);
+        self.append_below(slot, id);
+        Some(slot)
     }
 
     /// Returns the tick for which the first occupied slot must be visited.
@@ -194,30 +293,19 @@ impl Levels {
     }
 
     fn visit_tick(&self, place: Place) -> u64 {
-        self.level(place.level).earliest(place.slot)
+        self.upper[usize::from(place.level) - 1].earliest(place.slot)
     }
 
     fn digit(&self, tick: u64, level: u8) -> u16 {
         ((tick >> (u32::from(level) * self.bits)) & self.mask) as u16
     }
 
-    fn level(&self, level: u8) -> &Level {
-        match level {
-            0 => &self.bottom,
-            upper => &self.upper[usize::from(upper) - 1],
-        }
-    }
-
-    fn level_mut(&mut self, level: u8) -> &mut Level {
-        match level {
-            0 => &mut self.bottom,
-            upper => &mut self.upper[usize::from(upper) - 1],
-        }
-    }
-
     #[cfg(test)]
     pub(super) fn heap_bytes(&self) -> usize {
         let upper: usize = self.upper.iter().map(Level::heap_bytes).sum();
-        self.bottom.heap_bytes() + upper + self.upper.capacity() * size_of::<Level>()
+        self.lists.heap_bytes()
+            + self.bottom.heap_bytes()
+            + upper
+            + self.upper.capacity() * size_of::<Level>()
     }
 }

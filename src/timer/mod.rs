@@ -26,6 +26,7 @@ mod entries;
 mod hashed_wheel_timer;
 mod level;
 mod levels;
+mod lists;
 mod queue;
 mod tick;
 mod wheel;

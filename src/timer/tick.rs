@@ -1,49 +1,64 @@
 //! The length of a tick, and how times become ticks and back.
 //!
-//! What always holds: [`Tick::ceil`] and [`Tick::floor`] are the exact quotients, for every `u64`. They are found by a
-//! multiplication with the reciprocal, as T. Granlund and P. Montgomery do (*Division by Invariant Integers using
+//! What always holds: [`Tick::ceil`] and [`Tick::floor`] are the exact quotients, for every `u64`. Times of the next 292 years
+//! are multiplied with the reciprocal, as T. Granlund and P. Montgomery do (*Division by Invariant Integers using
 //! Multiplication*, PLDI 1994), since the length is not known when this is compiled and to divide takes several times as
-//! long.
+//! long. Only what is later is divided.
 
 use std::time::Duration;
 
-/// The length of a tick in nanoseconds, at least 2.
+/// The length of a tick in nanoseconds, at least 2 and less than 2⁶³.
 #[derive(Clone, Copy)]
 pub(super) struct Tick {
     ns: u64,
-    /// ⌊2⁶⁴ / ns⌋, so that a product's upper half is the quotient or one less.
+    /// ⌈2⁶⁴⁺ˢ / ns⌉, where 2ˢ < ns ≤ 2ˢ⁺¹. It exceeds the true reciprocal by less than 1 / 2⁶³ of itself, so the product
+    /// with a time below 2⁶³, divided by 2⁶⁴⁺ˢ, has the quotient as its whole part.
     reciprocal: u64,
+    shift: u32,
 }
 
 impl Tick {
+    /// Times below this are multiplied.
+    const NEAR: u64 = 1 << 63;
+
     pub(super) fn new(ns: u64) -> Self {
-        debug_assert!(ns >= 2, "a reciprocal of 1 takes 65 bits");
-        Self { ns, reciprocal: ((1 << 64) / u128::from(ns)) as u64 }
+        debug_assert!((2..Self::NEAR).contains(&ns), "a reciprocal would not fit");
+        let shift = (ns - 1).ilog2();
+        let reciprocal = (1u128 << (64 + shift)).div_ceil(u128::from(ns)) as u64;
+        Self { ns, reciprocal, shift }
     }
 
     pub(super) fn length(self) -> Duration {
         Duration::from_nanos(self.ns)
     }
 
-    /// Returns the number of the tick that `time` lies in, and how far into it.
     #[inline]
-    fn divide(self, time: u64) -> (u64, u64) {
-        let quotient = ((u128::from(time) * u128::from(self.reciprocal)) >> 64) as u64;
-        let rest = time - quotient * self.ns;
-        if rest < self.ns { (quotient, rest) } else { (quotient + 1, rest - self.ns) }
+    fn divide_near(self, time: u64) -> u64 {
+        ((u128::from(time) * u128::from(self.reciprocal)) >> 64) as u64 >> self.shift
     }
 
     /// Returns the last tick that has begun at `time`.
     #[inline]
     pub(super) fn floor(self, time: u64) -> u64 {
-        self.divide(time).0
+        if time < Self::NEAR { self.divide_near(time) } else { self.floor_far(time) }
     }
 
     /// Returns the first tick that does not begin before `time`.
     #[inline]
     pub(super) fn ceil(self, time: u64) -> u64 {
-        let (quotient, rest) = self.divide(time);
-        quotient + u64::from(rest != 0)
+        if time <= Self::NEAR - self.ns { self.divide_near(time + self.ns - 1) } else { self.ceil_far(time) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn floor_far(self, time: u64) -> u64 {
+        time / self.ns
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn ceil_far(self, time: u64) -> u64 {
+        time.div_ceil(self.ns)
     }
 
     /// Returns when a tick begins; the last one ends with time.
@@ -66,8 +81,9 @@ mod tests {
             random ^= random << 17;
             random
         };
-        let mut lengths = vec![2, 3, 7, 1_000_000, 100_000_000, 1 << 24, i64::MAX as u64 / 2, u64::MAX - 1];
-        lengths.extend((0..60).map(|shift| (next() >> shift).max(2)));
+        let mut lengths =
+            vec![2, 3, 7, 1_000_000, 100_000_000, 1 << 24, i64::MAX as u64 / 2, i64::MAX as u64];
+        lengths.extend((0..60).map(|shift| (next() >> 1 >> shift).max(2)));
         for ns in lengths {
             let tick = Tick::new(ns);
             let last = u64::MAX / ns * ns;

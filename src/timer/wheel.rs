@@ -41,9 +41,10 @@
 //!
 //! # Memory
 //!
-//! An entry takes 24 bytes plus its value: 32 bytes for a `u64`. Entries live in one `Vec`, which
-//! grows to the largest number held at once and is not shrunk. An empty wheel of 512 slots takes
-//! 4.4 KiB; each further level 8 KiB, once, when first needed. Nothing else is allocated.
+//! An entry takes 24 bytes plus its value: 32 bytes for a `u64`, 28 for a `u32`. Of these, 8 are its links and lie in a
+//! `Vec` with those of the other entries and of level 0; the rest lies in another one. Both grow to the largest number held
+//! at once and are not shrunk. An empty wheel of 512 slots takes 4.4 KiB; each further level 8 KiB, once, when first needed.
+//! Nothing else is allocated.
 //!
 //! The wheel does not own a clock or a thread, and does not run anything: its owner asks
 //! [`Wheel::next_expiry`], sleeps, and takes what [`Wheel::expire`] hands out.
@@ -52,7 +53,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::entries::{Entries, WheelKey};
-use super::level::{NIL, Place};
+use super::level::Place;
 use super::levels::Levels;
 use super::tick::Tick;
 use super::wheel_builder::WheelBuilder;
@@ -108,7 +109,7 @@ impl<T> Wheel<T> {
         Self {
             tick: Tick::new(tick_ns),
             levels: Levels::new(slots),
-            entries: Entries::new(),
+            entries: Entries::new(slots as u32),
             current_time: 0,
             now: 0,
             now_tick: 0,
@@ -122,17 +123,27 @@ impl<T> Wheel<T> {
     ///
     /// # Panics
     ///
-    /// If 2³² − 1 entries are held already.
+    /// If nearly 2³² entries are held already: they, and the slots, are counted with 32 bits.
     #[inline]
     pub fn insert(&mut self, deadline: u64, value: T) -> WheelKey {
         let deadline = deadline.max(self.floor);
         let tick = self.tick.ceil(deadline);
-        let index = self.entries.next_index();
-        let (place, prev) = self.levels.append(index, tick);
-        if prev != NIL {
-            self.entries.at_mut(prev).next = index;
-        }
-        self.entries.insert(deadline, place, prev, value)
+        let Some((index, slot)) = self.levels.take_and_append(tick) else {
+            return self.insert_anywhere(deadline, tick, value);
+        };
+        self.entries.insert(index, deadline, Place { level: 0, slot }, value)
+    }
+
+    /// As [`insert`](Self::insert), on whatever level, and with more places if none is free.
+    #[inline(never)]
+    fn insert_anywhere(&mut self, deadline: u64, tick: u64, value: T) -> WheelKey {
+        let index = self.levels.take_place().unwrap_or_else(|| {
+            let (places, capacity) = self.entries.grow();
+            self.levels.add_places(places, capacity);
+            self.levels.take_place().expect("places were added")
+        });
+        let place = self.levels.append(index, tick);
+        self.entries.insert(index, deadline, place, value)
     }
 
     /// Takes an entry out, in O(1), and returns its value.
@@ -141,8 +152,18 @@ impl<T> Wheel<T> {
     /// due but has not been handed out yet can still be cancelled.
     #[inline]
     pub fn cancel(&mut self, key: WheelKey) -> Option<T> {
-        let (place, _) = self.entries.find(key)?;
-        self.take(place, key.index)
+        self.entries.find(key)?;
+        if self.levels.release_below(key.index) {
+            return self.entries.remove(key.index);
+        }
+        self.take(key.index)
+    }
+
+    /// Takes an entry out, from whatever level.
+    #[inline(never)]
+    fn take(&mut self, index: u32) -> Option<T> {
+        self.levels.release(index);
+        self.entries.remove(index)
     }
 
     /// Moves an entry to another deadline, in O(1); false if the key's entry has gone.
@@ -152,13 +173,13 @@ impl<T> Wheel<T> {
     #[inline]
     pub fn rearm(&mut self, key: WheelKey, deadline: u64) -> bool {
         let deadline = deadline.max(self.floor);
-        let Some((place, entry)) = self.entries.find_mut(key) else {
+        let Some(entry) = self.entries.find_mut(key) else {
             return false;
         };
-        let later = deadline >= entry.deadline;
-        entry.deadline = deadline;
+        let later = deadline >= entry.deadline();
+        entry.set_deadline(deadline);
         if !later {
-            self.bring_forward(key.index, place, deadline);
+            self.bring_forward(key.index, deadline);
         }
         true
     }
@@ -167,7 +188,7 @@ impl<T> Wheel<T> {
     ///
     /// Of a deadline given too late, in a tick that had begun, the start of that tick plus 1 ns.
     pub fn deadline(&self, key: WheelKey) -> Option<u64> {
-        self.entries.find(key).map(|(_, entry)| entry.deadline)
+        Some(self.entries.find(key)?.deadline())
     }
 
     /// Says whether the entry is still held.
@@ -177,7 +198,7 @@ impl<T> Wheel<T> {
 
     /// Returns the value of an entry, or `None` if it has gone.
     pub fn get(&self, key: WheelKey) -> Option<&T> {
-        self.entries.find(key)?.1.value()
+        self.entries.find(key)?.value()
     }
 
     /// Returns when [`expire`](Self::expire) should be called next, or `None` if nothing is held.
@@ -187,7 +208,7 @@ impl<T> Wheel<T> {
     /// the earliest of its slot: then it may be early, and moves on after `expire` was called.
     /// Never late.
     pub fn next_expiry(&self) -> Option<u64> {
-        if self.levels.entered().is_some() {
+        if self.levels.has_entered() {
             return Some(self.now);
         }
         let tick = self.levels.next_visit()?;
@@ -206,40 +227,54 @@ impl<T> Wheel<T> {
         if now > self.now {
             self.see(now);
         }
-        let (place, index) = self.levels.due();
-        if index != NIL && self.entries.at(index).deadline <= self.current_time {
-            return self.take(place, index);
-        }
-        self.find_due()
+        let index = match self.levels.due() {
+            Some(index) if self.entries.at(index).deadline() <= self.current_time => index,
+            _ => self.find_due()?,
+        };
+        self.levels.release_due(index);
+        self.entries.remove(index)
     }
 
-    /// As [`expire`](Self::expire), once time has been seen. Passes what was re-armed, moves entries
-    /// down and moves time on until there is a due entry.
+    /// Passes what was re-armed, moves entries down and moves time on until there is a due entry: the first in the slot of
+    /// what is due.
     #[inline(never)]
-    fn find_due(&mut self) -> Option<T> {
+    fn find_due(&mut self) -> Option<u32> {
         let mut moves = Self::MOVES_PER_EXPIRE;
         loop {
-            let (place, index) = self.levels.due();
-            if index != NIL {
-                let deadline = self.entries.at(index).deadline;
-                if deadline <= self.current_time {
-                    return self.take(place, index);
+            if let Some(index) = self.levels.due() {
+                let entry = self.entries.at_mut(index);
+                if entry.deadline() <= self.current_time {
+                    return Some(index);
                 }
                 moves = moves.checked_sub(1)?;
-                let tick = self.tick.ceil(deadline);
-                let new = self.levels.behind_entered(self.levels.locate(tick));
-                self.relink(place, index, new, tick);
-            } else if let Some(place) = self.levels.entered() {
+                let tick = self.tick.ceil(entry.deadline());
+                match self.levels.pass_due(index, tick) {
+                    Some(slot) => entry.set_place(Place { level: 0, slot }),
+                    None => self.pass_up(index, tick),
+                }
+            } else if self.levels.has_entered() {
                 moves = moves.checked_sub(1)?;
-                let index = self.levels.head(place);
-                let tick = self.tick.ceil(self.entries.at(index).deadline);
-                self.relink(place, index, self.levels.locate(tick), tick);
+                self.move_down();
             } else if self.levels.current() == self.now_tick {
                 return None;
             } else {
                 self.current_time = self.tick.start(self.levels.go_on(self.now_tick));
             }
         }
+    }
+
+    /// Moves an entry that was re-armed from the slot of what is due, where it cannot go to another slot of level 0.
+    #[inline(never)]
+    fn pass_up(&mut self, index: u32, tick: u64) {
+        self.relink(index, self.levels.behind_entered(self.levels.locate(tick)), tick);
+    }
+
+    /// Moves the first entry of the slot that has been entered.
+    #[inline(never)]
+    fn move_down(&mut self) {
+        let Some(index) = self.levels.first_entered() else { return };
+        let tick = self.tick.ceil(self.entries.at(index).deadline());
+        self.relink(index, self.levels.locate(tick), tick);
     }
 
     /// The start of the tick whose entries [`Wheel::expire`] gives out, in nanoseconds: when they could be told at the
@@ -268,6 +303,7 @@ impl<T> Wheel<T> {
         self.levels.slots()
     }
 
+    #[inline(never)]
     fn see(&mut self, now: u64) {
         self.now = now;
         // The last tick ends beyond `u64`; unless it is rounded up it would never be reached.
@@ -278,15 +314,32 @@ impl<T> Wheel<T> {
         self.floor = self.tick.start(self.now_tick).saturating_add(1);
     }
 
-    /// Puts an entry that lies in `old` where its new deadline, earlier than the last, asks for.
+    /// Puts an entry where its new deadline, earlier than the last, asks for.
     #[inline(never)]
-    fn bring_forward(&mut self, index: u32, old: Place, deadline: u64) {
+    fn bring_forward(&mut self, index: u32, deadline: u64) {
         let tick = self.tick.ceil(deadline);
+        let entry = self.entries.at_mut(index);
+        let Some(old) = entry.place() else { return };
+        match self.levels.slot(tick) {
+            Some(slot) if old.level == 0 => {
+                if slot < old.slot {
+                    self.levels.take_out(index);
+                    self.levels.append_below(slot, index);
+                    entry.set_place(Place { level: 0, slot });
+                }
+            }
+            _ => self.bring_down(index, old, tick),
+        }
+    }
+
+    /// As [`bring_forward`](Self::bring_forward), of an entry that lies in `old`, where another level has part in it.
+    #[inline(never)]
+    fn bring_down(&mut self, index: u32, old: Place, tick: u64) {
         let place = self.levels.locate(tick);
         if place < old {
             let new = self.levels.behind_entered(place);
             if new != old {
-                self.relink(old, index, new, tick);
+                self.relink(index, new, tick);
             }
         } else {
             // Where it lies is visited in time, if the slot knows.
@@ -294,44 +347,12 @@ impl<T> Wheel<T> {
         }
     }
 
-    #[inline]
-    fn relink(&mut self, old: Place, index: u32, new: Place, tick: u64) {
-        let entry = self.entries.at(index);
-        let (prev, next) = (entry.prev, entry.next);
-        self.join(old, prev, next);
-        let prev = self.levels.append_to(new, index, tick);
-        if prev != NIL {
-            self.entries.at_mut(prev).next = index;
-        }
-        self.entries.at_mut(index).append_to(new, prev);
-    }
-
-    /// Takes an entry out of its list and frees it.
-    #[inline]
-    fn take(&mut self, place: Place, index: u32) -> Option<T> {
-        let (prev, next, value) = self.entries.remove(index);
-        self.join(place, prev, next);
-        value
-    }
-
-    /// Closes the gap that an entry has left in its list.
-    #[inline]
-    fn join(&mut self, place: Place, prev: u32, next: u32) {
-        match (prev, next) {
-            (NIL, NIL) => self.levels.clear(place),
-            (NIL, next) => {
-                self.entries.at_mut(next).prev = NIL;
-                self.levels.set_head(place, next);
-            }
-            (prev, NIL) => {
-                self.entries.at_mut(prev).next = NIL;
-                self.levels.set_tail(place, prev);
-            }
-            (prev, next) => {
-                self.entries.at_mut(prev).next = next;
-                self.entries.at_mut(next).prev = prev;
-            }
-        }
+    /// Takes an entry out of its list and puts it where its target tick asks for.
+    #[inline(never)]
+    fn relink(&mut self, index: u32, new: Place, tick: u64) {
+        self.levels.take_out(index);
+        self.levels.append_to(new, index, tick);
+        self.entries.at_mut(index).set_place(new);
     }
 }
 

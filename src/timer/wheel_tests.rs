@@ -235,7 +235,7 @@ fn e_03_a_saturated_deadline_does_not_overflow() {
 fn rearming_later_is_lazy_and_earlier_is_exact() {
     let mut wheel = wheel(100, 8);
     let key = wheel.insert(SEC, 1);
-    let place = |wheel: &Wheel<u64>| wheel.entries.find(key).unwrap().0;
+    let place = |wheel: &Wheel<u64>| wheel.entries.find(key).unwrap().place();
     let before = place(&wheel);
     assert!(wheel.rearm(key, 60 * SEC));
     assert_eq!(place(&wheel), before, "not touched");
@@ -246,6 +246,19 @@ fn rearming_later_is_lazy_and_earlier_is_exact() {
         assert_eq!(wheel.next_expiry(), Some(seconds * SEC));
     }
     assert_eq!(drain(&mut wheel, 2 * SEC), [1]);
+}
+
+#[test]
+fn rearming_to_between_leaves_an_entry_where_it_lies() {
+    let mut wheel = wheel(100, 512);
+    let key = wheel.insert(40 * SEC, 1);
+    let slot = |wheel: &Wheel<u64>| wheel.entries.find(key).unwrap().place().unwrap().slot;
+    assert_eq!(slot(&wheel), 400);
+    for (seconds, lies) in [(20, 200), (30, 200), (25, 200), (10, 100), (9, 90), (50, 90)] {
+        assert!(wheel.rearm(key, seconds * SEC));
+        assert_eq!(slot(&wheel), lies);
+    }
+    assert_eq!(drain(&mut wheel, 50 * SEC), [1]);
 }
 
 #[test]
@@ -264,7 +277,9 @@ const MOST: usize = Wheel::<u64>::MOVES_PER_EXPIRE;
 
 /// How many of these lie on level 0.
 fn moved_down(wheel: &Wheel<u64>, keys: &[WheelKey]) -> usize {
-    keys.iter().filter(|key| wheel.entries.find(**key).is_some_and(|(place, _)| place.level == 0)).count()
+    keys.iter()
+        .filter(|key| wheel.entries.find(**key).and_then(Entry::place).is_some_and(|place| place.level == 0))
+        .count()
 }
 
 #[test]
@@ -291,7 +306,8 @@ fn passing_rearmed_entries_moves_so_many_per_call() {
     wheel.insert(SEC, 1);
     assert!(keys.iter().all(|key| wheel.rearm(*key, 2 * SEC)));
     let moved = |wheel: &Wheel<u64>| {
-        keys.iter().filter(|key| wheel.entries.find(**key).unwrap().0.slot == 20).count()
+        let place = |key: &WheelKey| wheel.entries.find(*key).unwrap().place().unwrap();
+        keys.iter().filter(|key| place(key).slot == 20).count()
     };
     for call in 1..4 {
         assert_eq!(wheel.expire(SEC), None);
@@ -364,8 +380,10 @@ fn a_clock_that_steps_back_counts_as_the_largest_time_seen() {
 
 #[test]
 fn memory_is_as_documented() {
-    assert_eq!(size_of::<Entry<u64>>(), 32);
-    assert_eq!(size_of::<Entry<crate::id::Key>>(), 32);
+    // And links of 8 bytes beside each.
+    assert_eq!(size_of::<Entry<u64>>(), 24);
+    assert_eq!(size_of::<Entry<crate::id::Key>>(), 24);
+    assert_eq!(size_of::<Entry<u32>>(), 20);
     let mut wheel = wheel(100, 512);
     let bytes = |wheel: &Wheel<u64>| wheel.levels.heap_bytes() + size_of::<Wheel<u64>>();
     assert!(bytes(&wheel) <= 4500, "{}", bytes(&wheel));

@@ -1,0 +1,285 @@
+//! The lists of a wheel: a circular one for each slot, closed by the slot's head, and one of the free places.
+//!
+//! What always holds: heads and entries are nodes of one index space, so that an entry is put in and taken out without
+//! asking whether it is the first or the last of its list; a list is empty exactly when its head is its own neighbour.
+//! A node that is free is in no list, and its `next` is the next free one.
+//!
+//! ```text
+//! 0 ..  slots             the heads of level 0
+//! slots .. nodes.len()    the entries, and free places
+//! down from u32::MAX - 1  the heads of upper levels, which take no memory until their level is used
+//! ```
+//!
+//! Links lie apart from what they link, 8 bytes for each node: neighbours are told in a table that is a quarter as large as
+//! everything, and to walk along a list one does not wait for what its entries hold.
+
+use std::mem;
+
+use super::level::Place;
+
+/// The index that stands for "none".
+pub(super) const NIL: u32 = u32::MAX;
+
+/// Indices from here on are heads of upper levels, or nothing: no wheel has more than 2¹⁸ of them.
+const FIRST_ABOVE: u32 = NIL - (1 << 20);
+
+#[derive(Clone, Copy)]
+struct Node {
+    prev: u32,
+    next: u32,
+}
+
+pub(super) struct Lists {
+    nodes: Vec<Node>,
+    /// How many of them are heads of level 0: a power of two.
+    slots: u32,
+    free: u32,
+    /// The heads of each upper level, if it has been used.
+    above: Vec<Vec<Node>>,
+}
+
+impl Lists {
+    pub(super) fn new(slots: usize) -> Self {
+        let heads = 0..slots as u32;
+        let nodes = heads.map(|head| Node { prev: head, next: head }).collect();
+        Self { nodes, slots: slots as u32, free: NIL, above: Vec::new() }
+    }
+
+    /// Returns the head of the list in `place`.
+    #[inline]
+    pub(super) fn head(&self, place: Place) -> u32 {
+        match place.level {
+            0 => u32::from(place.slot),
+            level => NIL - 1 - ((u32::from(level) - 1) * self.slots + u32::from(place.slot)),
+        }
+    }
+
+    /// Returns the place whose list has this head.
+    #[inline]
+    pub(super) fn place(&self, head: u32) -> Place {
+        if head < self.slots {
+            return Place { level: 0, slot: head as u16 };
+        }
+        let above = NIL - 1 - head;
+        let bits = self.slots.trailing_zeros();
+        Place { level: (above >> bits) as u8 + 1, slot: (above & (self.slots - 1)) as u16 }
+    }
+
+    /// Allocates the heads of an upper level; nothing if it has them.
+    pub(super) fn allocate(&mut self, level: u8) {
+        let above = usize::from(level) - 1;
+        if above >= self.above.len() {
+            self.above.resize_with(above + 1, Vec::new);
+        }
+        if self.above[above].is_empty() {
+            let heads = (0..self.slots).map(|slot| self.head(Place { level, slot: slot as u16 }));
+            self.above[above] = heads.map(|head| Node { prev: head, next: head }).collect();
+        }
+    }
+
+    /// Takes a free place that was in use before.
+    #[inline]
+    pub(super) fn take(&mut self) -> Option<u32> {
+        let id = self.free;
+        // There is no node `NIL`, so this is also the question whether there is one.
+        self.free = self.nodes.get(id as usize)?.next;
+        Some(id)
+    }
+
+    /// Adds free places at the end, which are taken in ascending order; there is memory for `capacity` in all.
+    ///
+    /// # Panics
+    ///
+    /// If no index is left for them.
+    pub(super) fn add(&mut self, places: usize, capacity: usize) {
+        let nodes = &mut self.nodes;
+        let (first, end) = (nodes.len(), nodes.len() + places);
+        assert!(end < FIRST_ABOVE as usize, "about 2^32 timeouts held");
+        // The heads do not count: they are not to be twice as many whenever the entries are.
+        nodes.reserve_exact((self.slots as usize + capacity).saturating_sub(first).max(places));
+        nodes.extend((first + 1..=end).map(|next| Node { prev: NIL, next: next as u32 }));
+        nodes[end - 1].next = mem::replace(&mut self.free, first as u32);
+    }
+
+    /// Gives back a place that is in no list.
+    #[inline]
+    pub(super) fn give(&mut self, id: u32) {
+        self.nodes[id as usize].next = self.free;
+        self.free = id;
+    }
+
+    /// Returns the first of a list of level 0, or its head if there is none.
+    #[inline]
+    pub(super) fn first(&self, head: u32) -> u32 {
+        self.nodes[head as usize].next
+    }
+
+    /// As [`first`](Self::first), for any level.
+    pub(super) fn first_of(&self, head: u32) -> u32 {
+        match self.nodes.get(head as usize) {
+            Some(node) => node.next,
+            None => self.node_above(head).next,
+        }
+    }
+
+    /// Makes an entry the last of a list of level 0.
+    #[inline]
+    pub(super) fn append(&mut self, head: u32, id: u32) {
+        let last = mem::replace(&mut self.nodes[head as usize].prev, id);
+        self.nodes[last as usize].next = id;
+        self.nodes[id as usize] = Node { prev: last, next: head };
+    }
+
+    /// As [`append`](Self::append), for any level.
+    pub(super) fn append_to(&mut self, head: u32, id: u32) {
+        let last = mem::replace(&mut self.node(head).prev, id);
+        self.node(last).next = id;
+        self.nodes[id as usize] = Node { prev: last, next: head };
+    }
+
+    /// Takes an entry out of its list, if its neighbours are entries or a head of level 0, and gives its place back; says
+    /// whether that was done, and which list is empty now.
+    #[inline]
+    pub(super) fn release_below(&mut self, id: u32) -> Option<Option<u32>> {
+        let Node { prev, next } = self.nodes[id as usize];
+        let nodes = self.nodes.len();
+        if prev as usize >= nodes || next as usize >= nodes {
+            return None;
+        }
+        self.nodes[prev as usize].next = next;
+        self.nodes[next as usize].prev = prev;
+        self.nodes[id as usize].next = mem::replace(&mut self.free, id);
+        Some((prev == next).then_some(prev))
+    }
+
+    /// Takes an entry out of its list; returns the list's head if it is empty now.
+    #[inline]
+    pub(super) fn take_out(&mut self, id: u32) -> Option<u32> {
+        let Node { prev, next } = self.nodes[id as usize];
+        self.node(prev).next = next;
+        self.node(next).prev = prev;
+        (prev == next).then_some(prev)
+    }
+
+    /// Takes the first entry out of a list of level 0 in which it is; says whether the list is empty now.
+    #[inline]
+    pub(super) fn take_first(&mut self, head: u32, id: u32) -> bool {
+        let next = self.nodes[id as usize].next;
+        self.nodes[head as usize].next = next;
+        self.nodes[next as usize].prev = head;
+        next == head
+    }
+
+    #[inline]
+    fn node(&mut self, id: u32) -> &mut Node {
+        let index = id as usize;
+        if index < self.nodes.len() { &mut self.nodes[index] } else { self.node_above_mut(id) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn node_above_mut(&mut self, head: u32) -> &mut Node {
+        let Place { level, slot } = self.place(head);
+        &mut self.above[usize::from(level) - 1][usize::from(slot)]
+    }
+
+    fn node_above(&self, head: u32) -> &Node {
+        let Place { level, slot } = self.place(head);
+        &self.above[usize::from(level) - 1][usize::from(slot)]
+    }
+
+    #[cfg(test)]
+    pub(super) fn heap_bytes(&self) -> usize {
+        let above: usize = self.above.iter().map(Vec::capacity).sum();
+        (self.slots as usize + above) * size_of::<Node>() + self.above.capacity() * size_of::<Vec<Node>>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lists() -> Lists {
+        let mut lists = Lists::new(4);
+        lists.add(3, 3);
+        lists
+    }
+
+    fn walk(lists: &mut Lists, head: u32) -> Vec<u32> {
+        let mut forth = Vec::new();
+        let mut at = lists.node(head).next;
+        while at != head {
+            forth.push(at);
+            at = lists.node(at).next;
+        }
+        let mut back = Vec::new();
+        let mut at = lists.node(head).prev;
+        while at != head {
+            back.push(at);
+            at = lists.node(at).prev;
+        }
+        back.reverse();
+        assert_eq!(forth, back);
+        forth
+    }
+
+    #[test]
+    fn places_are_taken_in_order_and_the_last_given_back_comes_first() {
+        let mut lists = lists();
+        assert_eq!(
+            [lists.take(), lists.take(), lists.take(), lists.take()],
+            [Some(4), Some(5), Some(6), None]
+        );
+        lists.give(4);
+        lists.give(6);
+        lists.add(1, 4);
+        assert_eq!(
+            [lists.take(), lists.take(), lists.take(), lists.take()],
+            [Some(7), Some(6), Some(4), None]
+        );
+    }
+
+    #[test]
+    fn entries_leave_from_either_end_and_from_the_middle() {
+        for leaves in [[4, 5, 6], [6, 5, 4], [5, 4, 6], [5, 6, 4]] {
+            let mut lists = lists();
+            let mut left = vec![4, 5, 6];
+            left.iter().for_each(|id| lists.append(3, *id));
+            for id in leaves {
+                assert_eq!(walk(&mut lists, 3), left);
+                left.retain(|other| *other != id);
+                assert_eq!(lists.take_out(id), left.is_empty().then_some(3));
+            }
+            assert_eq!((lists.first(3), walk(&mut lists, 3)), (3, vec![]));
+        }
+    }
+
+    #[test]
+    fn the_first_leaves_and_the_next_one_is_first() {
+        let mut lists = lists();
+        lists.append(0, 5);
+        lists.append(0, 4);
+        assert!(!lists.take_first(0, 5));
+        assert_eq!((lists.first(0), walk(&mut lists, 0)), (4, vec![4]));
+        assert!(lists.take_first(0, 4));
+        assert_eq!(lists.first(0), 0);
+    }
+
+    #[test]
+    fn heads_of_upper_levels_are_out_of_reach_of_the_quick_way() {
+        let mut lists = lists();
+        for place in [Place { level: 1, slot: 0 }, Place { level: 3, slot: 3 }, Place { level: 0, slot: 2 }] {
+            assert_eq!(lists.place(lists.head(place)), place);
+        }
+        let place = Place { level: 2, slot: 1 };
+        let head = lists.head(place);
+        lists.allocate(2);
+        [4, 5, 6].iter().for_each(|id| lists.append_to(head, *id));
+        assert_eq!((walk(&mut lists, head), lists.first_of(head)), (vec![4, 5, 6], 4));
+        assert_eq!((lists.release_below(4), lists.release_below(6)), (None, None), "the head is beside them");
+        assert_eq!(lists.release_below(5), Some(None));
+        assert_eq!(walk(&mut lists, head), [4, 6]);
+        assert_eq!((lists.take_out(6), lists.take_out(4)), (None, Some(head)));
+        assert!(walk(&mut lists, head).is_empty());
+    }
+}
