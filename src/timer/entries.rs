@@ -144,6 +144,18 @@ impl<T> Entries<T> {
         value
     }
 
+    /// As [`remove`](Self::remove), of an entry whose deadline is not later than `time`; else `None`.
+    #[inline]
+    pub(super) fn remove_due(&mut self, index: u32, time: u64) -> Option<T> {
+        let entry = self.at_mut(index);
+        if entry.deadline() > time {
+            return None;
+        }
+        let value = entry.release();
+        self.len -= 1;
+        value
+    }
+
     /// Returns the key's entry.
     #[inline]
     pub(super) fn find(&self, key: WheelKey) -> Option<&Entry<T>> {

@@ -43,14 +43,36 @@ impl Level {
         Some((word * 64) as u16 + self.words[word].trailing_zeros() as u16)
     }
 
-    /// As [`first`](Self::first), if no slot before `from` is occupied: mostly it is in the same word.
+    /// Empties `slot`, before which none is occupied, and returns the first one that is: mostly it is in the same word.
     #[inline]
-    pub(super) fn first_from(&self, from: u16) -> Option<u16> {
-        let word = usize::from(from / 64);
-        match self.words[word] {
-            0 => self.first(),
-            bits => Some((word * 64) as u16 + bits.trailing_zeros() as u16),
+    pub(super) fn clear_first(&mut self, slot: u16) -> Option<u16> {
+        let word = usize::from(slot / 64);
+        let bits = self.words[word] & !(1 << (slot % 64));
+        self.words[word] = bits;
+        if bits != 0 {
+            return Some(slot / 64 * 64 + bits.trailing_zeros() as u16);
         }
+        self.summary[word / 64] &= !(1 << (word % 64));
+        self.first()
+    }
+
+    /// Returns the first occupied slot after `slot`, before which none is.
+    pub(super) fn first_after(&self, slot: u16) -> Option<u16> {
+        let word = usize::from(slot / 64);
+        let first_of = |word: usize, bits: u64| Some((word * 64) as u16 + bits.trailing_zeros() as u16);
+        let bits = self.words[word] & !(1 << (slot % 64));
+        if bits != 0 {
+            return first_of(word, bits);
+        }
+        let group = word / 64;
+        let bits = self.summary[group] & !(1 << (word % 64));
+        let words = if bits != 0 {
+            group * 64 + bits.trailing_zeros() as usize
+        } else {
+            let group = group + 1 + self.summary[group + 1..].iter().position(|&bits| bits != 0)?;
+            group * 64 + self.summary[group].trailing_zeros() as usize
+        };
+        first_of(words, self.words[words])
     }
 
     /// The slot is occupied.

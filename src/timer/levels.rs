@@ -21,7 +21,7 @@ pub(super) struct Levels {
     /// The tick that has been reached; placement is relative to it.
     current: u64,
     /// Its slot of level 0: that of what is due.
-    due: u16,
+    due: u32,
     /// Level 0, and those above it.
     bottom: Level,
     upper: Vec<Level>,
@@ -75,8 +75,7 @@ impl Levels {
     /// Returns the first entry of the slot of what is due.
     #[inline]
     pub(super) fn due(&self) -> Option<u32> {
-        let head = u32::from(self.due);
-        Some(self.lists.first(head)).filter(|first| *first != head)
+        Some(self.lists.first(self.due)).filter(|first| *first != self.due)
     }
 
     /// Returns the slot that has been entered and is not empty yet.
@@ -100,11 +99,11 @@ impl Levels {
     /// Moves time on to the next occupied slot, if that has begun by `now`, or else to `now`; returns the tick.
     #[inline]
     pub(super) fn go_on(&mut self, now: u64) -> u64 {
-        self.current = match self.bottom.first_from(self.due) {
+        self.current = match self.bottom.clear_first(self.due as u16) {
             Some(slot) => (self.current & !self.mask | u64::from(slot)).min(now),
             None => self.enter(now),
         };
-        self.due = (self.current & self.mask) as u16;
+        self.due = (self.current & self.mask) as u32;
         self.current
     }
 
@@ -251,30 +250,25 @@ impl Levels {
     /// As [`release`](Self::release), for the first entry of what is due.
     #[inline]
     pub(super) fn release_due(&mut self, id: u32) {
-        self.take_due(id);
+        self.lists.take_first(self.due, id);
         self.lists.give(id);
-    }
-
-    /// Takes the first entry of what is due out of its list.
-    #[inline]
-    fn take_due(&mut self, id: u32) {
-        if self.lists.take_first(u32::from(self.due), id) {
-            self.bottom.clear(self.due);
-        }
     }
 
     /// Moves the first entry of what is due to another slot of level 0, if it belongs there; returns the slot.
     #[inline]
     pub(super) fn pass_due(&mut self, id: u32, tick: u64) -> Option<u16> {
         let slot = self.slot(tick)?;
-        self.take_due(id);
+        self.lists.take_first(self.due, id);
         self.append_below(slot, id);
         Some(slot)
     }
 
     /// Returns the tick for which the first occupied slot must be visited.
     pub(super) fn next_visit(&self) -> Option<u64> {
-        match self.bottom.first() {
+        if self.due().is_some() {
+            return Some(self.current);
+        }
+        match self.bottom.first_after(self.due as u16) {
             Some(slot) => Some(self.start(Place { level: 0, slot })),
             None => Some(self.visit_tick(self.first_above()?)),
         }

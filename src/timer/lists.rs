@@ -161,13 +161,12 @@ impl Lists {
         (prev == next).then_some(prev)
     }
 
-    /// Takes the first entry out of a list of level 0 in which it is; says whether the list is empty now.
+    /// Takes the first entry out of a list of level 0.
     #[inline]
-    pub(super) fn take_first(&mut self, head: u32, id: u32) -> bool {
+    pub(super) fn take_first(&mut self, head: u32, id: u32) {
         let next = self.nodes[id as usize].next;
         self.nodes[head as usize].next = next;
         self.nodes[next as usize].prev = head;
-        next == head
     }
 
     #[inline]

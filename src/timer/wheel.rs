@@ -224,20 +224,30 @@ impl<T> Wheel<T> {
     /// level, empty slots are jumped over.
     #[inline]
     pub fn expire(&mut self, now: u64) -> Option<T> {
+        if now <= self.now
+            && let Some(index) = self.levels.due()
+            && let Some(value) = self.entries.remove_due(index, self.current_time)
+        {
+            self.levels.release_due(index);
+            return Some(value);
+        }
+        self.expire_next(now)
+    }
+
+    /// As [`expire`](Self::expire), where what comes next has to be looked for.
+    #[inline(never)]
+    fn expire_next(&mut self, now: u64) -> Option<T> {
         if now > self.now {
             self.see(now);
         }
-        let index = match self.levels.due() {
-            Some(index) if self.entries.at(index).deadline() <= self.current_time => index,
-            _ => self.find_due()?,
-        };
+        let index = self.find_due()?;
         self.levels.release_due(index);
         self.entries.remove(index)
     }
 
     /// Passes what was re-armed, moves entries down and moves time on until there is a due entry: the first in the slot of
     /// what is due.
-    #[inline(never)]
+    #[inline]
     fn find_due(&mut self) -> Option<u32> {
         let mut moves = Self::MOVES_PER_EXPIRE;
         loop {
