@@ -65,7 +65,7 @@ impl<T> Entry<T> {
     #[inline]
     pub(super) fn set_place(&mut self, place: Place) {
         if let State::Held { level, slot, .. } = &mut self.state {
-            (*level, *slot) = (place.level, place.slot);
+            (*level, *slot) = (place.level, place.slot as u16);
         }
     }
 
@@ -80,7 +80,7 @@ impl<T> Entry<T> {
     #[inline]
     pub(super) fn place(&self) -> Option<Place> {
         match self.state {
-            State::Held { level, slot, .. } => Some(Place { level, slot }),
+            State::Held { level, slot, .. } => Some(Place { level, slot: u32::from(slot) }),
             State::Free { .. } => None,
         }
     }
@@ -115,7 +115,7 @@ impl<T> Entries<T> {
     #[inline]
     pub(super) fn insert(&mut self, index: u32, deadline: u64, place: Place, value: T) -> WheelKey {
         self.len += 1;
-        let Place { level, slot } = place;
+        let (level, slot) = (place.level, place.slot as u16);
         let entry = self.at_mut(index);
         let (State::Free { generation } | State::Held { generation, .. }) = entry.state;
         *entry =

@@ -7,7 +7,7 @@
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Place {
     pub(super) level: u8,
-    pub(super) slot: u16,
+    pub(super) slot: u32,
 }
 
 /// The slots of one level; it costs nothing on the heap until it is first used.
@@ -37,29 +37,29 @@ impl Level {
 
     /// Returns the first occupied slot, looking at one word per 4096 slots and one more.
     #[inline]
-    pub(super) fn first(&self) -> Option<u16> {
+    pub(super) fn first(&self) -> Option<u32> {
         let group = self.summary.iter().position(|&bits| bits != 0)?;
         let word = group * 64 + self.summary[group].trailing_zeros() as usize;
-        Some((word * 64) as u16 + self.words[word].trailing_zeros() as u16)
+        Some((word * 64) as u32 + self.words[word].trailing_zeros() as u32)
     }
 
     /// Empties `slot`, before which none is occupied, and returns the first one that is: mostly it is in the same word.
     #[inline]
-    pub(super) fn clear_first(&mut self, slot: u16) -> Option<u16> {
-        let word = usize::from(slot / 64);
+    pub(super) fn clear_first(&mut self, slot: u32) -> Option<u32> {
+        let word = (slot / 64) as usize;
         let bits = self.words[word] & !(1 << (slot % 64));
         self.words[word] = bits;
         if bits != 0 {
-            return Some(slot / 64 * 64 + bits.trailing_zeros() as u16);
+            return Some(slot / 64 * 64 + bits.trailing_zeros() as u32);
         }
         self.summary[word / 64] &= !(1 << (word % 64));
         self.first()
     }
 
     /// Returns the first occupied slot after `slot`, before which none is.
-    pub(super) fn first_after(&self, slot: u16) -> Option<u16> {
-        let word = usize::from(slot / 64);
-        let first_of = |word: usize, bits: u64| Some((word * 64) as u16 + bits.trailing_zeros() as u16);
+    pub(super) fn first_after(&self, slot: u32) -> Option<u32> {
+        let word = (slot / 64) as usize;
+        let first_of = |word: usize, bits: u64| Some((word * 64) as u32 + bits.trailing_zeros() as u32);
         let bits = self.words[word] & !(1 << (slot % 64));
         if bits != 0 {
             return first_of(word, bits);
@@ -77,8 +77,8 @@ impl Level {
 
     /// The slot is occupied.
     #[inline]
-    pub(super) fn set(&mut self, slot: u16) {
-        let word = usize::from(slot / 64);
+    pub(super) fn set(&mut self, slot: u32) {
+        let word = (slot / 64) as usize;
         let bits = &mut self.words[word];
         let before = std::mem::replace(bits, *bits | 1 << (slot % 64));
         if before == 0 {
@@ -88,8 +88,8 @@ impl Level {
 
     /// The slot is empty.
     #[inline]
-    pub(super) fn clear(&mut self, slot: u16) {
-        let word = usize::from(slot / 64);
+    pub(super) fn clear(&mut self, slot: u32) {
+        let word = (slot / 64) as usize;
         self.words[word] &= !(1 << (slot % 64));
         if self.words[word] == 0 {
             self.summary[word / 64] &= !(1 << (word % 64));
@@ -97,14 +97,14 @@ impl Level {
     }
 
     /// Returns the earliest tick put into `slot` since it was last empty; upper levels only.
-    pub(super) fn earliest(&self, slot: u16) -> u64 {
-        self.earliest[usize::from(slot)]
+    pub(super) fn earliest(&self, slot: u32) -> u64 {
+        self.earliest[slot as usize]
     }
 
     /// Lowers the remembered tick of `slot`, or starts it afresh if the slot is still empty; upper levels only.
-    pub(super) fn remember(&mut self, slot: u16, tick: u64) {
-        let empty = self.words[usize::from(slot / 64)] & (1 << (slot % 64)) == 0;
-        let earliest = &mut self.earliest[usize::from(slot)];
+    pub(super) fn remember(&mut self, slot: u32, tick: u64) {
+        let empty = self.words[(slot / 64) as usize] & (1 << (slot % 64)) == 0;
+        let earliest = &mut self.earliest[slot as usize];
         *earliest = if empty { tick } else { tick.min(*earliest) };
     }
 
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn first_follows_slots_that_fill_and_empty() {
         for slots in [2, 64, 512, if cfg!(miri) { 1 << 12 } else { 1 << 16 }] {
-            let last = (slots - 1) as u16;
+            let last = (slots - 1) as u32;
             let mut level = Level::upper(slots);
             assert_eq!((level.first(), level.first_from(last)), (None, None));
             level.set(last);

@@ -65,7 +65,7 @@ impl Levels {
 
     /// Makes an entry the last where it is put, if that is on level 0 and there is a free place; returns that, and its slot.
     #[inline]
-    pub(super) fn take_and_append(&mut self, tick: u64) -> Option<(u32, u16)> {
+    pub(super) fn take_and_append(&mut self, tick: u64) -> Option<(u32, u32)> {
         let slot = self.slot(tick)?;
         let id = self.lists.take()?;
         self.append_below(slot, id);
@@ -99,7 +99,7 @@ impl Levels {
     /// Moves time on to the next occupied slot, if that has begun by `now`, or else to `now`; returns the tick.
     #[inline]
     pub(super) fn go_on(&mut self, now: u64) -> u64 {
-        self.current = match self.bottom.clear_first(self.due as u16) {
+        self.current = match self.bottom.clear_first(self.due) {
             Some(slot) => (self.current & !self.mask | u64::from(slot)).min(now),
             None => self.enter(now),
         };
@@ -124,7 +124,7 @@ impl Levels {
     pub(super) fn locate(&self, tick: u64) -> Place {
         let differing = tick ^ self.current;
         if differing <= self.mask {
-            return Place { level: 0, slot: (tick & self.mask) as u16 };
+            return Place { level: 0, slot: (tick & self.mask) as u32 };
         }
         let mut level = 1;
         while differing >> (u32::from(level) * self.bits) > self.mask {
@@ -141,8 +141,8 @@ impl Levels {
 
     /// Returns the slot of level 0 in which an entry with this target tick is put, if it is put on that level.
     #[inline]
-    pub(super) fn slot(&self, tick: u64) -> Option<u16> {
-        (tick ^ self.current < self.direct).then_some((tick & self.mask) as u16)
+    pub(super) fn slot(&self, tick: u64) -> Option<u32> {
+        (tick ^ self.current < self.direct).then_some((tick & self.mask) as u32)
     }
 
     /// Makes an entry the last where it is put; returns where that is.
@@ -166,8 +166,8 @@ impl Levels {
 
     /// Makes an entry the last in a slot of level 0.
     #[inline]
-    pub(super) fn append_below(&mut self, slot: u16, id: u32) {
-        self.lists.append(u32::from(slot), id);
+    pub(super) fn append_below(&mut self, slot: u32, id: u32) {
+        self.lists.append(slot, id);
         self.bottom.set(slot);
     }
 
@@ -216,7 +216,7 @@ impl Levels {
     #[inline]
     fn clear(&mut self, head: u32) {
         if head <= self.mask as u32 {
-            self.bottom.clear(head as u16);
+            self.bottom.clear(head);
         } else {
             self.clear_above(head);
         }
@@ -242,7 +242,7 @@ impl Levels {
     pub(super) fn release_below(&mut self, id: u32) -> bool {
         let Some(emptied) = self.lists.release_below(id) else { return false };
         if let Some(head) = emptied {
-            self.bottom.clear(head as u16);
+            self.bottom.clear(head);
         }
         true
     }
@@ -256,7 +256,7 @@ impl Levels {
 
     /// Moves the first entry of what is due to another slot of level 0, if it belongs there; returns the slot.
     #[inline]
-    pub(super) fn pass_due(&mut self, id: u32, tick: u64) -> Option<u16> {
+    pub(super) fn pass_due(&mut self, id: u32, tick: u64) -> Option<u32> {
         let slot = self.slot(tick)?;
         self.lists.take_first(self.due, id);
         self.append_below(slot, id);
@@ -268,7 +268,7 @@ impl Levels {
         if self.due().is_some() {
             return Some(self.current);
         }
-        match self.bottom.first_after(self.due as u16) {
+        match self.bottom.first_after(self.due) {
             Some(slot) => Some(self.start(Place { level: 0, slot })),
             None => Some(self.visit_tick(self.first_above()?)),
         }
@@ -290,8 +290,8 @@ impl Levels {
         self.upper[usize::from(place.level) - 1].earliest(place.slot)
     }
 
-    fn digit(&self, tick: u64, level: u8) -> u16 {
-        ((tick >> (u32::from(level) * self.bits)) & self.mask) as u16
+    fn digit(&self, tick: u64, level: u8) -> u32 {
+        ((tick >> (u32::from(level) * self.bits)) & self.mask) as u32
     }
 
     #[cfg(test)]

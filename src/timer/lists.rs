@@ -49,8 +49,8 @@ impl Lists {
     #[inline]
     pub(super) fn head(&self, place: Place) -> u32 {
         match place.level {
-            0 => u32::from(place.slot),
-            level => NIL - 1 - ((u32::from(level) - 1) * self.slots + u32::from(place.slot)),
+            0 => place.slot,
+            level => NIL - 1 - ((u32::from(level) - 1) * self.slots + place.slot),
         }
     }
 
@@ -58,11 +58,11 @@ impl Lists {
     #[inline]
     pub(super) fn place(&self, head: u32) -> Place {
         if head < self.slots {
-            return Place { level: 0, slot: head as u16 };
+            return Place { level: 0, slot: head };
         }
         let above = NIL - 1 - head;
         let bits = self.slots.trailing_zeros();
-        Place { level: (above >> bits) as u8 + 1, slot: (above & (self.slots - 1)) as u16 }
+        Place { level: (above >> bits) as u8 + 1, slot: above & (self.slots - 1) }
     }
 
     /// Allocates the heads of an upper level; nothing if it has them.
@@ -72,7 +72,7 @@ impl Lists {
             self.above.resize_with(above + 1, Vec::new);
         }
         if self.above[above].is_empty() {
-            let heads = (0..self.slots).map(|slot| self.head(Place { level, slot: slot as u16 }));
+            let heads = (0..self.slots).map(|slot| self.head(Place { level, slot }));
             self.above[above] = heads.map(|head| Node { prev: head, next: head }).collect();
         }
     }
@@ -179,12 +179,12 @@ impl Lists {
     #[inline(never)]
     fn node_above_mut(&mut self, head: u32) -> &mut Node {
         let Place { level, slot } = self.place(head);
-        &mut self.above[usize::from(level) - 1][usize::from(slot)]
+        &mut self.above[usize::from(level) - 1][slot as usize]
     }
 
     fn node_above(&self, head: u32) -> &Node {
         let Place { level, slot } = self.place(head);
-        &self.above[usize::from(level) - 1][usize::from(slot)]
+        &self.above[usize::from(level) - 1][slot as usize]
     }
 
     #[cfg(test)]
