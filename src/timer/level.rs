@@ -124,16 +124,31 @@ mod tests {
         for slots in [2, 64, 512, if cfg!(miri) { 1 << 12 } else { 1 << 16 }] {
             let last = (slots - 1) as u32;
             let mut level = Level::upper(slots);
-            assert_eq!((level.first(), level.first_from(last)), (None, None));
+            assert_eq!(level.first(), None);
             level.set(last);
-            assert_eq!((level.first(), level.first_from(0)), (Some(last), Some(last)));
+            assert_eq!(level.first(), Some(last));
             level.set(0);
             level.set(0);
-            assert_eq!((level.first(), level.first_from(0)), (Some(0), Some(0)));
+            assert_eq!(level.first(), Some(0));
             level.clear(0);
-            assert_eq!((level.first(), level.first_from(1)), (Some(last), Some(last)));
+            assert_eq!(level.first(), Some(last));
             level.clear(last);
             assert_eq!(level.first(), None);
+        }
+    }
+
+    /// In the same word, in another one of the same group, and in another group.
+    #[test]
+    fn the_next_slot_is_found_wherever_it_is() {
+        let slots = if cfg!(miri) { 1 << 13 } else { 1 << 16 };
+        let occupied = [0, 1, 63, 64, 700, 4095, 4096, 8000, slots as u32 - 1];
+        let mut level = Level::bottom(slots);
+        occupied.iter().for_each(|slot| level.set(*slot));
+        for (slot, next) in occupied.into_iter().zip(occupied.into_iter().skip(1).map(Some).chain([None])) {
+            assert_eq!((level.first(), level.first_after(slot)), (Some(slot), next));
+            assert_eq!((level.clear_first(slot), level.first()), (next, next));
+            // Time leaves slots, too, that were emptied before.
+            assert_eq!((level.first_after(slot), level.clear_first(slot)), (next, next));
         }
     }
 

@@ -91,9 +91,15 @@ impl Levels {
         self.entered != 0
     }
 
-    /// Returns the first entry of the slot that has been entered.
-    pub(super) fn first_entered(&self) -> Option<u32> {
-        Some(self.lists.first_of(self.lists.head(self.entered()?)))
+    /// Takes the first entry out of the slot that has been entered.
+    #[inline]
+    pub(super) fn take_entered(&mut self) -> Option<u32> {
+        let place = self.entered()?;
+        let (id, is_last) = self.lists.take_first_above(place);
+        if is_last {
+            self.clear_above(self.lists.head(place));
+        }
+        Some(id)
     }
 
     /// Moves time on to the next occupied slot, if that has begun by `now`, or else to `now`; returns the tick.
@@ -166,7 +172,7 @@ impl Levels {
 
     /// Makes an entry the last in a slot of level 0.
     #[inline]
-    pub(super) fn append_below(&mut self, slot: u32, id: u32) {
+    fn append_below(&mut self, slot: u32, id: u32) {
         self.lists.append(slot, id);
         self.bottom.set(slot);
     }
@@ -175,9 +181,15 @@ impl Levels {
     #[inline]
     pub(super) fn append_to(&mut self, place: Place, id: u32, tick: u64) {
         debug_assert!(tick >= self.current, "no list lies behind the current tick");
-        if place.level == 0 {
-            return self.append_below(place.slot, id);
+        match place.level {
+            0 => self.append_below(place.slot, id),
+            _ => self.append_upon(place, id, tick),
         }
+    }
+
+    /// As [`append_to`](Self::append_to), above level 0.
+    #[inline(never)]
+    fn append_upon(&mut self, place: Place, id: u32, tick: u64) {
         let above = usize::from(place.level) - 1;
         if !self.upper.get(above).is_some_and(Level::is_allocated) {
             self.allocate(place.level);
@@ -205,8 +217,24 @@ impl Levels {
         }
     }
 
+    /// Moves an entry from one slot of level 0 to the end of another.
+    #[inline]
+    pub(super) fn move_below(&mut self, id: u32, slot: u32) {
+        if let Some(emptied) = self.lists.take_out_below(id) {
+            self.bottom.clear(emptied);
+        }
+        self.append_below(slot, id);
+    }
+
+    /// Takes an entry out of its list and makes it the last in `place`.
+    #[inline]
+    pub(super) fn relink(&mut self, id: u32, place: Place, tick: u64) {
+        self.take_out(id);
+        self.append_to(place, id, tick);
+    }
+
     /// Takes an entry out of its list.
-    pub(super) fn take_out(&mut self, id: u32) {
+    fn take_out(&mut self, id: u32) {
         if let Some(head) = self.lists.take_out(id) {
             self.clear(head);
         }
