@@ -14,7 +14,7 @@ pub(super) struct Levels {
     bits: u32,
     /// The level of the slot that has been entered; else 0.
     entered: u8,
-    mask: u64,
+    mask: u32,
     /// What differs from the current tick in less than this belongs on level 0: one revolution, or, while a slot is
     /// entered, nothing.
     direct: u64,
@@ -33,7 +33,7 @@ impl Levels {
         Self {
             bits: slots.trailing_zeros(),
             entered: 0,
-            mask: slots as u64 - 1,
+            mask: slots as u32 - 1,
             direct: slots as u64,
             current: 0,
             due: 0,
@@ -106,10 +106,10 @@ impl Levels {
     #[inline]
     pub(super) fn go_on(&mut self, now: u64) -> u64 {
         self.current = match self.bottom.clear_first(self.due) {
-            Some(slot) => (self.current & !self.mask | u64::from(slot)).min(now),
+            Some(slot) => (self.current & !u64::from(self.mask) | u64::from(slot)).min(now),
             None => self.enter(now),
         };
-        self.due = (self.current & self.mask) as u32;
+        self.due = self.current as u32 & self.mask;
         self.current
     }
 
@@ -129,11 +129,11 @@ impl Levels {
     #[inline]
     pub(super) fn locate(&self, tick: u64) -> Place {
         let differing = tick ^ self.current;
-        if differing <= self.mask {
-            return Place { level: 0, slot: (tick & self.mask) as u32 };
+        if differing <= u64::from(self.mask) {
+            return Place { level: 0, slot: tick as u32 & self.mask };
         }
         let mut level = 1;
-        while differing >> (u32::from(level) * self.bits) > self.mask {
+        while differing >> (u32::from(level) * self.bits) > u64::from(self.mask) {
             level += 1;
         }
         Place { level, slot: self.digit(tick, level) }
@@ -148,7 +148,7 @@ impl Levels {
     /// Returns the slot of level 0 in which an entry with this target tick is put, if it is put on that level.
     #[inline]
     pub(super) fn slot(&self, tick: u64) -> Option<u32> {
-        (tick ^ self.current < self.direct).then_some((tick & self.mask) as u32)
+        (tick ^ self.current < self.direct).then_some(tick as u32 & self.mask)
     }
 
     /// Makes an entry the last where it is put; returns where that is.
@@ -243,7 +243,7 @@ impl Levels {
     /// The list with this head is empty now.
     #[inline]
     fn clear(&mut self, head: u32) {
-        if head <= self.mask as u32 {
+        if head <= self.mask {
             self.bottom.clear(head);
         } else {
             self.clear_above(head);
@@ -255,7 +255,7 @@ impl Levels {
         let place = self.lists.place(head);
         self.upper[usize::from(place.level) - 1].clear(place.slot);
         if self.entered() == Some(place) {
-            (self.entered, self.direct) = (0, self.mask + 1);
+            (self.entered, self.direct) = (0, u64::from(self.mask) + 1);
         }
     }
 
@@ -310,7 +310,7 @@ impl Levels {
     /// Returns the first tick that the slot spans.
     fn start(&self, place: Place) -> u64 {
         let shift = u32::from(place.level) * self.bits;
-        let above = (self.current >> shift) & !self.mask;
+        let above = (self.current >> shift) & !u64::from(self.mask);
         (above | u64::from(place.slot)) << shift
     }
 
@@ -319,7 +319,7 @@ impl Levels {
     }
 
     fn digit(&self, tick: u64, level: u8) -> u32 {
-        ((tick >> (u32::from(level) * self.bits)) & self.mask) as u32
+        (tick >> (u32::from(level) * self.bits)) as u32 & self.mask
     }
 
     #[cfg(test)]
