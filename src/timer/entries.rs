@@ -170,11 +170,6 @@ impl<T> Entries<T> {
     }
 
     #[inline]
-    pub(super) fn at(&self, index: u32) -> &Entry<T> {
-        &self.slab[index.wrapping_sub(self.base) as usize]
-    }
-
-    #[inline]
     pub(super) fn at_mut(&mut self, index: u32) -> &mut Entry<T> {
         &mut self.slab[index.wrapping_sub(self.base) as usize]
     }

@@ -1,7 +1,8 @@
 //! One level of the wheel: which of its slots are occupied, and on upper levels what is the earliest tick in each.
 //!
 //! What always holds: a word's summary bit is set exactly when the word is not zero. The lists themselves are in `lists`; the
-//! levels see to it that a slot's bit is set exactly when its list is not empty.
+//! levels see to it that a slot's bit is set exactly when its list is not empty, but for the slot of what is due, whose bit
+//! stays until time goes on.
 
 /// A slot of a level. The order is that in which slots are visited.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -39,40 +40,41 @@ impl Level {
     #[inline]
     pub(super) fn first(&self) -> Option<u32> {
         let group = self.summary.iter().position(|&bits| bits != 0)?;
-        let word = group * 64 + self.summary[group].trailing_zeros() as usize;
-        Some((word * 64) as u32 + self.words[word].trailing_zeros() as u32)
+        Some(self.first_of(group * 64 + self.summary[group].trailing_zeros() as usize))
     }
 
-    /// Empties `slot`, before which none is occupied, and returns the first one that is: mostly it is in the same word.
+    /// Returns the first occupied slot after `slot`, before which none is: mostly it is in the same word.
+    pub(super) fn first_after(&self, slot: u32) -> Option<u32> {
+        let word = (slot / 64) as usize;
+        let bits = self.words[word] & !(1 << (slot % 64));
+        if bits != 0 {
+            return Some(slot / 64 * 64 + bits.trailing_zeros());
+        }
+        let others = |group: usize| match self.summary[group] {
+            bits if group == word / 64 => bits & !(1 << (word % 64)),
+            bits => bits,
+        };
+        let group = (word / 64..self.summary.len()).find(|&group| others(group) != 0)?;
+        Some(self.first_of(group * 64 + others(group).trailing_zeros() as usize))
+    }
+
+    /// Empties `slot`, before which none is occupied, and returns the first one that is.
     #[inline]
     pub(super) fn clear_first(&mut self, slot: u32) -> Option<u32> {
         let word = (slot / 64) as usize;
         let bits = self.words[word] & !(1 << (slot % 64));
         self.words[word] = bits;
         if bits != 0 {
-            return Some(slot / 64 * 64 + bits.trailing_zeros() as u32);
+            return Some(slot / 64 * 64 + bits.trailing_zeros());
         }
         self.summary[word / 64] &= !(1 << (word % 64));
         self.first()
     }
 
-    /// Returns the first occupied slot after `slot`, before which none is.
-    pub(super) fn first_after(&self, slot: u32) -> Option<u32> {
-        let word = (slot / 64) as usize;
-        let first_of = |word: usize, bits: u64| Some((word * 64) as u32 + bits.trailing_zeros() as u32);
-        let bits = self.words[word] & !(1 << (slot % 64));
-        if bits != 0 {
-            return first_of(word, bits);
-        }
-        let group = word / 64;
-        let bits = self.summary[group] & !(1 << (word % 64));
-        let words = if bits != 0 {
-            group * 64 + bits.trailing_zeros() as usize
-        } else {
-            let group = group + 1 + self.summary[group + 1..].iter().position(|&bits| bits != 0)?;
-            group * 64 + self.summary[group].trailing_zeros() as usize
-        };
-        first_of(words, self.words[words])
+    /// Returns the first occupied slot of a word that has one.
+    #[inline]
+    fn first_of(&self, word: usize) -> u32 {
+        (word * 64) as u32 + self.words[word].trailing_zeros()
     }
 
     /// The slot is occupied.

@@ -20,7 +20,8 @@ pub(super) struct Levels {
     direct: u64,
     /// The tick that has been reached; placement is relative to it.
     current: u64,
-    /// Its slot of level 0: that of what is due.
+    /// Its slot of level 0: that of what is due. It may count as occupied when all of that has been taken, until time goes
+    /// on: so whoever takes something does not ask whether it was the last.
     due: u32,
     /// Level 0, and those above it.
     bottom: Level,
