@@ -2,10 +2,43 @@
 //!
 //! Always holds: what is kept is the channel's own, and holds no more than twice its size while the channel waits for
 //! its peer, or than it held before while decoding is only stopped; keeping copies no byte more than a few times,
-//! however the messages are taken off. Owned by nobody: a rule, no store.
+//! however the messages are taken off; a channel that keeps nothing pays a pointer. A rule ([`Memory`]) and what holds to
+//! it ([`Kept`], which the channel owns); runs on the channel's loop.
 
 use crate::buffer::RECEIVE_SIZE;
 use bytes::Bytes;
+use std::ops::Deref;
+
+/// Bytes that a channel keeps. Boxed: most keep none, most of the time.
+#[derive(Debug, Default)]
+pub(crate) struct Kept(Option<Box<Bytes>>);
+
+impl Kept {
+    pub(crate) fn into_bytes(self) -> Bytes {
+        self.0.map_or_else(Bytes::new, |bytes| *bytes)
+    }
+
+    /// What is kept, and keeps nothing any more.
+    #[inline]
+    pub(crate) fn take(&mut self) -> Kept {
+        Kept(self.0.take())
+    }
+}
+
+impl From<Bytes> for Kept {
+    fn from(bytes: Bytes) -> Self {
+        Kept((!bytes.is_empty()).then(|| Box::new(bytes)))
+    }
+}
+
+impl Deref for Kept {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        self.0.as_deref().map_or(&[], |bytes| bytes)
+    }
+}
 
 /// Whose memory the bytes are in that are decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +65,14 @@ impl Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_is_kept_without_memory() {
+        assert!(Kept::default().is_empty() && Kept::from(Bytes::new()).0.is_none());
+        let mut kept = Kept::from(bytes(3));
+        assert_eq!((kept.len(), kept.take().into_bytes()), (3, bytes(3)));
+        assert!(kept.0.is_none() && kept.into_bytes().is_empty());
+    }
 
     const SMALL: usize = RECEIVE_SIZE / 2;
 

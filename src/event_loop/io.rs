@@ -197,7 +197,7 @@ impl ChannelSlot {
     /// Decodes what was kept when decoding was stopped.
     fn decode_kept(&mut self, io: &mut Io, metrics: &Metrics) {
         self.core.state.unset(Flags::UNDECODED);
-        let mut input = std::mem::take(&mut self.core.state.partial);
+        let mut input = self.core.state.partial.take().into_bytes();
         let reading = self.core.begin_input(&io.services, Memory::Own(input.len()));
         self.decode(io, metrics, &mut input);
         self.core.end_input(&mut io.services, reading, input);
@@ -206,7 +206,7 @@ impl ChannelSlot {
     /// One read of `size` bytes at most.
     fn read_once(&mut self, io: &mut Io, metrics: &Metrics, size: usize) -> Read {
         let Some(stream) = &mut self.stream else { return Read::Closed };
-        let kept = std::mem::take(&mut self.core.state.partial);
+        let kept = self.core.state.partial.take();
         // A little that was kept goes in front of what is read now. A lot grows in a buffer of the channel's own,
         // so that a long message is not copied again with every read.
         let grows = kept.len() > RECEIVE_SIZE / 2;
@@ -244,7 +244,7 @@ impl ChannelSlot {
         self.core.state.note_read(&received.data[prefix.len()..], io.services.now);
         self.core.state.note_moved(Way::Read, n);
         if grows {
-            let mut grown = BytesMut::from(kept);
+            let mut grown = BytesMut::from(kept.into_bytes());
             grown.extend_from_slice(&received.data);
             io.receive.give_back(received);
             let mut input = grown.freeze();
