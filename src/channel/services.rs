@@ -63,22 +63,56 @@ pub(crate) struct LoopServices {
     spare_memory: usize,
 }
 
-/// What waits on the loop's wheel.
+/// What waits on the loop's wheel, in eight bytes.
+///
+/// What a channel has there is taken out when it closes, so the generation tells apart only what a panic may have left behind:
+/// as for the poll ([`Key::matches`]), some bits of it are enough.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Coarse {
-    pub(crate) channel: Key,
-    /// Where the task lies in the channel, or [`Coarse::WATCH`].
-    pub(crate) slot: u32,
+    index: u32,
+    /// Where the task lies in the channel, or [`Coarse::WATCH`]; above that, low bits of the channel's generation.
+    rest: u32,
 }
 
 impl Coarse {
-    /// Stands for what the channel watches by itself; no channel has so many tasks.
-    pub(crate) const WATCH: u32 = u32::MAX;
+    /// A channel has 65,536 tasks at most, and the timeout of its close.
+    const SLOT_BITS: u32 = 17;
 
+    /// Stands for what the channel watches by itself; no channel has so many tasks.
+    pub(crate) const WATCH: u32 = (1 << Self::SLOT_BITS) - 1;
+
+    #[inline]
+    pub(crate) fn new(channel: Key, slot: u32) -> Self {
+        debug_assert!(slot <= Self::WATCH);
+        Coarse { index: channel.index, rest: channel.generation << Self::SLOT_BITS | slot }
+    }
+
+    #[inline]
     pub(crate) fn watch(channel: Key) -> Self {
-        Coarse { channel, slot: Self::WATCH }
+        Self::new(channel, Self::WATCH)
+    }
+
+    /// The slot that the channel has, or had, in the loop.
+    #[inline]
+    pub(crate) fn index(self) -> u32 {
+        self.index
+    }
+
+    /// Where the task lies in the channel, or [`Coarse::WATCH`].
+    #[inline]
+    pub(crate) fn slot(self) -> u32 {
+        self.rest & Self::WATCH
+    }
+
+    /// Whether it was made for this channel, as far as its bits can tell.
+    #[inline]
+    pub(crate) fn is_for(self, channel: Key) -> bool {
+        let Coarse { index, rest } = Self::new(channel, self.slot());
+        (index, rest) == (self.index, self.rest)
     }
 }
+
+const _: () = assert!(size_of::<Coarse>() == 8, "an entry of the wheel takes 32 bytes, or 40");
 
 /// What waits in the loop's heap.
 pub(crate) enum Due {

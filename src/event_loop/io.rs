@@ -391,7 +391,7 @@ impl ChannelSlot {
                 discard(&mut stream, io);
             }
         }
-        let counted = (self.assignment.take(), self.admitted.take());
+        let counted = self.assignment.take();
         Leaving { stream, counted }.close(linger, self.core.state.id(), &io.services);
         metrics.channels.set(metrics.channels.read().saturating_sub(1));
         metrics.channels_closed.add(1);
