@@ -102,7 +102,7 @@ impl ChannelCore {
             self.after(services);
             return;
         }
-        self.state.partial = memory.keep(rest, starved).into();
+        self.state.partial = services.spare_box.keep(memory.keep(rest, starved));
     }
 
     /// The bytes at hand are read.

@@ -25,6 +25,36 @@ impl Kept {
     }
 }
 
+/// The box of bytes that were kept and are decoded, for the next ones that are kept: a peer whose messages come in pieces has
+/// none allocated for each.
+#[derive(Debug, Default)]
+pub(crate) struct SpareBox(Option<Box<Bytes>>);
+
+impl SpareBox {
+    /// Keeps bytes in the box, if it is there.
+    pub(crate) fn keep(&mut self, bytes: Bytes) -> Kept {
+        match self.0.take() {
+            Some(mut spare) if !bytes.is_empty() => {
+                *spare = bytes;
+                Kept(Some(spare))
+            }
+            spare => {
+                self.0 = spare;
+                bytes.into()
+            }
+        }
+    }
+
+    /// What was kept is decoded.
+    #[inline]
+    pub(crate) fn give_back(&mut self, kept: Kept) {
+        if let Some(mut spare) = kept.0 {
+            *spare = Bytes::new();
+            self.0 = Some(spare);
+        }
+    }
+}
+
 impl From<Bytes> for Kept {
     fn from(bytes: Bytes) -> Self {
         Kept((!bytes.is_empty()).then(|| Box::new(bytes)))
@@ -72,6 +102,20 @@ mod tests {
         let mut kept = Kept::from(bytes(3));
         assert_eq!((kept.len(), kept.take().into_bytes()), (3, bytes(3)));
         assert!(kept.0.is_none() && kept.into_bytes().is_empty());
+    }
+
+    #[test]
+    fn the_next_bytes_lie_in_the_box_of_the_last() {
+        let mut spare = SpareBox::default();
+        let first = spare.keep(bytes(3));
+        let place = std::ptr::from_ref(first.0.as_deref().expect("it keeps some"));
+        spare.give_back(first);
+        assert!(spare.0.as_ref().is_some_and(|empty| empty.is_empty()), "the bytes are gone");
+        assert!(spare.keep(Bytes::new()).0.is_none(), "nothing needs no box");
+        let second = spare.keep(bytes(5));
+        assert_eq!(std::ptr::from_ref(second.0.as_deref().expect("it keeps some")), place);
+        assert_eq!(*second, [7; 5]);
+        assert!(spare.0.is_none());
     }
 
     const SMALL: usize = RECEIVE_SIZE / 2;

@@ -8,6 +8,7 @@ use super::{
     due_queue::DueQueue,
     idle::IdleTimeouts,
     mail::Outlet,
+    memory::SpareBox,
     outbound_budget::{Loan, OutboundBudget},
     tally::Tally,
 };
@@ -53,6 +54,8 @@ pub(crate) struct LoopServices {
     pub(crate) replacement: Option<AnyPipeline>,
     /// Pipelines that were replaced so far.
     pub(crate) replaced: u64,
+    /// For bytes that a channel keeps.
+    pub(crate) spare_box: SpareBox,
     /// What a channel last watched for: the next one most likely watches for the same.
     idle_timeouts: Option<Rc<IdleTimeouts>>,
     #[expect(
@@ -174,6 +177,7 @@ impl LoopServices {
             tally: Tally::default(),
             replacement: None,
             replaced: 0,
+            spare_box: SpareBox::default(),
             idle_timeouts: None,
             spares: Vec::new(),
             spare_memory: 0,

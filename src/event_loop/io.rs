@@ -257,6 +257,7 @@ impl ChannelSlot {
             let rest = std::mem::take(&mut received.data);
             self.core.end_input(&mut io.services, reading, rest);
             io.receive.give_back(received);
+            io.services.spare_box.give_back(kept);
         }
         Read::Bytes { full }
     }
