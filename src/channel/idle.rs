@@ -275,6 +275,30 @@ mod tests {
         assert!(!first_of(idle.take_due(QUIET, 3 * SECOND)).unwrap().first);
     }
 
+    /// As if the times of the reports were kept: an event is a first one if bytes have moved at or after the last.
+    #[test]
+    fn whether_an_event_is_a_first_one_needs_no_time_of_the_last() {
+        const STEPS: u32 = 7;
+        let timeouts = IdleTimeouts::new().reader(Duration::from_secs(1)).all(Duration::from_millis(1500));
+        for mut script in 0..4u32.pow(STEPS) {
+            let (mut idle, mut traffic, mut reported, mut now) = (watching(timeouts, 0), QUIET, [0; 3], 0);
+            for _ in 0..STEPS {
+                match script % 4 {
+                    0 => now += SECOND,
+                    1 => now += SECOND / 2,
+                    2 => traffic.read = now,
+                    _ => idle.reset(IdleState::Reader, traffic, now),
+                }
+                script /= 4;
+                for (kind, event) in idle.take_due(traffic, now).into_iter().enumerate() {
+                    let Some(event) = event else { continue };
+                    assert_eq!(event.first, Idle::last_traffic(kind, traffic) >= reported[kind]);
+                    reported[kind] = now;
+                }
+            }
+        }
+    }
+
     #[test]
     fn all_is_reset_by_either_side() {
         let idle = watching(IdleTimeouts::new().all(Duration::from_secs(1)), 0);

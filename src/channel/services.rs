@@ -226,3 +226,22 @@ impl LoopServices {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_of_the_wheel_says_whose_it_is() {
+        let key = |index, generation| Key { index, generation };
+        for slot in [0, 65_536, Coarse::WATCH] {
+            for channel in [key(0, 0), key(u32::MAX - 1, u32::MAX), key(7, 0x7FFF)] {
+                let coarse = Coarse::new(channel, slot);
+                assert_eq!((coarse.index(), coarse.slot()), (channel.index, slot));
+                assert!(coarse.is_for(channel));
+                assert!(!coarse.is_for(key(channel.index, channel.generation.wrapping_add(1))));
+                assert!(!coarse.is_for(key(channel.index ^ 1, channel.generation)));
+            }
+        }
+    }
+}

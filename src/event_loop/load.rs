@@ -132,6 +132,7 @@ impl Drop for Assignment {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::admission::{Admission, Gate};
 
     const SECOND: u64 = 1_000_000_000;
 
@@ -146,6 +147,22 @@ mod tests {
         drop(heavy);
         assert_eq!((load.connections(), load.weight()), (0, 0));
         assert!(load.assign(1).is_some());
+    }
+
+    #[test]
+    fn a_place_in_the_server_is_given_up_with_the_share_of_the_loop() {
+        let load = Arc::new(Load::new(2));
+        let gate = Arc::new(Gate::new(Admission::new().max_connections(1)));
+        for weight in [1, 5] {
+            let admitted = gate.admit(None).unwrap();
+            assert!(admitted.is_some());
+            let assignment = load.assign(weight).unwrap().with(admitted);
+            assert_eq!((load.connections(), load.weight()), (1, weight as usize));
+            assert!(gate.admit(None).is_err(), "it is inside");
+            drop(assignment);
+            assert_eq!((load.connections(), load.weight()), (0, 0));
+        }
+        assert!(gate.admit(None).is_ok());
     }
 
     #[test]
