@@ -1,22 +1,14 @@
 //! How many connections a listener accepts in one turn: never more than its share, and none is forgotten.
 
-use bytes::Bytes;
+#[path = "support/handlers.rs"]
+mod handlers;
+
+use handlers::Quiet;
 use netwheel::{
     Admission, Error, IpFilter, IpRule, LoopMetrics, ManualEventLoop, SettingError, codec::RawBytes,
     prelude::*,
 };
 use std::{net::TcpStream, time::Duration};
-
-struct Quiet;
-
-impl Handler for Quiet {
-    type In = Bytes;
-    type Out = Bytes;
-
-    fn read(&mut self, _: &mut Context<'_, Self>, _: Bytes) -> Result {
-        Ok(())
-    }
-}
 
 /// Of `waiting` connections: how many each turn accepts, until they all are.
 fn shares(

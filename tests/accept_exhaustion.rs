@@ -7,13 +7,15 @@
 
 #[path = "support/descriptor_limit.rs"]
 mod descriptor_limit;
+#[path = "support/handlers.rs"]
+mod handlers;
 #[path = "support/logs.rs"]
 mod logs;
 #[path = "support/strace.rs"]
 mod strace;
 
-use bytes::Bytes;
 use descriptor_limit::Limit;
+use handlers::Echo;
 use netwheel::{
     LoopMetrics, ManualEventLoop, UnixAddress, codec::RawBytes, prelude::*, testing::ManualClock,
 };
@@ -34,17 +36,6 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {
     ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-struct Echo;
-
-impl Handler for Echo {
-    type In = Bytes;
-    type Out = Bytes;
-
-    fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
-        ctx.write(message)
-    }
 }
 
 fn connect(to: SocketAddr) -> TcpStream {

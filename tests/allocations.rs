@@ -2,10 +2,13 @@
 //!
 //! One test only: the counter is that of the whole process.
 
+#[path = "support/handlers.rs"]
+mod handlers;
 #[path = "support/tcp.rs"]
 mod tcp;
 
 use bytes::Bytes;
+use handlers::Echo;
 use netwheel::{
     codec::{LengthField, RawBytes},
     pipeline::Codec,
@@ -23,17 +26,6 @@ static ALLOCATOR: dhat::Alloc = dhat::Alloc;
 
 const WARM_UP: usize = 1_000;
 const ECHOES: usize = 10_000;
-
-struct Echo;
-
-impl Handler for Echo {
-    type In = Bytes;
-    type Out = Bytes;
-
-    fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
-        ctx.write(message)
-    }
-}
 
 /// A server of one loop that watches its connections for quiet, and a connection to it.
 fn serve_echo<C>(codec: C) -> (EventLoopGroup, TcpStream)

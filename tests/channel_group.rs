@@ -1,9 +1,12 @@
 //! Who is in a channel group, and how members leave it.
 
+#[path = "support/handlers.rs"]
+mod handlers;
 #[path = "support/tcp.rs"]
 mod tcp;
 
 use bytes::Bytes;
+use handlers::Quiet;
 use netwheel::{
     BroadcastReport, ChannelGroup, Error,
     codec::Line,
@@ -22,18 +25,6 @@ use std::{
 use tcp::{
     Event, Settings, connect, done, echo, end, one_loop, read_all, receive, serve, serve_with, silent,
 };
-
-/// Reads and forgets.
-struct Quiet;
-
-impl Handler for Quiet {
-    type In = Bytes;
-    type Out = Bytes;
-
-    fn read(&mut self, _: &mut Context<'_, Self>, _: Bytes) -> Result {
-        Ok(())
-    }
-}
 
 fn embedded() -> EmbeddedChannel<Bytes> {
     EmbeddedChannel::new(Pipeline::new().codec(Line::new()).handler(Quiet))

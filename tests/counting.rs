@@ -1,9 +1,11 @@
 //! What a turn costs, counted and not timed: readings of the clock, writes to the waker (E-23).
 
+#[path = "support/handlers.rs"]
+mod handlers;
 #[path = "support/tcp.rs"]
 mod tcp;
 
-use bytes::Bytes;
+use handlers::Echo;
 use netwheel::{Clock, LoopMetrics, codec::LengthField, prelude::*};
 use std::{
     sync::{
@@ -31,17 +33,6 @@ impl Clock for CountingClock {
         let counter = if on_loop { &self.by_loop } else { &self.by_others };
         counter.fetch_add(1, SeqCst);
         Instant::now()
-    }
-}
-
-struct Echo;
-
-impl Handler for Echo {
-    type In = Bytes;
-    type Out = Bytes;
-
-    fn read(&mut self, ctx: &mut Context<'_, Self>, frame: Bytes) -> Result {
-        ctx.write(frame)
     }
 }
 

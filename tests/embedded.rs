@@ -1,8 +1,11 @@
 //! The embedded test channel itself.
 
+#[path = "support/auto_read.rs"]
+mod auto_read;
 #[path = "support/recorder.rs"]
 mod recorder;
 
+use auto_read::set_auto_read;
 use bytes::Bytes;
 use netwheel::{
     ChannelOptions, Clock, Error,
@@ -176,13 +179,7 @@ fn c_73_it_refuses_bytes_after_the_peers_end() {
     channel.end_inbound();
     assert!(channel.write_inbound(b"more\n").is_err());
     assert_eq!(log.take(), ["active"], "nobody has read the end yet");
-    channel
-        .channel()
-        .execute(|scope| {
-            scope.set_auto_read(true);
-            Ok(())
-        })
-        .unwrap();
+    set_auto_read(&channel.channel(), true);
     channel.run_pending();
     assert_eq!(log.take(), ["read kept", "read_complete", "read_complete", "inactive"]);
 }

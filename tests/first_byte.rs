@@ -1,15 +1,18 @@
 //! Peers that connect and say nothing, or never come to the end of their first message: limits for the first byte and
 //! for the first message.
 
+#[path = "support/limited.rs"]
+mod limited;
 #[path = "support/loops.rs"]
 mod loops;
 #[path = "support/recorder.rs"]
 mod recorder;
 
 use bytes::Bytes;
+use limited::{Limited, NOTHING, SECOND, TICK};
 use loops::{advance, settle, single};
 use netwheel::{
-    ChannelOptions, Error, Scope, TimeLimits,
+    Error, TimeLimits,
     codec::Line,
     pipeline::{Stage, StageContext},
     prelude::*,
@@ -21,58 +24,6 @@ use std::{
     sync::mpsc::{Sender, channel},
     time::Duration,
 };
-
-const SECOND: Duration = Duration::from_secs(1);
-const TICK: Duration = Duration::from_millis(1);
-const NOTHING: [&str; 0] = [];
-
-/// A channel with limits; its log has times.
-struct Limited {
-    channel: EmbeddedChannel<Bytes>,
-    log: Log,
-}
-
-impl Limited {
-    fn new(limits: TimeLimits) -> Self {
-        Self::with(limits, |_, _| Ok(()))
-    }
-
-    fn with(
-        limits: TimeLimits,
-        mut hook: impl FnMut(&mut Context<'_, Recorder>, &Call) -> Result + 'static,
-    ) -> Self {
-        let (log, clock) = (Log::new(), ManualClock::new());
-        let (inner, time) = (log.clone(), clock.clone());
-        let handler = Recorder::exactly(&Log::new(), move |ctx, call| {
-            if matches!(call, Call::Error(_) | Call::Inactive) {
-                inner.push(format!("{:?} {call}", time.elapsed()));
-            }
-            hook(ctx, call)
-        });
-        let pipeline = Pipeline::new().time_limits(limits).codec(Line::new()).handler(handler);
-        let channel = EmbeddedChannel::with(pipeline, &ChannelOptions::new(), clock, TICK).unwrap();
-        Limited { channel, log }
-    }
-
-    fn advance(&mut self, by: Duration) -> Vec<String> {
-        self.channel.advance(by);
-        self.log.take()
-    }
-
-    fn receive(&mut self, bytes: &[u8]) {
-        self.channel.write_inbound(bytes).unwrap();
-    }
-
-    fn set(&mut self, limits: TimeLimits) {
-        let change = move |scope: &mut Scope<'_, Bytes>| {
-            scope.set_time_limits(limits);
-            assert_eq!(scope.time_limits(), limits);
-            Ok(())
-        };
-        self.channel.channel().execute(change).unwrap();
-        self.channel.run_pending();
-    }
-}
 
 #[test]
 fn a_peer_that_says_nothing_times_out_once_and_is_closed() {

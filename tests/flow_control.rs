@@ -1,17 +1,20 @@
 //! Reading on demand: what one request brings, one message at a time, and how the size of reads is chosen: C-61 to C-64,
 //! D-09, D-12, H-10 to H-12 and T-32 in the form in which a channel does this by itself.
 
+#[path = "support/auto_read.rs"]
+mod auto_read;
 #[path = "support/tcp.rs"]
 mod tcp;
 
 #[path = "support/recorder.rs"]
 mod recorder;
 
+use auto_read::{read, set_auto_read};
 use bytes::Bytes;
 use netwheel::{
     ChannelOptions, codec::Line, codec::RawBytes, pipeline::*, prelude::*, testing::EmbeddedChannel,
 };
-use recorder::{Call, Log, Recorder, embedded_with};
+use recorder::{Call, Log, Recorder, embedded_with, hand_over};
 use std::{io::Write, net::Shutdown};
 use tcp::*;
 
@@ -27,24 +30,6 @@ fn one_by_one() -> ChannelOptions {
 fn ask(channel: &mut EmbeddedChannel<Bytes>) {
     read(&channel.channel());
     channel.run_pending();
-}
-
-fn read(channel: &Channel<Bytes>) {
-    channel
-        .execute(|scope| {
-            scope.read();
-            Ok(())
-        })
-        .unwrap();
-}
-
-fn set_auto_read(channel: &Channel<Bytes>, on: bool) {
-    channel
-        .execute(move |scope| {
-            scope.set_auto_read(on);
-            Ok(())
-        })
-        .unwrap();
 }
 
 fn message(text: &'static str) -> Event {
@@ -281,19 +266,12 @@ impl Stage for Swallow {
 fn d_09_over_tcp_a_request_goes_on_across_partial_and_swallowed_messages() {
     let group = one_loop();
     let log = Log::new();
-    let (sender, channels) = std::sync::mpsc::channel();
-    let sender = std::sync::Mutex::new(sender);
+    let (hand_over, channels) = hand_over();
     let inner = log.clone();
     let server = ServerBootstrap::new(&group)
         .channel_options(one_by_one())
         .pipeline(move |_| {
-            let sender = sender.lock().unwrap().clone();
-            let handler = Recorder::with(&inner, move |ctx, call| {
-                if *call == Call::Active {
-                    sender.send(ctx.channel()).unwrap();
-                }
-                Ok(())
-            });
+            let handler = Recorder::with(&inner, hand_over.clone());
             Pipeline::new().codec(Line::new()).stage(Swallow).handler(handler)
         })
         .bind(ANY_PORT)

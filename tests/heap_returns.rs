@@ -2,9 +2,12 @@
 //!
 //! One test only: the counter is that of the whole process.
 
+#[path = "support/handlers.rs"]
+mod handlers;
 #[path = "support/tcp.rs"]
 mod tcp;
 
+use handlers::Echo;
 use netwheel::{codec::LengthField, prelude::*};
 use std::{net::TcpStream, time::Duration};
 use tcp::*;
@@ -13,17 +16,6 @@ use tcp::*;
 static ALLOCATOR: dhat::Alloc = dhat::Alloc;
 
 const PEERS: usize = 400;
-
-struct Echo;
-
-impl Handler for Echo {
-    type In = bytes::Bytes;
-    type Out = bytes::Bytes;
-
-    fn read(&mut self, ctx: &mut Context<'_, Self>, message: bytes::Bytes) -> Result {
-        ctx.write(message)
-    }
-}
 
 #[test]
 fn connections_that_are_gone_leave_nothing_on_the_heap() {

@@ -5,14 +5,16 @@
 
 #![cfg(target_os = "linux")]
 
+#[path = "support/handlers.rs"]
+mod handlers;
 #[path = "support/strace.rs"]
 mod strace;
 #[path = "support/tcp.rs"]
 mod tcp;
 
+use handlers::Echo;
 use netwheel::{codec::LengthField, prelude::*};
 use std::{
-    fs,
     io::{self, Read},
     net::{SocketAddr, TcpStream},
     time::Duration,
@@ -24,17 +26,6 @@ const CONNECTIONS: usize = 1000;
 
 /// The descriptors of so many connections, and some.
 const DESCRIPTORS: u64 = 1200;
-
-struct Echo;
-
-impl Handler for Echo {
-    type In = bytes::Bytes;
-    type Out = bytes::Bytes;
-
-    fn read(&mut self, ctx: &mut Context<'_, Self>, frame: bytes::Bytes) -> Result {
-        ctx.write(frame)
-    }
-}
 
 /// The child: a server that watches its connections; until the end of its input.
 #[test]
@@ -54,18 +45,6 @@ fn idle_server() {
     io::stdin().read_to_end(&mut Vec::new()).unwrap();
     println!("watched {}", metrics(&group).wheel_pending);
     end(&group);
-}
-
-/// The thread of a process that has this name.
-fn thread_of(process: u32, name: &str) -> String {
-    let threads = fs::read_dir(format!("/proc/{process}/task")).unwrap();
-    threads
-        .map(|thread| thread.unwrap())
-        .find(|thread| fs::read_to_string(thread.path().join("comm")).is_ok_and(|comm| comm.trim() == name))
-        .unwrap_or_else(|| panic!("no thread is called {name}"))
-        .file_name()
-        .into_string()
-        .unwrap()
 }
 
 /// Has one frame echoed, and reads in the trace how the loop does that and goes back to sleep.

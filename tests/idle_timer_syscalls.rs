@@ -9,7 +9,7 @@
 mod strace;
 
 use netwheel::{Error, timer::HashedWheelTimer};
-use std::{fs, io, sync::mpsc::channel, time::Duration};
+use std::{io, sync::mpsc::channel, time::Duration};
 use strace::*;
 
 const TIMEOUTS: usize = 10_000;
@@ -47,18 +47,6 @@ fn idle_timer() {
         println!("done");
     }
     println!("left {}", timer.stop().unwrap().len());
-}
-
-/// The thread of a process that has this name.
-fn thread_of(process: u32, name: &str) -> String {
-    let threads = fs::read_dir(format!("/proc/{process}/task")).unwrap();
-    threads
-        .map(|thread| thread.unwrap())
-        .find(|thread| fs::read_to_string(thread.path().join("comm")).is_ok_and(|comm| comm.trim() == name))
-        .unwrap_or_else(|| panic!("no thread is called {name}"))
-        .file_name()
-        .into_string()
-        .unwrap()
 }
 
 #[test]

@@ -1,8 +1,11 @@
 //! What a program holds of a channel's input, and the pauses of reading that follow.
 
+#[path = "support/auto_read.rs"]
+mod auto_read;
 #[path = "support/loops.rs"]
 mod loops;
 
+use auto_read::read;
 use bytes::Bytes;
 use loops::{PATIENCE, settle, single};
 use netwheel::{
@@ -91,13 +94,7 @@ fn what_the_program_said_about_reading_holds() {
     queue.lock().unwrap().clear();
     channel.run_pending();
     assert_eq!(taken(&queue).len(), 0, "auto-read is off");
-    channel
-        .channel()
-        .execute(|scope| {
-            scope.read();
-            Ok(())
-        })
-        .unwrap();
+    read(&channel.channel());
     channel.run_pending();
     assert_eq!(taken(&queue), ["f"]);
 }
@@ -107,13 +104,7 @@ fn a_read_that_is_asked_for_is_made_although_much_is_held() {
     let (mut channel, queue) = embedded(ChannelOptions::new());
     channel.write_inbound(b"a\nb\nc\nd\ne\nf\n").unwrap();
     assert_eq!(taken(&queue).len(), 5);
-    channel
-        .channel()
-        .execute(|scope| {
-            scope.read();
-            Ok(())
-        })
-        .unwrap();
+    read(&channel.channel());
     channel.run_pending();
     assert_eq!(taken(&queue).len(), 6);
 }

@@ -7,11 +7,13 @@ mod streams;
 
 use bytes::Bytes;
 use netwheel::{ChannelOptions, Error, codec::Line, prelude::*};
-use recorder::{Call, Log, Recorder, ask, done, embedded, embedded_with, end, one_loop, read_to_end};
+use recorder::{
+    Call, Log, Recorder, ask, done, embedded, embedded_with, end, hand_over, one_loop, read_to_end,
+};
 use std::{
     io::Write,
     net::TcpListener,
-    sync::{Arc, Barrier, Mutex, mpsc},
+    sync::{Arc, Barrier, Mutex},
     time::Duration,
 };
 use streams::{anywhere, connect};
@@ -296,22 +298,13 @@ fn c_08_over_tcp_closing_twice_from_anywhere_tells_once() {
     let group = one_loop();
     let log = Log::new();
     let handler_log = log.clone();
-    let (channels, channel) = mpsc::channel();
-    let channels = Mutex::new(channels);
+    let (hand_over, channels) = hand_over();
     let server = ServerBootstrap::new(&group)
-        .pipeline(move |_| {
-            let channels = channels.lock().unwrap().clone();
-            lines(Recorder::with(&handler_log, move |ctx, call| {
-                if *call == Call::Active {
-                    channels.send(ctx.channel()).unwrap();
-                }
-                Ok(())
-            }))
-        })
+        .pipeline(move |_| lines(Recorder::with(&handler_log, hand_over.clone())))
         .bind(anywhere())
         .unwrap();
     let mut peer = connect(&server);
-    let channel = channel.recv().unwrap();
+    let channel = channels.recv().unwrap();
     let (first, second) = (channel.closed(), channel.closed());
     channel.close();
     channel.close();

@@ -5,11 +5,14 @@
 
 #![cfg(target_os = "linux")]
 
+#[path = "support/handlers.rs"]
+mod handlers;
 #[path = "support/strace.rs"]
 mod strace;
 #[path = "support/tcp.rs"]
 mod tcp;
 
+use handlers::Echo;
 use netwheel::{codec::RawBytes, prelude::*};
 use std::{
     io::{self, Read},
@@ -105,17 +108,6 @@ impl log::Log for Log {
     }
 
     fn flush(&self) {}
-}
-
-struct Echo;
-
-impl Handler for Echo {
-    type In = bytes::Bytes;
-    type Out = bytes::Bytes;
-
-    fn read(&mut self, ctx: &mut Context<'_, Self>, message: bytes::Bytes) -> Result {
-        ctx.write(message)
-    }
 }
 
 /// The child: an echo server, and a thread that gives the loop tasks from the moment of the rebuild on. At the end

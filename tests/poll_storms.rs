@@ -5,11 +5,14 @@
 
 #![cfg(target_os = "linux")]
 
+#[path = "support/handlers.rs"]
+mod handlers;
 #[path = "support/strace.rs"]
 mod strace;
 #[path = "support/tcp.rs"]
 mod tcp;
 
+use handlers::Echo;
 use netwheel::{EventLoop, LoopMetrics, MissedRuns, codec::RawBytes, prelude::*};
 use std::{
     io::{self, BufRead},
@@ -39,17 +42,6 @@ impl log::Log for Log {
     }
 
     fn flush(&self) {}
-}
-
-struct Echo;
-
-impl Handler for Echo {
-    type In = bytes::Bytes;
-    type Out = bytes::Bytes;
-
-    fn read(&mut self, ctx: &mut Context<'_, Self>, message: bytes::Bytes) -> Result {
-        ctx.write(message)
-    }
 }
 
 fn counter(metrics: &LoopMetrics, name: &str) -> u64 {

@@ -5,6 +5,8 @@
 
 #![cfg(target_os = "linux")]
 
+#[path = "support/handlers.rs"]
+mod handlers;
 #[path = "support/memory.rs"]
 mod memory;
 #[path = "support/strace.rs"]
@@ -13,6 +15,7 @@ mod strace;
 mod tcp;
 
 use bytes::{BufMut, Bytes, BytesMut};
+use handlers::Echo;
 use memory::resident;
 use netwheel::{
     ChannelOptions, Overflow,
@@ -304,17 +307,6 @@ fn slow_reader_is_closed() {
 }
 
 // ---- a server that answers -------------------------------------------------------------------------------
-
-struct Echo;
-
-impl Handler for Echo {
-    type In = Bytes;
-    type Out = Bytes;
-
-    fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
-        ctx.write(message)
-    }
-}
 
 /// The child: an echo that reads only while it can write. For each line of its input it says what it has read, and how
 /// large it is.

@@ -2,10 +2,12 @@
 
 #![cfg(unix)]
 
+#[path = "support/handlers.rs"]
+mod handlers;
 #[path = "support/strace.rs"]
 mod strace;
 
-use bytes::Bytes;
+use handlers::Echo;
 use netwheel::{codec::RawBytes, prelude::*};
 use std::{
     io::{Read, Write},
@@ -18,17 +20,6 @@ use strace::{play, plays};
 
 /// How long a test waits for what must happen before it gives up. It never decides a test that passes.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-struct Echo;
-
-impl Handler for Echo {
-    type In = Bytes;
-    type Out = Bytes;
-
-    fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
-        ctx.write(message)
-    }
-}
 
 /// The child: serves on the socket that it was handed over, until it is killed.
 #[test]

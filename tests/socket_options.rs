@@ -1,8 +1,11 @@
 //! What socket options lead to, as the peer sees it; that each is set and read back is proved beside `TcpOptions`.
 
+#[path = "support/handlers.rs"]
+mod handlers;
 #[path = "support/tcp.rs"]
 mod tcp;
 
+use handlers::Quiet;
 use netwheel::{ChannelOptions, TcpOptions, WorkerPool, prelude::*};
 use socket2::{Domain, Socket, Type};
 use std::{
@@ -182,20 +185,9 @@ fn an_option_that_the_kernel_refuses_fails_the_connection() {
     {
         let client = ClientBootstrap::new(&group)
             .options(options)
-            .pipeline(|_| Pipeline::new().codec(netwheel::codec::RawBytes).handler(Silent));
+            .pipeline(|_| Pipeline::new().codec(netwheel::codec::RawBytes).handler(Quiet));
         let failed = done(client.connect(listener.local_addr().unwrap())).unwrap_err();
         assert!(failed.to_string().starts_with("setting a socket's options: "), "{failed}");
     }
     end(&group);
-}
-
-struct Silent;
-
-impl Handler for Silent {
-    type In = bytes::Bytes;
-    type Out = bytes::Bytes;
-
-    fn read(&mut self, _: &mut Context<'_, Self>, _: bytes::Bytes) -> Result {
-        Ok(())
-    }
 }

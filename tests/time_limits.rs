@@ -1,62 +1,21 @@
 //! Time limits that close a channel: reading and writing (I-16 to I-18), and the least progress of a message. Those for
 //! the first byte and the first message are in `first_byte.rs`.
 
+#[path = "support/limited.rs"]
+mod limited;
 #[path = "support/recorder.rs"]
 mod recorder;
 
 use bytes::Bytes;
+use limited::{Limited, NOTHING, SECOND, TICK};
 use netwheel::{
-    ChannelOptions, TimeLimits,
+    TimeLimits,
     codec::{Line, RawBytes},
     prelude::*,
-    testing::{EmbeddedChannel, ManualClock},
+    testing::EmbeddedChannel,
 };
 use recorder::{Call, Log, Recorder, connect};
 use std::{io::Write, time::Duration};
-
-const SECOND: Duration = Duration::from_secs(1);
-const TICK: Duration = Duration::from_millis(1);
-
-/// A channel with limits; its log has times.
-struct Limited {
-    channel: EmbeddedChannel<Bytes>,
-    log: Log,
-}
-
-impl Limited {
-    fn new(limits: TimeLimits) -> Self {
-        Self::with(limits, |_, _| Ok(()))
-    }
-
-    fn with(
-        limits: TimeLimits,
-        mut hook: impl FnMut(&mut Context<'_, Recorder>, &Call) -> Result + 'static,
-    ) -> Self {
-        let (log, clock) = (Log::new(), ManualClock::new());
-        let (inner, time) = (log.clone(), clock.clone());
-        let handler = Recorder::exactly(&Log::new(), move |ctx, call| {
-            if matches!(call, Call::Error(_) | Call::Inactive) {
-                inner.push(format!("{:?} {call}", time.elapsed()));
-            }
-            hook(ctx, call)
-        });
-        let pipeline = Pipeline::new().time_limits(limits).codec(Line::new()).handler(handler);
-        let channel = EmbeddedChannel::with(pipeline, &ChannelOptions::new(), clock, TICK).unwrap();
-        Limited { channel, log }
-    }
-
-    fn advance(&mut self, by: Duration) -> Vec<String> {
-        self.channel.advance(by);
-        self.log.take()
-    }
-
-    fn write(&mut self) {
-        self.channel.channel().write("line".into()).unwrap();
-        self.channel.run_pending();
-    }
-}
-
-const NOTHING: [&str; 0] = [];
 
 #[test]
 fn i_16_a_peer_that_sends_nothing_times_out_once_and_is_closed() {

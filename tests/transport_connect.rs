@@ -1,11 +1,14 @@
 //! Connections come, fail and go over real sockets: T-08 to T-11, T-13, T-14, T-19, C-69; traps 12 and 20.
 
+#[path = "support/handlers.rs"]
+mod handlers;
 #[path = "support/nobody.rs"]
 mod nobody;
 #[path = "support/tcp.rs"]
 mod tcp;
 
 use bytes::Bytes;
+use handlers::Quiet;
 use netwheel::{
     ChannelOptions, Peer,
     buffer::{KEEP_FROM, Outbound},
@@ -307,7 +310,7 @@ fn t_11_cancelled_while_the_connection_comes_about() {
     let bootstrap = ClientBootstrap::new(&group).pipeline(move |_| {
         entered.send(()).unwrap();
         let _ = released.lock().unwrap().recv_timeout(PATIENCE);
-        Pipeline::new().codec(RawBytes).handler(Ignore)
+        Pipeline::new().codec(RawBytes).handler(Quiet)
     });
     let connecting = bootstrap.connect(server.local_address());
     receive(&in_factory);
@@ -436,14 +439,14 @@ fn t_13_both_ends_know_both_addresses() {
     let server = ServerBootstrap::new(&group)
         .pipeline(move |peer| {
             sender.send(of_peer(peer)).unwrap();
-            Pipeline::new().codec(RawBytes).handler(Ignore)
+            Pipeline::new().codec(RawBytes).handler(Quiet)
         })
         .bind(ANY_PORT)
         .unwrap();
     let (sender, told_client) = mpsc::channel();
     let bootstrap = ClientBootstrap::new(&group).pipeline(move |peer| {
         sender.send(of_peer(peer)).unwrap();
-        Pipeline::new().codec(RawBytes).handler(Ignore)
+        Pipeline::new().codec(RawBytes).handler(Quiet)
     });
     let channel = done(bootstrap.connect(server.local_address())).unwrap();
     let (local, listening) = (channel.local_address(), Some(server.local_address()));
@@ -458,17 +461,6 @@ fn t_13_both_ends_know_both_addresses() {
         assert_eq!(receive(&told), (listening, channel.local_address()));
     }
     end(&group);
-}
-
-struct Ignore;
-
-impl Handler for Ignore {
-    type In = Bytes;
-    type Out = Bytes;
-
-    fn read(&mut self, _: &mut Context<'_, Self>, _: Bytes) -> Result {
-        Ok(())
-    }
 }
 
 // ---- T-14 ------------------------------------------------------------------------------------------------
@@ -517,7 +509,7 @@ fn a_crowd_is_accepted_in_shares_of_a_turn() {
     let server = ServerBootstrap::new(&group)
         .pipeline(move |_| {
             sender.send(event_loop.metrics().turns).unwrap();
-            Pipeline::new().codec(RawBytes).handler(Ignore)
+            Pipeline::new().codec(RawBytes).handler(Quiet)
         })
         .bind(ANY_PORT)
         .unwrap();

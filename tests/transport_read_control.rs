@@ -1,11 +1,16 @@
 //! Who decides when bytes are read, on an edge-triggered poll: T-26 to T-31; traps 1, 2, 5, 17 and 20.
 
+#[path = "support/auto_read.rs"]
+mod auto_read;
+#[path = "support/handlers.rs"]
+mod handlers;
 #[path = "support/streams.rs"]
 mod streams;
 #[path = "support/tcp.rs"]
 mod tcp;
 
-use bytes::Bytes;
+use auto_read::{read, set_auto_read};
+use handlers::Echo;
 use netwheel::{
     ChannelOptions,
     codec::{Line, RawBytes},
@@ -23,16 +28,6 @@ use std::{
 };
 use streams::{anywhere, connect};
 use tcp::*;
-
-/// Has the channel read once, from another thread than its loop's.
-fn read(channel: &Channel<Bytes>) {
-    channel
-        .execute(|scope| {
-            scope.read();
-            Ok(())
-        })
-        .unwrap();
-}
 
 fn message(text: &'static str) -> Event {
     Event::Read(text.into())
@@ -112,7 +107,7 @@ fn t_26_with_auto_read_on_it_is_read_at_once() {
 fn t_26_a_server_that_does_not_accept_leaves_connections_waiting() {
     let group = one_loop();
     let codec = || Pipeline::new().codec(netwheel::codec::RawBytes);
-    let bootstrap = ServerBootstrap::new(&group).accepting(false).pipeline(move |_| codec().handler(Repeat));
+    let bootstrap = ServerBootstrap::new(&group).accepting(false).pipeline(move |_| codec().handler(Echo));
     let server = bootstrap.bind(anywhere()).unwrap();
 
     // The kernel makes the connection; the server is woken by it and lets it wait.
@@ -141,17 +136,6 @@ fn t_26_a_server_that_does_not_accept_leaves_connections_waiting() {
     end(&group);
 }
 
-struct Repeat;
-
-impl Handler for Repeat {
-    type In = Bytes;
-    type Out = Bytes;
-
-    fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
-        ctx.write(message)
-    }
-}
-
 fn t_26_turning_auto_read_on_brings_what_waited() {
     let group = one_loop();
     let (server, events) = serve_at(anywhere(), &group, Settings::explicit_read(), RawBytes, silent);
@@ -161,12 +145,7 @@ fn t_26_turning_auto_read_on_brings_what_waited() {
     let wakes = metrics(&group).wakes_io;
     stream.write_all(b"patience").unwrap();
     turn_until(&group, |metrics| metrics.wakes_io > wakes);
-    child
-        .execute(|scope| {
-            scope.set_auto_read(true);
-            Ok(())
-        })
-        .unwrap();
+    set_auto_read(&child, true);
     assert_eq!(events.bytes(8), b"patience");
     stream.write_all(b"flows").unwrap();
     assert_eq!(events.bytes(5), b"flows");
@@ -211,12 +190,7 @@ fn t_27_auto_read_off_in_the_first_read_ends_the_cycle() {
     stream.write_all(b"d").unwrap();
     some_turns(&group);
     assert_eq!(events.so_far(), []);
-    child
-        .execute(|scope| {
-            scope.set_auto_read(true);
-            Ok(())
-        })
-        .unwrap();
+    set_auto_read(&child, true);
     assert_eq!(events.message(), "d");
     end(&group);
 }
@@ -237,12 +211,7 @@ fn t_27_auto_read_off_takes_effect_between_two_messages_of_one_read() {
         assert_eq!(events.next(), Event::ReadComplete);
         some_turns(&group);
         assert_eq!(events.so_far(), []);
-        child
-            .execute(|scope| {
-                scope.set_auto_read(true);
-                Ok(())
-            })
-            .unwrap();
+        set_auto_read(&child, true);
     }
     end(&group);
 }

@@ -3,10 +3,13 @@
 
 #![cfg(unix)]
 
+#[path = "support/handlers.rs"]
+mod handlers;
 #[path = "support/tcp.rs"]
 mod tcp;
 
 use bytes::Bytes;
+use handlers::Echo;
 use netwheel::{
     Address, Admission, Backoff, IpFilter, IpRule, Peer, ReconnectEvent, UnixAddress, codec::RawBytes,
     prelude::*,
@@ -48,17 +51,6 @@ impl Directory {
 impl Drop for Directory {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-struct Echo;
-
-impl Handler for Echo {
-    type In = Bytes;
-    type Out = Bytes;
-
-    fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
-        ctx.write(message)
     }
 }
 

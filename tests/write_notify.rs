@@ -12,7 +12,7 @@ use netwheel::{
     prelude::*,
     testing::{EmbeddedChannel, ManualClock},
 };
-use recorder::{Call, Log, Recorder, done, end};
+use recorder::{Call, Log, Recorder, done, end, hand_over};
 use std::{io::Read, time::Duration};
 use streams::{anywhere, connect};
 
@@ -254,16 +254,10 @@ fn the_limit_of_unanswered_writes_is_reached_without_losing_any() {
 
 fn over_tcp_a_thread_waits_until_its_message_is_sent() {
     let group = EventLoopGroup::builder().threads(1).build().unwrap();
-    let (sender, channels) = std::sync::mpsc::channel();
+    let (hand_over, channels) = hand_over();
     let server = ServerBootstrap::new(&group)
         .pipeline(move |_peer| {
-            let sender = sender.clone();
-            let handler = Recorder::exactly(&Log::new(), move |ctx, call| {
-                if *call == Call::Active {
-                    sender.send(ctx.channel()).unwrap();
-                }
-                Ok(())
-            });
+            let handler = Recorder::exactly(&Log::new(), hand_over.clone());
             Pipeline::new().codec(Line::new()).handler(handler)
         })
         .bind(anywhere())

@@ -10,7 +10,7 @@ use crate::{
         ServerShared,
     },
     pipeline::{AnyPipeline, IntoPipeline},
-    transport::{Address, Adoptable, Endpoint, Listener, ListenerOptions, TcpOptions, tcp},
+    transport::{Address, Adoptable, Endpoint, Listener, ListenerOptions, TcpOptions, socket_options},
 };
 use std::{fmt, sync::Arc};
 
@@ -210,7 +210,7 @@ where
         let mut options = options.clone();
         let mut listeners = 1;
         if *listener_per_loop {
-            options = options.reuse_port(tcp::check_reuse_port("listener_per_loop")?);
+            options = options.reuse_port(socket_options::check_reuse_port("listener_per_loop")?);
             listeners = self.settings.acceptors().event_loops().len();
         }
         let mut result = Err(Error::Closed);

@@ -25,15 +25,16 @@ const LOOKS: usize = 4;
 
 pub(crate) struct ReceiveBuffers {
     current: Option<BytesMut>,
+    /// The memory in which the bytes of the read that is being decoded lie; empty if they are a copy, or there are none.
+    lent: Bytes,
     aside: VecDeque<Bytes>,
     /// Buffers allocated so far, for tests and metrics.
     allocated: u64,
 }
 
-/// What one read brought: `data` is the bytes, `lent` the memory to give back, empty if `data` is a copy.
+/// What one read brought.
 pub(crate) struct Received {
     pub(crate) data: Bytes,
-    lent: Bytes,
     /// Bytes that the read itself took, without the prefix.
     pub(crate) read: usize,
     /// Whether the read filled the buffer, so that more may be waiting.
@@ -42,91 +43,97 @@ pub(crate) struct Received {
 
 impl ReceiveBuffers {
     pub(crate) fn new() -> Self {
-        ReceiveBuffers { current: None, aside: VecDeque::new(), allocated: 0 }
+        ReceiveBuffers { current: None, lent: Bytes::new(), aside: VecDeque::new(), allocated: 0 }
     }
 
-    /// Reads once, behind `prefix` (bytes kept from an earlier read, at most half the buffer).
+    /// Reads once, behind `prefix` (bytes kept from an earlier read, at most half the buffer). What it brings is given back
+    /// ([`ReceiveBuffers::give_back`]) before the next read.
+    #[inline]
     pub(crate) fn read(
         &mut self,
         prefix: &[u8],
         read: impl FnOnce(&mut [u8]) -> io::Result<usize>,
     ) -> io::Result<Received> {
-        let mut buffer = self.take();
+        let ReceiveBuffers { current, aside, allocated, .. } = self;
+        let buffer = current.get_or_insert_with(|| another(aside, allocated));
         let room = &mut buffer[prefix.len()..];
         let size = room.len();
-        match read(room) {
-            Ok(n) => {
-                buffer[..prefix.len()].copy_from_slice(prefix);
-                let len = prefix.len() + n;
-                if len < SIZE / 2 && !self.may_lend() {
-                    let data = Bytes::copy_from_slice(&buffer[..len]);
-                    self.current = Some(buffer);
-                    return Ok(Received { data, lent: Bytes::new(), read: n, full: n == size });
-                }
-                let lent = buffer.freeze();
-                let data = lent.slice(..len);
-                Ok(Received { data, lent, read: n, full: n == size })
-            }
-            Err(e) => {
-                self.current = Some(buffer);
-                Err(e)
-            }
+        let n = read(room)?;
+        if !prefix.is_empty() {
+            buffer[..prefix.len()].copy_from_slice(prefix);
         }
+        let len = prefix.len() + n;
+        let data = self.lend(len);
+        Ok(Received { data, read: n, full: n == size })
     }
 
-    /// Takes the memory back after the data was decoded.
-    pub(crate) fn give_back(&mut self, received: Received) {
-        let Received { data, lent, .. } = received;
-        drop(data);
-        if lent.is_empty() {
+    /// The first so many bytes of the buffer: a part of it, or a copy.
+    #[inline]
+    fn lend(&mut self, len: usize) -> Bytes {
+        if self.aside.len() == MAX_ASIDE && len < SIZE / 2 && !self.may_lend() {
+            return self
+                .current
+                .as_ref()
+                .map_or_else(Bytes::new, |buffer| Bytes::copy_from_slice(&buffer[..len]));
+        }
+        self.lent = self.current.take().map_or_else(Bytes::new, BytesMut::freeze);
+        self.lent.slice(..len)
+    }
+
+    /// Takes the memory back, after the data was decoded and dropped.
+    #[inline]
+    pub(crate) fn give_back(&mut self) {
+        if self.lent.is_empty() {
             return;
         }
-        match lent.try_into_mut() {
+        match std::mem::take(&mut self.lent).try_into_mut() {
             Ok(buffer) => self.current = Some(buffer),
-            Err(lent) => {
-                if self.aside.len() == MAX_ASIDE {
-                    self.aside.pop_front();
-                }
-                self.aside.push_back(lent);
-            }
+            Err(lent) => self.set_aside(lent),
         }
     }
 
-    fn take(&mut self) -> BytesMut {
-        if let Some(buffer) = self.current.take() {
-            return buffer;
+    /// Frames of it are still there.
+    fn set_aside(&mut self, lent: Bytes) {
+        if self.aside.len() == MAX_ASIDE {
+            self.aside.pop_front();
         }
-        if let Some(buffer) = self.take_free() {
-            return buffer;
-        }
-        self.allocated += 1;
-        let mut buffer = BytesMut::zeroed(SIZE);
-        // Splitting nothing off makes the memory shared from the start, so that freezing it never allocates.
-        drop(buffer.split_to(0));
-        buffer
+        self.aside.push_back(lent);
     }
 
-    /// Whether one more buffer may be set aside.
-    #[inline]
+    /// With as many set aside as may be: whether one of them is free by now.
+    #[cold]
     fn may_lend(&mut self) -> bool {
-        self.aside.len() < MAX_ASIDE || self.take_free().is_some()
-    }
-
-    /// A buffer that was set aside and whose frames are gone.
-    fn take_free(&mut self) -> Option<BytesMut> {
-        for _ in 0..self.aside.len().min(LOOKS) {
-            match self.aside.pop_front()?.try_into_mut() {
-                Ok(buffer) => return Some(buffer),
-                Err(lent) => self.aside.push_back(lent),
-            }
-        }
-        None
+        take_free(&mut self.aside).is_some()
     }
 
     #[cfg(test)]
     fn allocated(&self) -> u64 {
         self.allocated
     }
+}
+
+/// A buffer that is free, or a new one.
+#[cold]
+fn another(aside: &mut VecDeque<Bytes>, allocated: &mut u64) -> BytesMut {
+    if let Some(buffer) = take_free(aside) {
+        return buffer;
+    }
+    *allocated += 1;
+    let mut buffer = BytesMut::zeroed(SIZE);
+    // Splitting nothing off makes the memory shared from the start, so that freezing it never allocates.
+    drop(buffer.split_to(0));
+    buffer
+}
+
+/// A buffer that was set aside and whose frames are gone.
+fn take_free(aside: &mut VecDeque<Bytes>) -> Option<BytesMut> {
+    for _ in 0..aside.len().min(LOOKS) {
+        match aside.pop_front()?.try_into_mut() {
+            Ok(buffer) => return Some(buffer),
+            Err(lent) => aside.push_back(lent),
+        }
+    }
+    None
 }
 
 #[cfg(test)]
@@ -148,7 +155,8 @@ mod tests {
             assert_eq!((&received.data[..], received.read, received.full), (&b"abcde"[..], 3, false));
             let frame = received.data.split_to(2);
             drop(frame);
-            buffers.give_back(received);
+            drop(received);
+            buffers.give_back();
         }
         assert_eq!(buffers.allocated(), 1);
     }
@@ -158,14 +166,17 @@ mod tests {
         let mut buffers = ReceiveBuffers::new();
         let mut received = buffers.read(b"", fill(b"keep")).unwrap();
         let kept = received.data.split_to(4);
-        buffers.give_back(received);
+        drop(received);
+        buffers.give_back();
         let received = buffers.read(b"", fill(b"other")).unwrap();
         assert_eq!(&kept[..], b"keep");
         let second = received.data.clone();
-        buffers.give_back(received);
+        drop(received);
+        buffers.give_back();
         drop(kept);
         let received = buffers.read(b"", fill(b"third")).unwrap();
-        buffers.give_back(received);
+        drop(received);
+        buffers.give_back();
         assert_eq!(&second[..], b"other");
         assert_eq!(buffers.allocated(), 2);
     }
@@ -179,22 +190,25 @@ mod tests {
             let mut received = buffers.read(b"ab", fill(b"cde")).unwrap();
             assert_eq!((&received.data[..], received.read, received.full), (&b"abcde"[..], 3, false));
             kept.push(received.data.split_to(4));
-            buffers.give_back(received);
+            drop(received);
+            buffers.give_back();
         }
         assert_eq!((buffers.allocated(), buffers.aside.len()), (MAX_ASIDE as u64 + 1, MAX_ASIDE));
         assert!(kept.iter().all(|frame| frame == "abcd"));
         // Large reads waste little: they are not copied.
         let mut received = buffers.read(b"", |room| Ok(room.len())).unwrap();
         let large = received.data.split_to(SIZE);
-        buffers.give_back(received);
+        drop(received);
+        buffers.give_back();
         assert_eq!((large.len(), buffers.aside.len()), (SIZE, MAX_ASIDE));
         // Once the frames are gone, nothing is copied and nothing allocated.
         drop((kept, large));
         let allocated = buffers.allocated();
         for _ in 0..10 * MAX_ASIDE {
             let received = buffers.read(b"", fill(b"more")).unwrap();
-            assert_eq!(received.lent.len(), SIZE, "it is lent");
-            buffers.give_back(received);
+            assert_eq!(buffers.lent.len(), SIZE, "it is lent");
+            drop(received);
+            buffers.give_back();
         }
         assert_eq!(buffers.allocated(), allocated);
     }

@@ -231,6 +231,18 @@ impl ChannelCore {
         services: &mut LoopServices,
         call: impl FnOnce(&mut dyn Links, &mut ChannelState, &mut LoopServices) -> Result,
     ) -> bool {
+        let failed = self.call_unlisted(services, call);
+        self.list(services);
+        failed
+    }
+
+    /// The same, where the driver looks by itself at what the channel wishes then, or calls [`ChannelCore::list`].
+    #[inline]
+    pub(super) fn call_unlisted(
+        &mut self,
+        services: &mut LoopServices,
+        call: impl FnOnce(&mut dyn Links, &mut ChannelState, &mut LoopServices) -> Result,
+    ) -> bool {
         self.state.borrow_outbound(services);
         let failed = match self.enter(services, call) {
             Ok(Ok(())) => false,
@@ -251,7 +263,7 @@ impl ChannelCore {
                 true
             }
         };
-        self.after(services);
+        self.settle(services);
         failed
     }
 
@@ -316,6 +328,20 @@ impl ChannelCore {
     /// After every call: gives an unused buffer back, tells of writability, and gets the driver's attention.
     #[inline]
     pub(super) fn after(&mut self, services: &mut LoopServices) {
+        self.settle(services);
+        self.list(services);
+    }
+
+    /// Gets the driver's attention if there is something to do for it.
+    #[inline]
+    pub(crate) fn list(&mut self, services: &mut LoopServices) {
+        if self.state.pending_bytes() > 0 || self.state.wants_driver() {
+            self.state.want_attention(services);
+        }
+    }
+
+    #[inline]
+    fn settle(&mut self, services: &mut LoopServices) {
         if self.state.has(Flags::REPLACED) {
             self.take_over(services);
         }
@@ -325,9 +351,6 @@ impl ChannelCore {
         self.note_written(services);
         self.state.return_outbound(services);
         self.tell_writability(services);
-        if self.state.pending_bytes() > 0 || self.state.wants_driver() {
-            self.state.want_attention(services);
-        }
     }
 
     /// The watch hears of what the handler has written, and of what it wants to be woken for.

@@ -5,7 +5,10 @@
 //! more and no oftener. Runs on the channel's loop; it reads no socket.
 
 use super::{core::ChannelCore, memory::Memory, services::LoopServices, state::Flags};
-use crate::{PeerError, pipeline::Event};
+use crate::{
+    PeerError,
+    pipeline::{Batch, Event},
+};
 use bytes::Bytes;
 
 /// A decoding that is going on.
@@ -19,19 +22,32 @@ pub(crate) struct Reading {
 impl ChannelCore {
     /// Bytes came (they stand behind those that were kept): decodes them and hands the messages on. What is left
     /// of `input` is not decoded: the driver gives it back ([`ChannelCore::end_input`]) or, after a flush, calls again.
-    pub(crate) fn handle_input(&mut self, services: &mut LoopServices, input: &mut Bytes) {
-        self.deliver(services, input, false);
+    ///
+    /// Behind bytes that are `complete` no others come for now: the answer is whether the handler has heard that; if not,
+    /// it is still to be told ([`ChannelCore::handle_read_complete`]). The driver sees to what the channel wishes, or calls
+    /// [`ChannelCore::list`].
+    #[inline]
+    pub(crate) fn handle_input(
+        &mut self,
+        services: &mut LoopServices,
+        input: &mut Bytes,
+        complete: bool,
+    ) -> bool {
+        self.deliver(services, input, if complete { Batch::Complete } else { Batch::Part })
     }
 
-    fn deliver(&mut self, services: &mut LoopServices, input: &mut Bytes, last: bool) {
+    fn deliver(&mut self, services: &mut LoopServices, input: &mut Bytes, batch: Batch) -> bool {
+        let last = batch == Batch::Last;
+        let mut told = false;
         if !self.state.has(Flags::HEARD) && !input.is_empty() {
             self.state.note_first_byte();
         }
         while self.state.may_deliver() {
             let (before, messages) = (input.len(), services.tally.messages_read);
             let replaced = services.replaced;
-            let failed =
-                self.call(services, |links, state, services| links.read(state, services, input, last));
+            let failed = self.call_unlisted(services, |links, state, services| {
+                links.read(state, services, input, batch, &mut told)
+            });
             if input.len() < before {
                 self.state.unset(Flags::STUCK);
                 self.state.set(Flags::MOVED);
@@ -60,6 +76,7 @@ impl ChannelCore {
                 break;
             }
         }
+        told
     }
 
     /// Notes that decoding failed without taking a byte; whether it did so the last time as well.
@@ -120,7 +137,7 @@ impl ChannelCore {
         loop {
             let before = rest.len();
             self.state.set(Flags::READ_GRANTED);
-            self.deliver(services, &mut rest, true);
+            self.deliver(services, &mut rest, Batch::Last);
             let flushes = self.state.take(Flags::FLUSH);
             flush |= flushes;
             let paused = self.state.is_open() && !self.state.may_deliver();

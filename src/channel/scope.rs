@@ -84,7 +84,8 @@ impl<M> Scope<'_, M> {
         Ok(completion)
     }
 
-    /// Sends what was written as soon as this callback returns, instead of at the end of the turn.
+    /// Sends what was written as soon as this callback returns, instead of when the channel has been read or, outside of
+    /// [`read`](crate::Handler::read), at the end of the turn.
     ///
     /// In [`writability_changed`](crate::Handler::writability_changed), which a flush tells, it is part of that flush: what does
     /// not find room in its share ([`writes_per_turn`](crate::ChannelOptions::writes_per_turn)) is sent in the next turn.

@@ -217,7 +217,9 @@ impl LoopServices {
     }
 
     pub(crate) fn return_outbound(&mut self, mut loan: Box<Loan>) {
-        loan.buffer.clear();
+        if !loan.buffer.is_empty() {
+            loan.buffer.clear();
+        }
         self.outbound.count(&mut loan);
         let memory = self.spare_memory + loan.memory();
         if self.spares.len() < MAX_SPARES && memory <= MAX_SPARE_MEMORY {

@@ -230,6 +230,15 @@ impl ChannelState {
         !self.has(Flags::STOP) && (self.has(Flags::GRANTED) || self.reads_by_itself())
     }
 
+    /// Whether the handler may hear that all is read right behind a message: nothing that it did asks for something else
+    /// to happen before, and nobody logs the order of its callbacks.
+    #[inline]
+    pub(crate) fn may_complete(&self) -> bool {
+        const ASKED: Flags = Flags(Flags::STOP.0 | Flags::GRANTED.0 | Flags::PAUSE.0 | Flags::TASK_REFUSED.0);
+        const USUAL: Flags = Flags(Flags::AUTO_READ.0 | Flags::SERVED.0);
+        self.flags.0 & (ASKED.0 | USUAL.0) == USUAL.0 && self.extras.is_none() && !self.has_flipped()
+    }
+
     /// Whether the socket may be read.
     #[inline]
     pub(crate) fn may_read(&self) -> bool {
@@ -480,6 +489,13 @@ impl ChannelState {
         self.is_open()
             && !self.has(Flags::END_OUTPUT)
             && self.config.water_mark.writable(self.has(Flags::WRITABLE), self.weight())
+    }
+
+    /// Whether the writable flag is to be brought up to date.
+    #[inline]
+    fn has_flipped(&self) -> bool {
+        let was = self.has(Flags::WRITABLE);
+        self.config.water_mark.writable(was, self.weight()) != was
     }
 
     /// Brings the writable flag up to date; the new value if it flipped.

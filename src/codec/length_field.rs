@@ -253,7 +253,8 @@ impl LengthField {
         Some(sayable.min(self.max_len as u64))
     }
 
-    /// Any configuration, any state.
+    /// Any configuration, any state. Not inlined: the short way is not to pay for its registers and its stack.
+    #[inline(never)]
     fn decode_any(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
         if let Some(overlong) = self.seldom.as_mut().and_then(|seldom| seldom.overlong.as_mut()) {
             let length = overlong.length;
@@ -317,7 +318,8 @@ impl LengthField {
         PeerError::Corrupted(why).into()
     }
 
-    /// Any configuration.
+    /// Any configuration; see `decode_any`.
+    #[inline(never)]
     fn encode_any(&self, mut message: Bytes, output: &mut Outbound) -> Result {
         let shape = self.shape();
         let (header, offset) = (self.header(shape), shape.offset());

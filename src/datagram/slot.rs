@@ -238,9 +238,13 @@ impl DatagramSlot {
                     io.turn_bytes += received.read;
                     let datagram = std::mem::take(&mut received.data);
                     self.event(io, metrics, Event::Read(datagram, from));
-                    io.receive.give_back(received);
+                    drop(received);
+                    io.receive.give_back();
                 }
-                (Ok(received), None) => io.receive.give_back(received),
+                (Ok(received), None) => {
+                    drop(received);
+                    io.receive.give_back();
+                }
                 (Err(e), _) if e.kind() == ErrorKind::WouldBlock => {
                     self.failures = 0;
                     metrics.reads_blocked.add(1);

@@ -1,8 +1,8 @@
 //! Reading, writing and closing the socket of one channel.
 //!
-//! Always holds: a channel is read in bounded bursts, and what is left is remembered, since an edge-triggered
-//! poll will not tell again; it is flushed at most once per turn unless it asks for more, or has much to send; its
-//! socket leaves the poll before it is closed. Runs on the loop's thread.
+//! Always holds: a channel is read in bounded bursts, and what is left is remembered, since an edge-triggered poll will not tell
+//! again; what it answers is tried with one write when it has been read, and it is flushed at most once more in the turn unless
+//! it asks for more; its socket leaves the poll before it is closed. Runs on the loop's thread.
 
 use super::{linger::Leaving, metrics::Metrics, selector::Selector, sources::ChannelSlot};
 use crate::{
@@ -19,10 +19,6 @@ use std::{
 
 /// Slices that one `writev` takes; 64 of at least 4 KiB are more than a socket buffer usually holds.
 const SLICES: usize = 64;
-
-/// So many bytes that wait after a channel was read are sent at once: they gain nothing by waiting for more, and what was
-/// written without a copy lets go of the read buffer, which is still in the processor's cache for the next channel.
-const LARGE: usize = 16 * 1024;
 
 /// Reads that are thrown away before a close, so that bytes which the peer had sent already do not make the
 /// kernel answer with a reset that would overtake our last words.
@@ -129,12 +125,10 @@ impl ChannelSlot {
                 break;
             }
             match self.read_once(io, metrics, size) {
-                Read::Bytes { full } => {
+                Read::Bytes { last, told } => {
                     reads += 1;
-                    complete = true;
-                    // A short read has emptied the socket; what comes later makes a new event. Once the peer has
-                    // hung up there may be no later event.
-                    if !full && !self.core.state.has(Flags::HANG_UP) {
+                    complete = !told;
+                    if last {
                         break;
                     }
                 }
@@ -166,10 +160,9 @@ impl ChannelSlot {
         if complete && self.core.state.is_open() {
             self.core.handle_read_complete(&mut io.services);
         }
-        if self.core.state.pending_bytes() >= LARGE {
-            self.core.state.set(Flags::FLUSH);
-        }
+        self.answer(io, metrics);
         self.settle(io, metrics);
+        self.core.list(&mut io.services);
         self.list_to_read(io, in_full);
     }
 
@@ -199,7 +192,7 @@ impl ChannelSlot {
         self.core.state.unset(Flags::UNDECODED);
         let mut input = self.core.state.partial.take().into_bytes();
         let reading = self.core.begin_input(&io.services, Memory::Own(input.len()));
-        self.decode(io, metrics, &mut input);
+        self.decode(io, metrics, &mut input, false);
         self.core.end_input(&mut io.services, reading, input);
     }
 
@@ -228,7 +221,8 @@ impl ChannelSlot {
                 self.core.state.partial = kept;
                 return match ended {
                     Ok(received) => {
-                        io.receive.give_back(received);
+                        drop(received);
+                        io.receive.give_back();
                         Read::End
                     }
                     Err(e) if e.kind() == ErrorKind::WouldBlock => Read::Nothing,
@@ -237,46 +231,68 @@ impl ChannelSlot {
             }
         };
         let n = received.read;
-        let full = received.full || n == size;
+        // A short read has emptied the socket; what comes later makes a new event. Once the peer has hung up there may be no
+        // later event.
+        let last = !(received.full || n == size || self.core.state.has(Flags::HANG_UP));
         metrics.bytes_read.add(n as u64);
         io.turn_bytes += n;
         // In front of what was read now stands what was kept.
         self.core.state.note_read(&received.data[prefix.len()..], io.services.now);
         self.core.state.note_moved(Way::Read, n);
+        let told;
         if grows {
             let mut grown = BytesMut::from(kept.into_bytes());
             grown.extend_from_slice(&received.data);
-            io.receive.give_back(received);
+            drop(received);
+            io.receive.give_back();
             let mut input = grown.freeze();
             let reading = self.core.begin_input(&io.services, Memory::Own(input.len()));
-            self.decode(io, metrics, &mut input);
+            told = self.decode(io, metrics, &mut input, last);
             self.core.end_input(&mut io.services, reading, input);
         } else {
             let reading = self.core.begin_input(&io.services, Memory::Lent);
-            self.decode(io, metrics, &mut received.data);
-            let rest = std::mem::take(&mut received.data);
-            self.core.end_input(&mut io.services, reading, rest);
-            io.receive.give_back(received);
+            told = self.decode(io, metrics, &mut received.data, last);
+            self.core.end_input(&mut io.services, reading, received.data);
+            io.receive.give_back();
             io.services.spare_box.give_back(kept);
         }
-        Read::Bytes { full }
+        Read::Bytes { last, told }
     }
 
-    fn decode(&mut self, io: &mut Io, metrics: &Metrics, input: &mut Bytes) {
+    /// Whether the handler has heard that these bytes, which are the `last` for now, are all.
+    fn decode(&mut self, io: &mut Io, metrics: &Metrics, input: &mut Bytes, last: bool) -> bool {
         loop {
-            self.core.handle_input(&mut io.services, input);
+            let told = self.core.handle_input(&mut io.services, input, last);
             if !self.core.state.take(Flags::FLUSH) {
-                break;
+                return told;
             }
             self.flush(io, metrics);
-            if input.is_empty() {
-                break;
+            if told || input.is_empty() {
+                return told;
             }
+        }
+    }
+
+    /// Tries at once to send what was written in answer to what was read: while the socket and the bytes are in the
+    /// processor's cache, and before others are read that would keep the peer waiting. What the kernel does not take with
+    /// one write is sent at the end of the turn.
+    #[inline]
+    fn answer(&mut self, io: &mut Io, metrics: &Metrics) {
+        if self.core.state.pending_bytes() > 0 && !self.core.state.has(Flags::FLUSH) {
+            self.flush_within(io, metrics, 1);
         }
     }
 
     /// Sends what waits, until it is gone, the kernel takes no more, or the budget of this turn is spent.
     pub(crate) fn flush(&mut self, io: &mut Io, metrics: &Metrics) {
+        self.flush_within(io, metrics, self.core.state.config.writes_per_turn);
+        // What was asked for in a callback of this flush it has done, and what is left has its share in the next turn: or a
+        // writer that fills up again each time would keep everybody waiting.
+        self.core.state.unset(Flags::FLUSH);
+    }
+
+    /// The same with so many writes at most.
+    fn flush_within(&mut self, io: &mut Io, metrics: &Metrics, most_writes: usize) {
         let mut writes = 0;
         loop {
             let Some(stream) = &mut self.stream else { return };
@@ -285,7 +301,7 @@ impl ChannelSlot {
                 return;
             }
             let pending = state.pending_bytes();
-            if pending == 0 || writes == state.config.writes_per_turn {
+            if pending == 0 || writes == most_writes {
                 break;
             }
             let most = state.allowance(&mut io.services, Way::Write, pending);
@@ -319,9 +335,6 @@ impl ChannelSlot {
             }
         }
         let state = &mut self.core.state;
-        // What was asked for in a callback of this flush it has done, and what is left has its share in the next turn: or a
-        // writer that fills up again each time would keep everybody waiting.
-        state.unset(Flags::FLUSH);
         state.give_allowance_back(Way::Write);
         let waits = state.has(Flags::WRITE_BLOCKED) || state.is_held_up(Way::Write);
         let spent = state.pending_bytes() > 0 && !waits;
@@ -407,7 +420,11 @@ impl ChannelSlot {
 }
 
 enum Read {
-    Bytes { full: bool },
+    /// Some came, the `last` ones for now; the handler may have heard that already.
+    Bytes {
+        last: bool,
+        told: bool,
+    },
     Nothing,
     End,
     Failed(io::Error),
@@ -420,7 +437,8 @@ pub(super) fn discard(stream: &mut crate::transport::Stream, io: &mut Io) {
         match io.receive.read(&[], |room| stream.read(room)) {
             Ok(received) => {
                 let full = received.full;
-                io.receive.give_back(received);
+                drop(received);
+                io.receive.give_back();
                 if !full {
                     break;
                 }

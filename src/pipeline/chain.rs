@@ -172,15 +172,28 @@ pub(crate) enum Event {
     StageTimer,
 }
 
+/// What comes behind the bytes at hand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Batch {
+    /// Maybe more, at once.
+    Part,
+    /// Nothing for now.
+    Complete,
+    /// Nothing any more: the peer has ended its stream.
+    Last,
+}
+
 /// The channel boundary: the only trait object that an event passes through.
 pub(crate) trait Links {
-    /// Decodes `input` and hands each message to the handler, as long as the channel may deliver.
+    /// Decodes `input` and hands each message to the handler, as long as the channel may deliver. Behind the last message of
+    /// a batch that is complete it tells the handler so, if nothing is to be done before that; then it is `told`.
     fn read(
         &mut self,
         state: &mut ChannelState,
         services: &mut LoopServices,
         input: &mut Bytes,
-        last: bool,
+        batch: Batch,
+        told: &mut bool,
     ) -> Result;
 
     fn event(&mut self, state: &mut ChannelState, services: &mut LoopServices, event: Event) -> Result;
@@ -230,8 +243,10 @@ impl<H: Handler, P: Pull<Item = H::In> + Push<H::Out>> Links for Assembled<P, H>
         state: &mut ChannelState,
         services: &mut LoopServices,
         input: &mut Bytes,
-        last: bool,
+        batch: Batch,
+        told: &mut bool,
     ) -> Result {
+        let last = batch == Batch::Last;
         while state.may_deliver() {
             let Some(message) = self.links.pull(state, input, last)? else { break };
             state.note_message();
@@ -239,6 +254,11 @@ impl<H: Handler, P: Pull<Item = H::In> + Push<H::Out>> Links for Assembled<P, H>
             state.counts.messages_read += 1;
             let (handler, mut ctx) = self.split(state, services);
             handler.read(&mut ctx, message)?;
+        }
+        if batch == Batch::Complete && input.is_empty() && state.may_complete() {
+            *told = true;
+            let (handler, mut ctx) = self.split(state, services);
+            handler.read_complete(&mut ctx)?;
         }
         Ok(())
     }

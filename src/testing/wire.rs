@@ -139,20 +139,25 @@ impl Wire {
                 input = grown.freeze();
                 state.note_moved(Way::Read, n);
             }
+            let last = !undecoded && self.unread.is_empty() && !self.ended;
             let reading = self.core.begin_input(services, Memory::Own(input.len()));
-            loop {
-                self.core.handle_input(services, &mut input);
+            let told = loop {
+                let told = self.core.handle_input(services, &mut input, last);
                 if !self.core.state.take(Flags::FLUSH) {
-                    break;
+                    break told;
                 }
                 self.flush(services);
-            }
+                if told {
+                    break told;
+                }
+            };
             self.core.end_input(services, reading, input);
-            complete = true;
+            complete = !told;
         }
         self.core.state.give_allowance_back(Way::Read);
         if complete && self.core.state.is_open() {
             self.core.handle_read_complete(services);
         }
+        self.core.list(services);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Always holds: what [`TcpOptions`](super::TcpOptions) say of values that are refused.
 
-use super::options::{check_buffer, check_name};
+use super::socket_options::{check_buffer, check_name, set_buffers, set_reuse_port};
 use crate::{Error, Result};
 use socket2::SockRef;
 use std::io;
@@ -111,19 +111,14 @@ impl ListenerOptions {
     /// Sets all that comes before the address is bound.
     pub(crate) fn apply(&self, socket: &SockRef<'_>, is_v6: bool) -> io::Result<()> {
         #[cfg(unix)]
-        {
-            socket.set_reuse_address(self.reuse_address)?;
-            #[cfg(not(any(target_os = "solaris", target_os = "illumos", target_os = "cygwin")))]
-            if self.reuse_port {
-                socket.set_reuse_port(true)?;
-            }
+        socket.set_reuse_address(self.reuse_address)?;
+        if self.reuse_port {
+            set_reuse_port(socket)?;
         }
         if let Some(on) = self.only_v6.filter(|_| is_v6) {
             socket.set_only_v6(on)?;
         }
-        if let Some(bytes) = self.receive_buffer {
-            socket.set_recv_buffer_size(bytes)?;
-        }
+        set_buffers(socket, None, self.receive_buffer)?;
         #[cfg(any(target_os = "linux", target_os = "android"))]
         if let Some(name) = &self.device {
             socket.bind_device(Some(name.as_bytes()))?;

@@ -9,8 +9,9 @@ mod listener_options;
 mod options;
 #[cfg(unix)]
 mod socket_file;
+pub(crate) mod socket_options;
 mod stream;
-pub(crate) mod tcp;
+mod tcp;
 mod udp;
 #[cfg(unix)]
 pub(crate) mod unix;

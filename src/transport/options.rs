@@ -3,12 +3,12 @@
 //! Always holds: an option that is not set stays as the system has it; one that this system does not know, or a value that it
 //! would bend into another one, is refused when a bootstrap begins, and never left out in silence.
 
+use super::socket_options::{
+    IpVersion, LINUX, check_buffer, check_hops, check_name, check_system, set_buffers, set_hops,
+};
 use crate::{Error, Result};
 use socket2::{SockRef, TcpKeepalive};
-use std::{fmt, io, net::IpAddr, time::Duration};
-
-/// Whether the system is Linux as far as the kernel goes.
-const LINUX: bool = cfg!(any(target_os = "linux", target_os = "android"));
+use std::{io, net::IpAddr, time::Duration};
 
 /// Whether the system lets keepalive probes be set apart from the time before the first.
 const PROBES: bool = cfg!(any(
@@ -235,9 +235,7 @@ impl TcpOptions {
         }
         check_system("user_timeout", self.user_timeout.map(|time| format!("{time:?}")), LINUX)?;
         check_system("type_of_service", self.type_of_service, CLASSES)?;
-        if let Some(hops) = self.time_to_live.filter(|hops| !(1..=255).contains(hops)) {
-            return Err(Error::setting("time_to_live", hops, "1 to 255 hops"));
-        }
+        check_hops("time_to_live", self.time_to_live)?;
         if let Some(0) = self.not_sent_low_water {
             return Err(Error::setting("not_sent_low_water", 0, "1 byte or more"));
         }
@@ -250,13 +248,7 @@ impl TcpOptions {
 
     /// Sets what every kind of socket has.
     pub(crate) fn apply_buffers(&self, socket: &SockRef<'_>) -> io::Result<()> {
-        if let Some(bytes) = self.send_buffer {
-            socket.set_send_buffer_size(bytes)?;
-        }
-        if let Some(bytes) = self.receive_buffer {
-            socket.set_recv_buffer_size(bytes)?;
-        }
-        Ok(())
+        set_buffers(socket, self.send_buffer, self.receive_buffer)
     }
 
     /// Sets what has to be set before the connection exists.
@@ -302,13 +294,7 @@ impl TcpOptions {
         }
         if self.type_of_service.is_some() || self.time_to_live.is_some() {
             let address = socket.local_addr()?.as_socket().map(|address| address.ip());
-            let (v4, v6) = families(address);
-            if v4 {
-                self.apply_v4(socket)?;
-            }
-            if v6 {
-                self.apply_v6(socket)?;
-            }
+            families(address).iter().try_for_each(|version| self.apply_ip(socket, *version))?;
         }
         Ok(())
     }
@@ -345,9 +331,10 @@ impl TcpOptions {
         keepalive
     }
 
-    fn apply_v4(&self, socket: &SockRef<'_>) -> io::Result<()> {
+    /// Sets what each version of IP has of its own.
+    fn apply_ip(&self, socket: &SockRef<'_>, version: IpVersion) -> io::Result<()> {
         if let Some(hops) = self.time_to_live {
-            socket.set_ttl_v4(hops)?;
+            set_hops(socket, version, hops)?;
         }
         #[cfg(any(
             target_os = "linux",
@@ -359,26 +346,10 @@ impl TcpOptions {
             target_os = "dragonfly"
         ))]
         if let Some(byte) = self.type_of_service {
-            socket.set_tos_v4(u32::from(byte))?;
-        }
-        Ok(())
-    }
-
-    fn apply_v6(&self, socket: &SockRef<'_>) -> io::Result<()> {
-        if let Some(hops) = self.time_to_live {
-            socket.set_unicast_hops_v6(hops)?;
-        }
-        #[cfg(any(
-            target_os = "linux",
-            target_os = "android",
-            target_os = "macos",
-            target_os = "freebsd",
-            target_os = "netbsd",
-            target_os = "openbsd",
-            target_os = "dragonfly"
-        ))]
-        if let Some(byte) = self.type_of_service {
-            socket.set_tclass_v6(u32::from(byte))?;
+            match version {
+                IpVersion::V4 => socket.set_tos_v4(u32::from(byte))?,
+                IpVersion::V6 => socket.set_tclass_v6(u32::from(byte))?,
+            }
         }
         Ok(())
     }
@@ -386,21 +357,12 @@ impl TcpOptions {
 
 /// Which versions of IP a connection with this local address speaks, as far as its socket's options go: one of an IPv6
 /// listener that serves IPv4 as well sends packets of the one and has the options of both.
-fn families(address: Option<IpAddr>) -> (bool, bool) {
+fn families(address: Option<IpAddr>) -> &'static [IpVersion] {
     match address {
-        Some(IpAddr::V4(_)) => (true, false),
-        Some(IpAddr::V6(address)) => (address.to_ipv4_mapped().is_some(), true),
-        None => (false, false),
-    }
-}
-
-/// Socket buffers are given to the kernel as an `int`.
-pub(super) fn check_buffer(setting: &'static str, bytes: Option<usize>) -> Result {
-    match bytes {
-        Some(bytes) if bytes == 0 || i32::try_from(bytes).is_err() => {
-            Err(Error::setting(setting, bytes, "1 to 2147483647 bytes"))
-        }
-        _ => Ok(()),
+        Some(IpAddr::V4(_)) => &[IpVersion::V4],
+        Some(IpAddr::V6(address)) if address.to_ipv4_mapped().is_some() => &[IpVersion::V4, IpVersion::V6],
+        Some(IpAddr::V6(_)) => &[IpVersion::V6],
+        None => &[],
     }
 }
 
@@ -415,24 +377,6 @@ fn check_seconds(
         Some(time) if time.subsec_nanos() != 0 || !range.contains(&time.as_secs()) => {
             Err(Error::setting(setting, format!("{time:?}"), allowed))
         }
-        _ => Ok(()),
-    }
-}
-
-/// Names that the kernel takes are short, and end with a zero byte. Only Linux takes any.
-pub(super) fn check_name(setting: &'static str, name: Option<&str>) -> Result {
-    match name {
-        Some(name) if name.is_empty() || name.len() > 15 || name.contains('\0') => {
-            Err(Error::setting(setting, format!("{name:?}"), "a name of 1 to 15 bytes"))
-        }
-        name => check_system(setting, name, LINUX),
-    }
-}
-
-/// Refuses an option that this system does not have.
-fn check_system(setting: &'static str, value: Option<impl fmt::Display>, is_known: bool) -> Result {
-    match value {
-        Some(value) if !is_known => Err(Error::setting(setting, value, "nothing on this system")),
         _ => Ok(()),
     }
 }

@@ -11,7 +11,7 @@ use mio::net::UnixStream;
 use mio::{event::Source, net::TcpStream};
 use socket2::SockRef;
 use std::{
-    io::{self, IoSlice, Read, Write},
+    io::{self, IoSlice, Write},
     net::{Shutdown, SocketAddr},
     time::Duration,
 };
@@ -35,6 +35,41 @@ macro_rules! each {
     };
 }
 
+/// The calls of the hot path. The C library's are points at which a thread may be cancelled: in a process with more threads than
+/// one they take two locked instructions each, and more around them, for what no Rust program does. So where the kernel
+/// can be called directly it is.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod calls {
+    use rustix::net::{RecvFlags, SendFlags, recv, send};
+    use std::{io, os::fd::AsFd};
+
+    #[inline]
+    pub(super) fn read(socket: &impl AsFd, buffer: &mut [u8]) -> io::Result<usize> {
+        match recv(socket, buffer, RecvFlags::empty()) {
+            Ok((n, _)) => Ok(n),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    #[inline]
+    pub(super) fn write(socket: &impl AsFd, bytes: &[u8]) -> io::Result<usize> {
+        Ok(send(socket, bytes, SendFlags::NOSIGNAL)?)
+    }
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+mod calls {
+    use std::io::{self, Read, Write};
+
+    pub(super) fn read(socket: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+        socket.read(buffer)
+    }
+
+    pub(super) fn write(socket: &mut impl Write, bytes: &[u8]) -> io::Result<usize> {
+        socket.write(bytes)
+    }
+}
+
 impl Stream {
     /// A socket that is connecting; writable (or failed) when it is through.
     ///
@@ -53,12 +88,12 @@ impl Stream {
 
     #[inline]
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        each!(self, socket => socket.read(buffer))
+        each!(self, socket => calls::read(socket, buffer))
     }
 
     #[inline]
     pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        each!(self, socket => socket.write(bytes))
+        each!(self, socket => calls::write(socket, bytes))
     }
 
     pub(crate) fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {

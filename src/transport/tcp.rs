@@ -17,13 +17,6 @@ pub(crate) fn listen_all(
     std::iter::once(Ok(first)).chain(others).collect()
 }
 
-/// Whether several sockets can listen on one address here: true, or the refusal of the setting that wants it.
-pub(crate) fn check_reuse_port(setting: &'static str) -> Result<bool> {
-    let possible =
-        cfg!(all(unix, not(any(target_os = "solaris", target_os = "illumos", target_os = "cygwin"))));
-    possible.then_some(true).ok_or_else(|| Error::setting(setting, true, "off on this system"))
-}
-
 /// A socket that listens on `address`.
 fn listen(address: SocketAddr, options: &ListenerOptions) -> io::Result<mio::net::TcpListener> {
     let socket = open(address)?;

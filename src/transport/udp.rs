@@ -3,6 +3,9 @@
 //! Always holds: one call sends or receives one whole datagram. A read buffer of 64 KiB holds every datagram that UDP over
 //! IPv4 (65,507 bytes) and IPv6 (65,527) can carry, so none is cut short.
 
+use super::socket_options::{
+    IpVersion, check_buffer, check_hops, check_reuse_port, set_buffers, set_hops, set_reuse_port,
+};
 use crate::{Error, Result};
 use mio::event::Source;
 #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -117,20 +120,16 @@ impl UdpOptions {
     }
 
     pub(crate) fn check(&self) -> Result {
-        super::options::check_buffer("send_buffer", self.send_buffer)?;
-        super::options::check_buffer("receive_buffer", self.receive_buffer)?;
-        if let Some(hops) = self.ttl
-            && !(1..=255).contains(&hops)
-        {
-            return Err(Error::setting("ttl", hops, "1 to 255 hops"));
-        }
+        check_buffer("send_buffer", self.send_buffer)?;
+        check_buffer("receive_buffer", self.receive_buffer)?;
+        check_hops("ttl", self.ttl)?;
         if let Some(hops) = self.multicast_ttl
             && hops > 255
         {
             return Err(Error::setting("multicast_ttl", hops, "0 to 255 hops"));
         }
         if self.reuse_port {
-            super::tcp::check_reuse_port("reuse_port")?;
+            check_reuse_port("reuse_port")?;
         }
         self.groups.iter().try_for_each(MulticastGroup::check)
     }
@@ -139,25 +138,18 @@ impl UdpOptions {
         if self.reuse_address {
             socket.set_reuse_address(true)?;
         }
-        #[cfg(all(unix, not(any(target_os = "solaris", target_os = "illumos", target_os = "cygwin"))))]
         if self.reuse_port {
-            socket.set_reuse_port(true)?;
+            set_reuse_port(socket)?;
         }
         if self.broadcast {
             socket.set_broadcast(true)?;
         }
-        if let Some(bytes) = self.send_buffer {
-            socket.set_send_buffer_size(bytes)?;
-        }
-        if let Some(bytes) = self.receive_buffer {
-            socket.set_recv_buffer_size(bytes)?;
-        }
-        Ok(())
+        set_buffers(socket, self.send_buffer, self.receive_buffer)
     }
 
     fn apply(&self, socket: &Socket, v4: bool) -> io::Result<()> {
         if let Some(hops) = self.ttl {
-            if v4 { socket.set_ttl_v4(hops) } else { socket.set_unicast_hops_v6(hops) }?;
+            set_hops(socket, if v4 { IpVersion::V4 } else { IpVersion::V6 }, hops)?;
         }
         if let Some(hops) = self.multicast_ttl {
             if v4 { socket.set_multicast_ttl_v4(hops) } else { socket.set_multicast_hops_v6(hops) }?;

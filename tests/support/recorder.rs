@@ -15,7 +15,10 @@ use std::{
     fmt,
     io::{Read, Write},
     net::TcpStream,
-    sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, Once, PoisonError,
+        mpsc::{Receiver, channel},
+    },
     time::{Duration, Instant},
 };
 
@@ -190,6 +193,22 @@ impl Drop for Recorder {
     }
 }
 
+/// A hook that hands its channel to the test when it is active, and where the test gets it.
+pub(crate) fn hand_over() -> (
+    impl Fn(&mut Context<'_, Recorder>, &Call) -> Result + Clone + Send + Sync + 'static,
+    Receiver<Channel<Bytes>>,
+) {
+    let (sender, channels) = channel();
+    let hook = move |ctx: &mut Context<'_, Recorder>, call: &Call| {
+        if *call == Call::Active {
+            // The test may have seen enough and be gone.
+            let _ = sender.send(ctx.channel());
+        }
+        Ok(())
+    };
+    (hook, channels)
+}
+
 /// Lines in and out, plus messages that show what happens when encoding and decoding fail:
 /// `fail` after some bytes, `panic` after some bytes; inbound the line `bad`.
 pub(crate) struct Fussy(Line);
@@ -226,6 +245,27 @@ impl Codec for Fussy {
             }
             _ => self.0.encode(message, output),
         }
+    }
+}
+
+/// Single bytes, but only once no more will come.
+pub(crate) struct AtLast;
+
+impl Codec for AtLast {
+    type In = Bytes;
+    type Out = Bytes;
+
+    fn decode(&mut self, _: &mut Bytes) -> Result<Option<Bytes>> {
+        Ok(None)
+    }
+
+    fn decode_last(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
+        Ok((!input.is_empty()).then(|| input.split_to(1)))
+    }
+
+    fn encode(&mut self, message: Bytes, output: &mut netwheel::buffer::Outbound) -> Result {
+        output.put(message);
+        Ok(())
     }
 }
 

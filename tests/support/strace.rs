@@ -5,6 +5,7 @@
 
 use std::{
     ffi::OsStr,
+    fs,
     io::{self, Read, Write},
     process::{Child, ChildStdin, Command, Stdio},
     sync::mpsc::{self, Receiver, RecvTimeoutError},
@@ -202,4 +203,16 @@ impl Output {
             }
         }
     }
+}
+
+/// The thread of a process that has this name.
+pub(crate) fn thread_of(process: u32, name: &str) -> String {
+    let threads = fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    threads
+        .map(|thread| thread.unwrap())
+        .find(|thread| fs::read_to_string(thread.path().join("comm")).is_ok_and(|comm| comm.trim() == name))
+        .unwrap_or_else(|| panic!("no thread is called {name}"))
+        .file_name()
+        .into_string()
+        .unwrap()
 }
