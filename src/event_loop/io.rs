@@ -190,7 +190,7 @@ impl ChannelSlot {
     /// Decodes what was kept when decoding was stopped.
     fn decode_kept(&mut self, io: &mut Io, metrics: &Metrics) {
         self.core.state.unset(Flags::UNDECODED);
-        let mut input = std::mem::take(&mut self.core.state.partial);
+        let mut input = self.core.state.partial.take().into_bytes();
         let reading = self.core.begin_input(&io.services, Memory::Own(input.len()));
         self.decode(io, metrics, &mut input, false);
         self.core.end_input(&mut io.services, reading, input);
@@ -199,7 +199,7 @@ impl ChannelSlot {
     /// One read of `size` bytes at most.
     fn read_once(&mut self, io: &mut Io, metrics: &Metrics, size: usize) -> Read {
         let Some(stream) = &mut self.stream else { return Read::Closed };
-        let kept = std::mem::take(&mut self.core.state.partial);
+        let kept = self.core.state.partial.take();
         // A little that was kept goes in front of what is read now. A lot grows in a buffer of the channel's own,
         // so that a long message is not copied again with every read.
         let grows = kept.len() > RECEIVE_SIZE / 2;
@@ -241,7 +241,7 @@ impl ChannelSlot {
         self.core.state.note_moved(Way::Read, n);
         let told;
         if grows {
-            let mut grown = BytesMut::from(kept);
+            let mut grown = BytesMut::from(kept.into_bytes());
             grown.extend_from_slice(&received.data);
             drop(received);
             io.receive.give_back();
@@ -254,6 +254,7 @@ impl ChannelSlot {
             told = self.decode(io, metrics, &mut received.data, last);
             self.core.end_input(&mut io.services, reading, received.data);
             io.receive.give_back();
+            io.services.spare_box.give_back(kept);
         }
         Read::Bytes { last, told }
     }
@@ -413,7 +414,7 @@ impl ChannelSlot {
             let _ = stream.shutdown_write();
             discard(&mut stream, io);
         }
-        let counted = (self.assignment.take(), self.admitted.take());
+        let counted = self.assignment.take();
         Leaving { stream, counted }.close(linger, self.core.state.id(), &io.services);
         metrics.channels.set(metrics.channels.read().saturating_sub(1));
         metrics.channels_closed.add(1);
