@@ -254,6 +254,33 @@ fn d_18_fail_slow_reports_when_the_whole_frame_was_dropped() {
     assert_eq!(codec.decode(&mut input).unwrap().unwrap(), "X");
 }
 
+/// D-16, D-17: a header longer than any that is usual, and its limit, hold for the frames after one that is too long as well.
+#[test]
+fn d_16_a_long_header_is_read_and_written_before_and_behind_a_frame_that_is_too_long() {
+    let codec = builder(2).offset(300).strip(302).adjustment(-302).max_len(310).build().unwrap();
+    let frame = |payload: &[u8]| {
+        let length = (302 + payload.len()) as u16;
+        [&[7; 300][..], &length.to_be_bytes(), payload].concat()
+    };
+    let stream = [frame(b"A"), frame(&[9; 9]), frame(b"BC"), frame(&[9; 9]), frame(b"D")].concat();
+    let expected = [message(b"A"), too_long(311, 310), message(b"BC"), too_long(311, 310), message(b"D")];
+    expect(&codec, &stream, &expected.to_vec(), b"");
+    assert_eq!(encoded(&codec, &[&[7; 300][..], b"A"].concat()).unwrap(), frame(b"A"));
+    let behind = builder(1).adjustment(40_000).build().unwrap();
+    let mut stream = vec![1];
+    stream.resize(40_002, 5);
+    expect_whole(&behind, &stream, &stream[1..]);
+}
+
+/// One frame, fed whole and in two.
+#[track_caller]
+fn expect_whole(codec: &LengthField, stream: &[u8], payload: &[u8]) {
+    for chunks in [&[stream][..], &[&stream[..9], &stream[9..]]] {
+        let (events, left) = drive(&mut codec.clone(), chunks.iter().copied());
+        assert_eq!((events, left.len()), (vec![message(payload)], 0));
+    }
+}
+
 #[test]
 fn d_18_fail_slow_the_frame_after_a_too_long_one_decodes_twice_in_a_row() {
     let stream = b"\0\0\0\x02ab\0\0\0\x01A\0\0\0\x02cd\0\0\0\x03efg\0\0\0\x01B";

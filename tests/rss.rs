@@ -184,7 +184,7 @@ fn many() -> usize {
     many
 }
 
-/// 14.3: a slot, a pipeline and a watch for quiet, and no buffers.
+/// 14.3: a slot, a pipeline and a watch for quiet, and no buffers: 380 bytes, with room for another allocator's ways.
 #[test]
 fn rss_slope_per_connection() {
     let _alone = alone();
@@ -194,7 +194,7 @@ fn rss_slope_per_connection() {
     let size = sessions.grow_to(many);
     let each = (size - few) / (many - FEW);
     println!("{each} bytes for each of {many} connections");
-    assert!((200..=700).contains(&each), "{each} bytes for each of {many} connections");
+    assert!((200..=450).contains(&each), "{each} bytes for each of {many} connections");
 
     // Half a frame is what is kept besides, no buffer of the size of a read.
     for peer in 0..many {

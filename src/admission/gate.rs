@@ -42,10 +42,7 @@ impl Gate {
     ///
     /// # Errors
     /// Why it is not let in.
-    pub(crate) fn admit(
-        self: &Arc<Self>,
-        address: Option<IpAddr>,
-    ) -> Result<Option<Box<Admitted>>, RejectReason> {
+    pub(crate) fn admit(self: &Arc<Self>, address: Option<IpAddr>) -> Result<Option<Admitted>, RejectReason> {
         if let Some(rule) = address.and_then(|address| self.settings.filter.deciding(address))
             && !rule.allows()
         {
@@ -59,7 +56,7 @@ impl Gate {
             return Err(RejectReason::ServerFull { limit: self.inside.limit() });
         }
         // From here on it is let out again by its drop.
-        let mut admitted = Box::new(Admitted { gate: self.clone(), address: None });
+        let mut admitted = Admitted { gate: self.clone(), address: None };
         if let (Some(limit), Some(address)) = (limits.1, address) {
             let address = counted_as(address, self.settings.ipv6_prefix);
             let mut addresses = self.addresses();

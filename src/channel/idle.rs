@@ -118,10 +118,12 @@ pub(crate) struct Idle {
     timeouts: Option<Rc<IdleTimeouts>>,
     /// By how much the next event is postponed, in milliseconds: the wheel tells no shorter times apart.
     postponed: u32,
+    /// Whether each kind was reported, and no byte had moved since then when `since` was set; so the next event is not the
+    /// first one unless bytes move behind `since`. Not the time of the report: that is as much again, and a channel has it
+    /// whenever it watches.
+    told: [bool; 3],
     /// From when each kind counts, where that is later than the traffic: the start, a reset, or the last event.
     since: [u64; 3],
-    /// When each kind was last reported, to tell the first event from the others. 0: never.
-    reported: [u64; 3],
 }
 
 const KINDS: [IdleState; 3] = [IdleState::Reader, IdleState::Writer, IdleState::All];
@@ -129,7 +131,7 @@ const KINDS: [IdleState; 3] = [IdleState::Reader, IdleState::Writer, IdleState::
 impl Idle {
     pub(crate) fn new(timeouts: Option<Rc<IdleTimeouts>>, now: u64) -> Self {
         let postponed = timeouts.as_ref().map_or(0, |timeouts| postponement(**timeouts));
-        Idle { timeouts, postponed, since: [now; 3], reported: [0; 3] }
+        Idle { timeouts, postponed, told: [false; 3], since: [now; 3] }
     }
 
     pub(crate) fn timeouts(&self) -> IdleTimeouts {
@@ -146,11 +148,23 @@ impl Idle {
     }
 
     /// Counts as traffic of one kind from `now` on, without making the next event a first one.
-    pub(crate) fn reset(&mut self, kind: IdleState, now: u64) {
-        self.since[kind as usize] = now;
+    pub(crate) fn reset(&mut self, kind: IdleState, traffic: Traffic, now: u64) {
+        self.reset_one(kind as usize, traffic, now);
         if kind != IdleState::All {
-            self.since[IdleState::All as usize] = now;
+            self.reset_one(IdleState::All as usize, traffic, now);
         }
+    }
+
+    fn reset_one(&mut self, kind: usize, traffic: Traffic, now: u64) {
+        self.told[kind] = !self.would_be_first(kind, traffic);
+        self.since[kind] = now;
+    }
+
+    /// Whether the next event is the first one, should no more bytes move. (Those of before a report lie before `since`, by as
+    /// much as the timeout at least; those that moved at the very time of a report came after it, or nothing would have been
+    /// due.)
+    fn would_be_first(&self, kind: usize, traffic: Traffic) -> bool {
+        !self.told[kind] || Self::last_traffic(kind, traffic) >= self.since[kind]
     }
 
     pub(crate) fn watches(&self, kind: IdleState) -> bool {
@@ -189,9 +203,8 @@ impl Idle {
             if self.due(kind, traffic)? > now {
                 return None;
             }
-            // Traffic at the very time of a report came after it (a heartbeat, say), or nothing would have been due.
-            let first = Self::last_traffic(kind, traffic) >= self.reported[kind];
-            self.reported[kind] = now;
+            let first = self.would_be_first(kind, traffic);
+            self.told[kind] = true;
             // The last whole time that has passed, not `now`: so a tick's lateness does not add up.
             let (from, timeout) = (self.from(kind, traffic), self.timeout(kind)?);
             self.since[kind] = now - (now - from) % timeout;
@@ -257,9 +270,33 @@ mod tests {
     fn a_reset_postpones_but_does_not_make_it_first() {
         let mut idle = reader();
         assert!(first_of(idle.take_due(QUIET, SECOND)).unwrap().first);
-        idle.reset(IdleState::Reader, SECOND + SECOND / 2);
+        idle.reset(IdleState::Reader, QUIET, SECOND + SECOND / 2);
         assert_eq!(first_of(idle.take_due(QUIET, 2 * SECOND)), None);
         assert!(!first_of(idle.take_due(QUIET, 3 * SECOND)).unwrap().first);
+    }
+
+    /// As if the times of the reports were kept: an event is a first one if bytes have moved at or after the last.
+    #[test]
+    fn whether_an_event_is_a_first_one_needs_no_time_of_the_last() {
+        const STEPS: u32 = 7;
+        let timeouts = IdleTimeouts::new().reader(Duration::from_secs(1)).all(Duration::from_millis(1500));
+        for mut script in 0..4u32.pow(STEPS) {
+            let (mut idle, mut traffic, mut reported, mut now) = (watching(timeouts, 0), QUIET, [0; 3], 0);
+            for _ in 0..STEPS {
+                match script % 4 {
+                    0 => now += SECOND,
+                    1 => now += SECOND / 2,
+                    2 => traffic.read = now,
+                    _ => idle.reset(IdleState::Reader, traffic, now),
+                }
+                script /= 4;
+                for (kind, event) in idle.take_due(traffic, now).into_iter().enumerate() {
+                    let Some(event) = event else { continue };
+                    assert_eq!(event.first, Idle::last_traffic(kind, traffic) >= reported[kind]);
+                    reported[kind] = now;
+                }
+            }
+        }
     }
 
     #[test]

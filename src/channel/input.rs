@@ -119,7 +119,7 @@ impl ChannelCore {
             self.after(services);
             return;
         }
-        self.state.partial = memory.keep(rest, starved);
+        self.state.partial = services.spare_box.keep(memory.keep(rest, starved));
     }
 
     /// The bytes at hand are read.
@@ -130,7 +130,7 @@ impl ChannelCore {
     /// The peer has ended its stream: what was kept is decoded for the last time, then the channel closes, or goes on in
     /// one direction if it may.
     pub(crate) fn handle_end(&mut self, services: &mut LoopServices) {
-        let mut rest = std::mem::take(&mut self.state.partial);
+        let mut rest = self.state.partial.take().into_bytes();
         // A flush interrupts the delivery, and so does auto-read off; but there is no later read to take it up again. The
         // driver flushes soon.
         let mut flush = false;
@@ -150,7 +150,7 @@ impl ChannelCore {
         }
         self.state.unset(Flags::READ_GRANTED);
         // For a pipeline that takes over from here on.
-        self.state.partial = rest;
+        self.state.partial = rest.into();
         let replaced = services.replaced;
         if self.state.is_open() {
             self.event(services, Event::ReadComplete);

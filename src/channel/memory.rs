@@ -2,10 +2,73 @@
 //!
 //! Always holds: what is kept is the channel's own, and holds no more than twice its size while the channel waits for
 //! its peer, or than it held before while decoding is only stopped; keeping copies no byte more than a few times,
-//! however the messages are taken off. Owned by nobody: a rule, no store.
+//! however the messages are taken off; a channel that keeps nothing pays a pointer. A rule ([`Memory`]) and what holds to
+//! it ([`Kept`], which the channel owns); runs on the channel's loop.
 
 use crate::buffer::RECEIVE_SIZE;
 use bytes::Bytes;
+use std::ops::Deref;
+
+/// Bytes that a channel keeps. Boxed: most keep none, most of the time.
+#[derive(Debug, Default)]
+pub(crate) struct Kept(Option<Box<Bytes>>);
+
+impl Kept {
+    pub(crate) fn into_bytes(self) -> Bytes {
+        self.0.map_or_else(Bytes::new, |bytes| *bytes)
+    }
+
+    /// What is kept, and keeps nothing any more.
+    #[inline]
+    pub(crate) fn take(&mut self) -> Kept {
+        Kept(self.0.take())
+    }
+}
+
+/// The box of bytes that were kept and are decoded, for the next ones that are kept: a peer whose messages come in pieces has
+/// none allocated for each.
+#[derive(Debug, Default)]
+pub(crate) struct SpareBox(Option<Box<Bytes>>);
+
+impl SpareBox {
+    /// Keeps bytes in the box, if it is there.
+    pub(crate) fn keep(&mut self, bytes: Bytes) -> Kept {
+        match self.0.take() {
+            Some(mut spare) if !bytes.is_empty() => {
+                *spare = bytes;
+                Kept(Some(spare))
+            }
+            spare => {
+                self.0 = spare;
+                bytes.into()
+            }
+        }
+    }
+
+    /// What was kept is decoded.
+    #[inline]
+    pub(crate) fn give_back(&mut self, kept: Kept) {
+        if let Some(mut spare) = kept.0 {
+            *spare = Bytes::new();
+            self.0 = Some(spare);
+        }
+    }
+}
+
+impl From<Bytes> for Kept {
+    fn from(bytes: Bytes) -> Self {
+        Kept((!bytes.is_empty()).then(|| Box::new(bytes)))
+    }
+}
+
+impl Deref for Kept {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        self.0.as_deref().map_or(&[], |bytes| bytes)
+    }
+}
 
 /// Whose memory the bytes are in that are decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +95,28 @@ impl Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_is_kept_without_memory() {
+        assert!(Kept::default().is_empty() && Kept::from(Bytes::new()).0.is_none());
+        let mut kept = Kept::from(bytes(3));
+        assert_eq!((kept.len(), kept.take().into_bytes()), (3, bytes(3)));
+        assert!(kept.0.is_none() && kept.into_bytes().is_empty());
+    }
+
+    #[test]
+    fn the_next_bytes_lie_in_the_box_of_the_last() {
+        let mut spare = SpareBox::default();
+        let first = spare.keep(bytes(3));
+        let place = std::ptr::from_ref(first.0.as_deref().expect("it keeps some"));
+        spare.give_back(first);
+        assert!(spare.0.as_ref().is_some_and(|empty| empty.is_empty()), "the bytes are gone");
+        assert!(spare.keep(Bytes::new()).0.is_none(), "nothing needs no box");
+        let second = spare.keep(bytes(5));
+        assert_eq!(std::ptr::from_ref(second.0.as_deref().expect("it keeps some")), place);
+        assert_eq!(*second, [7; 5]);
+        assert!(spare.0.is_none());
+    }
 
     const SMALL: usize = RECEIVE_SIZE / 2;
 

@@ -8,6 +8,7 @@ use super::{
     due_queue::DueQueue,
     idle::IdleTimeouts,
     mail::Outlet,
+    memory::SpareBox,
     outbound_budget::{Loan, OutboundBudget},
     tally::Tally,
 };
@@ -53,6 +54,8 @@ pub(crate) struct LoopServices {
     pub(crate) replacement: Option<AnyPipeline>,
     /// Pipelines that were replaced so far.
     pub(crate) replaced: u64,
+    /// For bytes that a channel keeps.
+    pub(crate) spare_box: SpareBox,
     /// What a channel last watched for: the next one most likely watches for the same.
     idle_timeouts: Option<Rc<IdleTimeouts>>,
     #[expect(
@@ -63,22 +66,56 @@ pub(crate) struct LoopServices {
     spare_memory: usize,
 }
 
-/// What waits on the loop's wheel.
+/// What waits on the loop's wheel, in eight bytes.
+///
+/// What a channel has there is taken out when it closes, so the generation tells apart only what a panic may have left behind:
+/// as for the poll ([`Key::matches`]), some bits of it are enough.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Coarse {
-    pub(crate) channel: Key,
-    /// Where the task lies in the channel, or [`Coarse::WATCH`].
-    pub(crate) slot: u32,
+    index: u32,
+    /// Where the task lies in the channel, or [`Coarse::WATCH`]; above that, low bits of the channel's generation.
+    rest: u32,
 }
 
 impl Coarse {
-    /// Stands for what the channel watches by itself; no channel has so many tasks.
-    pub(crate) const WATCH: u32 = u32::MAX;
+    /// A channel has 65,536 tasks at most, and the timeout of its close.
+    const SLOT_BITS: u32 = 17;
 
+    /// Stands for what the channel watches by itself; no channel has so many tasks.
+    pub(crate) const WATCH: u32 = (1 << Self::SLOT_BITS) - 1;
+
+    #[inline]
+    pub(crate) fn new(channel: Key, slot: u32) -> Self {
+        debug_assert!(slot <= Self::WATCH);
+        Coarse { index: channel.index, rest: channel.generation << Self::SLOT_BITS | slot }
+    }
+
+    #[inline]
     pub(crate) fn watch(channel: Key) -> Self {
-        Coarse { channel, slot: Self::WATCH }
+        Self::new(channel, Self::WATCH)
+    }
+
+    /// The slot that the channel has, or had, in the loop.
+    #[inline]
+    pub(crate) fn index(self) -> u32 {
+        self.index
+    }
+
+    /// Where the task lies in the channel, or [`Coarse::WATCH`].
+    #[inline]
+    pub(crate) fn slot(self) -> u32 {
+        self.rest & Self::WATCH
+    }
+
+    /// Whether it was made for this channel, as far as its bits can tell.
+    #[inline]
+    pub(crate) fn is_for(self, channel: Key) -> bool {
+        let Coarse { index, rest } = Self::new(channel, self.slot());
+        (index, rest) == (self.index, self.rest)
     }
 }
+
+const _: () = assert!(size_of::<Coarse>() == 8, "an entry of the wheel takes 32 bytes, or 40");
 
 /// What waits in the loop's heap.
 pub(crate) enum Due {
@@ -140,6 +177,7 @@ impl LoopServices {
             tally: Tally::default(),
             replacement: None,
             replaced: 0,
+            spare_box: SpareBox::default(),
             idle_timeouts: None,
             spares: Vec::new(),
             spare_memory: 0,
@@ -187,6 +225,25 @@ impl LoopServices {
         if self.spares.len() < MAX_SPARES && memory <= MAX_SPARE_MEMORY {
             self.spare_memory = memory;
             self.spares.push(loan);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_of_the_wheel_says_whose_it_is() {
+        let key = |index, generation| Key { index, generation };
+        for slot in [0, 65_536, Coarse::WATCH] {
+            for channel in [key(0, 0), key(u32::MAX - 1, u32::MAX), key(7, 0x7FFF)] {
+                let coarse = Coarse::new(channel, slot);
+                assert_eq!((coarse.index(), coarse.slot()), (channel.index, slot));
+                assert!(coarse.is_for(channel));
+                assert!(!coarse.is_for(key(channel.index, channel.generation.wrapping_add(1))));
+                assert!(!coarse.is_for(key(channel.index ^ 1, channel.generation)));
+            }
         }
     }
 }

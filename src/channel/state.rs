@@ -9,6 +9,7 @@ use super::{
     handle::ChannelShared,
     idle::Traffic,
     ledger::Ledger,
+    memory::Kept,
     outbound_budget::{Loan, OUTBOUND},
     packed_address::PackedAddress,
     services::LoopServices,
@@ -130,7 +131,7 @@ pub struct ChannelState {
     pub(crate) counts: Counts,
     outbound: Option<Box<Loan>>,
     /// Bytes that came and were not decoded; the memory is the channel's own.
-    pub(crate) partial: Bytes,
+    pub(crate) partial: Kept,
     pub(crate) config: Arc<ChannelConfig>,
     /// Made when somebody asks for a handle.
     pub(crate) shared: Option<Arc<ChannelShared>>,
@@ -164,7 +165,7 @@ impl ChannelState {
             traffic: Traffic { read: now, written: now },
             counts: Counts::new(now),
             outbound: None,
-            partial: Bytes::new(),
+            partial: Kept::default(),
             config,
             shared: None,
             ledger: None,
@@ -544,6 +545,6 @@ impl ChannelState {
         if dropped > 0 {
             log::debug!("channel {}: closed with {dropped} bytes unsent", self.id);
         }
-        self.partial = Bytes::new();
+        self.partial = Kept::default();
     }
 }

@@ -97,7 +97,7 @@ impl Timers {
                 Place::Exact(services.queue.insert(deadline, Due::Channel(channel, slot)))
             }
             When::Coarse(deadline) => {
-                Place::Coarse(services.wheel.insert(deadline, Coarse { channel, slot }))
+                Place::Coarse(services.wheel.insert(deadline, Coarse::new(channel, slot)))
             }
         };
         Some(self.place(slot, place))

@@ -110,7 +110,7 @@ impl ChannelState {
 
     pub(crate) fn reset_idle(&mut self, kind: IdleState, now: u64) {
         if let Some(watch) = &mut self.watch {
-            watch.idle.reset(kind, now);
+            watch.idle.reset(kind, self.traffic, now);
         }
     }
 

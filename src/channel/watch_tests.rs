@@ -93,11 +93,11 @@ fn an_hour_of_a_hundred_thousand_channels_visits_each_once_a_minute() {
         (services.now, last) = (next, next);
         while let Some(coarse) = services.wheel.expire(next) {
             visits += 1;
-            let core = &mut channels[coarse.channel.index as usize];
-            if coarse.channel.index >= CHANNELS / 2 {
+            let core = &mut channels[coarse.index() as usize];
+            if coarse.index() >= CHANNELS / 2 {
                 core.state.traffic.read = next - next % SECOND;
             }
-            core.handle_coarse(&mut services, coarse.slot);
+            core.handle_coarse(&mut services, coarse.slot());
         }
     }
     let each = u64::from(CHANNELS);

@@ -5,6 +5,7 @@
 //! nothing is decoded before they are. Whatever 64-bit length a peer sends, the arithmetic neither wraps nor
 //! panics.
 
+use super::header_shape::{Narrow, Shape};
 use crate::{
     EncodeError, Error, PeerError, Result,
     buffer::Outbound,
@@ -99,16 +100,27 @@ const DEFAULT_MAX_LEN: usize = 1024 * 1024;
 #[derive(Debug, Clone)]
 pub struct LengthField {
     max_len: usize,
-    adjustment: i64,
-    offset: u32,
-    strip: u32,
+    /// The header, unless `seldom` says it.
+    narrow: Narrow,
     width: u8,
     little_endian: bool,
     fail_slow: bool,
     /// Four bytes in network byte order and the payload, nothing else: the short way.
     plain: bool,
-    /// A frame that is too long and has not come to its end; boxed, since every channel has a codec and few have such a frame.
-    overlong: Option<Box<Overlong>>,
+    /// Boxed, since every channel has a codec and few have any of it.
+    seldom: Option<Box<Seldom>>,
+}
+
+/// A pipeline of frames takes 32 bytes of the allocator's; with more it takes 48.
+#[cfg(all(test, target_pointer_width = "64"))]
+const _: () = assert!(size_of::<LengthField>() == 24);
+
+#[derive(Debug, Clone)]
+struct Seldom {
+    /// The header, whether it is narrow or not.
+    shape: Shape,
+    /// A frame that is too long and has not come to its end.
+    overlong: Option<Overlong>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -146,20 +158,18 @@ impl LengthField {
 
     /// All settings; starts as [`LengthField::u32`].
     pub fn builder() -> LengthFieldBuilder {
-        LengthFieldBuilder { frames: Self::u32(), width: 4, offset: 0, strip: None }
+        LengthFieldBuilder { frames: Self::u32(), width: 4, offset: 0, adjustment: 0, strip: None }
     }
 
     fn with_width(width: u8) -> Self {
         let frames = LengthField {
             max_len: DEFAULT_MAX_LEN,
-            adjustment: 0,
-            offset: 0,
-            strip: width.into(),
+            narrow: Narrow::of_width(width),
             width,
             little_endian: false,
             fail_slow: false,
             plain: false,
-            overlong: None,
+            seldom: None,
         };
         frames.prepared()
     }
@@ -189,27 +199,45 @@ impl LengthField {
     }
 
     fn prepared(mut self) -> Self {
-        self.plain = (self.offset, self.width, self.adjustment, self.strip) == (0, 4, 0, 4)
+        self.plain = self.shape() == Shape { adjustment: 0, offset: 0, strip: 4 }
+            && self.width == 4
             && !self.little_endian
             && self.max_len >= 4;
         self
     }
 
-    fn offset(&self) -> usize {
-        self.offset as usize
+    fn shape(&self) -> Shape {
+        if let Some(seldom) = &self.seldom {
+            return seldom.shape;
+        }
+        self.narrow.widened()
+    }
+
+    /// A header of another shape, and no frame that is too long.
+    fn set_shape(&mut self, shape: Shape) {
+        if let Some(narrow) = shape.narrowed() {
+            (self.narrow, self.seldom) = (narrow, None);
+        } else {
+            self.seldom = Some(Box::new(Seldom { shape, overlong: None }));
+        }
+    }
+
+    fn set_overlong(&mut self, overlong: Option<Overlong>) {
+        let shape = self.shape();
+        if overlong.is_some() {
+            self.seldom = Some(Box::new(Seldom { shape, overlong }));
+        } else {
+            self.set_shape(shape);
+        }
     }
 
     fn width(&self) -> usize {
         self.width.into()
     }
 
-    fn strip(&self) -> usize {
-        self.strip as usize
-    }
-
     /// Where the length field ends.
-    fn header(&self) -> usize {
-        self.offset() + self.width()
+    fn header(&self, shape: Shape) -> usize {
+        shape.offset() + self.width()
     }
 
     /// The largest value that the length field can have.
@@ -219,29 +247,30 @@ impl LengthField {
 
     /// The longest frame that is allowed and can be said; `None` where no value of the length field makes a
     /// frame.
-    fn longest(&self) -> Option<u64> {
-        let sayable =
-            self.max_value().checked_add_signed(self.adjustment)?.saturating_add(self.header() as u64);
+    fn longest(&self, shape: Shape) -> Option<u64> {
+        let header = self.header(shape) as u64;
+        let sayable = self.max_value().checked_add_signed(shape.adjustment)?.saturating_add(header);
         Some(sayable.min(self.max_len as u64))
     }
 
     /// Any configuration, any state. Not inlined: the short way is not to pay for its registers and its stack.
     #[inline(never)]
     fn decode_any(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
-        if let Some(overlong) = &mut self.overlong {
+        if let Some(overlong) = self.seldom.as_mut().and_then(|seldom| seldom.overlong.as_mut()) {
             let length = overlong.length;
             if !overlong.discard(input) {
                 return Ok(None);
             }
-            self.overlong = None;
+            self.set_overlong(None);
             if self.fail_slow {
                 return Err(self.too_long(length));
             }
         }
-        let header = self.header();
-        let Some(field) = input.get(self.offset()..header) else { return Ok(None) };
+        let shape = self.shape();
+        let header = self.header(shape);
+        let Some(field) = input.get(shape.offset()..header) else { return Ok(None) };
         let value = self.read_length(field);
-        let Some(rest) = value.checked_add_signed(self.adjustment).filter(|_| value <= self.max_value())
+        let Some(rest) = value.checked_add_signed(shape.adjustment).filter(|_| value <= self.max_value())
         else {
             input.advance(header);
             return Err(self.corrupted(value));
@@ -250,7 +279,9 @@ impl LengthField {
         if length > self.max_len as u64 {
             let mut overlong = Overlong { length, left: length };
             let over = overlong.discard(input);
-            self.overlong = (!over).then(|| Box::new(overlong));
+            if !over {
+                self.set_overlong(Some(overlong));
+            }
             let report = !self.fail_slow || over;
             return if report { Err(self.too_long(length)) } else { Ok(None) };
         }
@@ -259,12 +290,12 @@ impl LengthField {
         if input.len() < frame {
             return Ok(None);
         }
-        if self.strip() > frame {
+        if shape.strip() > frame {
             input.advance(frame);
             return Err(PeerError::Corrupted("a frame is shorter than what is stripped from it").into());
         }
-        input.advance(self.strip());
-        Ok(Some(input.split_to(frame - self.strip())))
+        input.advance(shape.strip());
+        Ok(Some(input.split_to(frame - shape.strip())))
     }
 
     fn read_length(&self, field: &[u8]) -> u64 {
@@ -290,32 +321,33 @@ impl LengthField {
     /// Any configuration; see `decode_any`.
     #[inline(never)]
     fn encode_any(&self, mut message: Bytes, output: &mut Outbound) -> Result {
-        let header = self.header();
+        let shape = self.shape();
+        let (header, offset) = (self.header(shape), shape.offset());
         // The part of the length field that reading leaves in the message.
-        let left_in = header.saturating_sub(self.strip().max(self.offset()));
-        let own = self.offset() + left_in;
+        let left_in = header.saturating_sub(shape.strip().max(offset));
+        let own = offset + left_in;
         let Some(rest) = message.len().checked_sub(own) else {
             return unencodable(format!("{} bytes, the header alone has {own}", message.len()));
         };
         let frame = (rest + header) as u64;
-        let limit = self.longest().unwrap_or(0);
+        let limit = self.longest(shape).unwrap_or(0);
         if frame > limit {
             return Err(EncodeError::TooLong { what: "frame", length: frame, limit }.into());
         }
-        if frame < u64::from(self.strip) {
-            return unencodable(format!("a frame of {frame} bytes, {} are stripped", self.strip()));
+        if frame < u64::from(shape.strip) {
+            return unencodable(format!("a frame of {frame} bytes, {} are stripped", shape.strip));
         }
         // Not beyond `max_value`, or the frame would be longer than `longest`.
-        let value = rest as i128 - i128::from(self.adjustment);
+        let value = rest as i128 - i128::from(shape.adjustment);
         let Ok(value) = u64::try_from(value) else {
             return unencodable(format!("a length of {value}"));
         };
         let bytes = if self.little_endian { value.to_le_bytes() } else { value.to_be_bytes() };
         let field = if self.little_endian { &bytes[..self.width()] } else { &bytes[8 - self.width()..] };
-        if message[self.offset()..own] != field[self.width() - left_in..] {
+        if message[offset..own] != field[self.width() - left_in..] {
             return unencodable(format!("the message's own length field does not say {value}"));
         }
-        output.put_slice(&message[..self.offset()]);
+        output.put_slice(&message[..offset]);
         output.put_slice(field);
         message.advance(own);
         output.put(message);
@@ -345,7 +377,7 @@ impl Codec for LengthField {
 
     #[inline]
     fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
-        if self.plain && self.overlong.is_none() {
+        if self.plain && self.seldom.is_none() {
             let Some(field) = input.first_chunk::<4>() else { return Ok(None) };
             let payload = u32::from_be_bytes(*field) as usize;
             if payload <= self.max_len - 4 {
@@ -367,7 +399,9 @@ impl Codec for LengthField {
         if let Some(frame) = self.decode(input)? {
             return Ok(Some(frame));
         }
-        match self.overlong.take() {
+        let overlong = self.seldom.as_ref().and_then(|seldom| seldom.overlong);
+        self.set_overlong(None);
+        match overlong {
             Some(overlong) if self.fail_slow => Err(self.too_long(overlong.length)),
             _ => Ok(None),
         }
@@ -397,8 +431,9 @@ impl Codec for LengthField {
         if self.plain {
             return Some(self.max_len as u64);
         }
-        let small = [self.offset.into(), self.width.into(), self.strip.into(), self.little_endian.into()];
-        let settings = small.into_iter().chain([self.adjustment as u64]);
+        let Shape { adjustment, offset, strip } = self.shape();
+        let small = [offset.into(), self.width.into(), strip.into(), self.little_endian.into()];
+        let settings = small.into_iter().chain([adjustment as u64]);
         Some(settings.fold(self.max_len as u64, combine))
     }
 }
@@ -430,6 +465,7 @@ pub struct LengthFieldBuilder {
     frames: LengthField,
     width: usize,
     offset: usize,
+    adjustment: i64,
     strip: Option<usize>,
 }
 
@@ -451,7 +487,7 @@ impl LengthFieldBuilder {
     /// Negative where the length counts (parts of) the header too: −`width` if it counts itself. Positive
     /// where there are bytes behind the length field that it does not count.
     pub fn adjustment(mut self, bytes: i64) -> Self {
-        self.frames.adjustment = bytes;
+        self.adjustment = bytes;
         self
     }
 
@@ -487,8 +523,8 @@ impl LengthFieldBuilder {
     /// length field, and an adjustment or strip with which no frame at all could be read.
     pub fn build(self) -> Result<LengthField> {
         let mut frames = self.frames;
-        let LengthField { max_len, adjustment, .. } = frames;
-        let (width, offset) = (self.width, self.offset);
+        let max_len = frames.max_len;
+        let (width, offset, adjustment) = (self.width, self.offset, self.adjustment);
         if !matches!(width, 1 | 2 | 3 | 4 | 8) {
             return Err(Error::setting("width", width, "1, 2, 3, 4 or 8 bytes"));
         }
@@ -500,9 +536,10 @@ impl LengthFieldBuilder {
         let Some(room) = room.checked_sub(offset) else {
             return Err(Error::setting("offset", offset, "at most max_len - width"));
         };
-        frames.offset =
+        let offset =
             u32::try_from(offset).map_err(|_| Error::setting("offset", offset, "less than 4 GiB"))?;
-        let longest = frames.longest().filter(|_| i128::from(adjustment) <= room as i128);
+        let mut shape = Shape { adjustment, offset, strip: 0 };
+        let longest = frames.longest(shape).filter(|_| i128::from(adjustment) <= room as i128);
         let Some(longest) = longest else {
             return Err(Error::setting(
                 "adjustment",
@@ -514,7 +551,8 @@ impl LengthFieldBuilder {
         if strip as u64 > longest {
             return Err(Error::setting("strip", strip, "at most the longest possible frame"));
         }
-        frames.strip = u32::try_from(strip).map_err(|_| Error::setting("strip", strip, "less than 4 GiB"))?;
+        shape.strip = u32::try_from(strip).map_err(|_| Error::setting("strip", strip, "less than 4 GiB"))?;
+        frames.set_shape(shape);
         Ok(frames.prepared())
     }
 }

@@ -21,6 +21,7 @@
 //! without a copy and share its memory; a handler that keeps a small one for long does well to copy it
 //! ([`Bytes::copy_from_slice`](bytes::Bytes::copy_from_slice)).
 
+mod header_shape;
 mod length_field;
 mod line;
 mod raw;

@@ -52,7 +52,7 @@ impl Turn {
             return;
         }
         let _ = listening.shared.key.set(key);
-        self.sources.insert(Slot::Listener(listening));
+        self.sources.insert(Slot::Listener(Box::new(listening)));
     }
 
     pub(super) fn close_listener(&mut self, key: Key) {
@@ -63,7 +63,7 @@ impl Turn {
         if let Err(e) = self.io.selector.deregister(listening.listener.source()) {
             log::debug!("{}: a listener leaving the poll: {e}", self.shared.name);
         }
-        let Listening { listener, shared, .. } = listening;
+        let Listening { listener, shared, .. } = *listening;
         drop(listener);
         shared.set_closed(|| Ok(()));
     }
@@ -198,7 +198,7 @@ impl Turn {
     // ---- accepted connections ------------------------------------------------------------------------
 
     pub(super) fn adopt(&mut self, accepted: Accepted) {
-        let Accepted { assignment, admitted, mut stream, peer, local, setup } = accepted;
+        let Accepted { assignment, mut stream, peer, local, setup } = accepted;
         if let Some(shutdown) = &mut self.shutdown {
             shutdown.note_refused_connection();
             log::debug!("{}: shutting down: a connection from {peer:?} is closed", self.shared.name);
@@ -218,7 +218,7 @@ impl Turn {
             Ok((key, pipeline)) => {
                 let core = self.core(key, &setup, pipeline, (local, peer));
                 let (stream, assignment) = (Some(stream), Some(assignment));
-                self.sources.insert(Slot::Channel(ChannelSlot { core, stream, assignment, admitted }));
+                self.sources.insert(Slot::Channel(ChannelSlot { core, stream, assignment }));
                 self.activate(key);
             }
             // Whatever it is, it may be so for each that comes: the kernel watches no more sockets, a factory fails.
@@ -322,7 +322,7 @@ impl Turn {
         };
         let mut core = self.core(key, &setup, pipeline, (local, peer));
         let shared = core.state.share(&self.io.services);
-        let slot = ChannelSlot { core, stream: None, assignment: None, admitted: None };
+        let slot = ChannelSlot { core, stream: None, assignment: None };
         let slot = Slot::Channel(slot);
         let Some(Slot::Connecting(connecting)) = self.sources.replace(key, slot) else { return };
         if let Some(slot) = self.sources.channel(key) {
@@ -375,16 +375,16 @@ fn let_in(
             }
             None => (own.clone(), own.load.assign(weight).ok_or_else(|| full(own.load.limit()))?),
         };
-        Ok((admitted, child, assignment))
+        Ok((child, assignment.with(admitted)))
     };
-    let (admitted, child, assignment) = match place() {
+    let (child, assignment) = match place() {
         Ok(place) => place,
         Err(reason) => return Err((stream, Rejection::new(peer, reason))),
     };
     let local = listening.address.as_tcp().filter(|address| !address.ip().is_unspecified());
     let local = local.or_else(|| stream.local_address());
     let setup = listening.setup.clone();
-    Ok((child, Accepted { assignment, stream, admitted, peer, local, setup }))
+    Ok((child, Accepted { stream, assignment, peer, local, setup }))
 }
 
 fn activate(slot: &mut ChannelSlot, io: &mut Io, metrics: &Metrics) {

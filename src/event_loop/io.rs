@@ -7,9 +7,10 @@
 use super::{linger::Leaving, metrics::Metrics, selector::Selector, sources::ChannelSlot};
 use crate::{
     Error,
-    buffer::{RECEIVE_SIZE, ReceiveBuffers},
+    buffer::{Outbound, RECEIVE_SIZE, ReceiveBuffers},
     channel::{Flags, LoopServices, Memory, Way, Wish},
     id::Key,
+    transport::Stream,
 };
 use bytes::{Bytes, BytesMut};
 use std::{
@@ -82,6 +83,7 @@ impl Io {
 
 impl ChannelSlot {
     /// An event from the poll: first what may be written, then what may be read.
+    #[inline]
     pub(crate) fn handle_ready(&mut self, io: &mut Io, metrics: &Metrics, event: &mio::event::Event) {
         if event.is_writable() && self.core.state.take(Flags::WRITE_BLOCKED) {
             self.flush(io, metrics);
@@ -190,7 +192,7 @@ impl ChannelSlot {
     /// Decodes what was kept when decoding was stopped.
     fn decode_kept(&mut self, io: &mut Io, metrics: &Metrics) {
         self.core.state.unset(Flags::UNDECODED);
-        let mut input = std::mem::take(&mut self.core.state.partial);
+        let mut input = self.core.state.partial.take().into_bytes();
         let reading = self.core.begin_input(&io.services, Memory::Own(input.len()));
         self.decode(io, metrics, &mut input, false);
         self.core.end_input(&mut io.services, reading, input);
@@ -199,7 +201,7 @@ impl ChannelSlot {
     /// One read of `size` bytes at most.
     fn read_once(&mut self, io: &mut Io, metrics: &Metrics, size: usize) -> Read {
         let Some(stream) = &mut self.stream else { return Read::Closed };
-        let kept = std::mem::take(&mut self.core.state.partial);
+        let kept = self.core.state.partial.take();
         // A little that was kept goes in front of what is read now. A lot grows in a buffer of the channel's own,
         // so that a long message is not copied again with every read.
         let grows = kept.len() > RECEIVE_SIZE / 2;
@@ -241,7 +243,7 @@ impl ChannelSlot {
         self.core.state.note_moved(Way::Read, n);
         let told;
         if grows {
-            let mut grown = BytesMut::from(kept);
+            let mut grown = BytesMut::from(kept.into_bytes());
             grown.extend_from_slice(&received.data);
             drop(received);
             io.receive.give_back();
@@ -254,11 +256,13 @@ impl ChannelSlot {
             told = self.decode(io, metrics, &mut received.data, last);
             self.core.end_input(&mut io.services, reading, received.data);
             io.receive.give_back();
+            io.services.spare_box.give_back(kept);
         }
         Read::Bytes { last, told }
     }
 
     /// Whether the handler has heard that these bytes, which are the `last` for now, are all.
+    #[inline]
     fn decode(&mut self, io: &mut Io, metrics: &Metrics, input: &mut Bytes, last: bool) -> bool {
         loop {
             let told = self.core.handle_input(&mut io.services, input, last);
@@ -319,9 +323,7 @@ impl ChannelSlot {
                 let front = out.front();
                 stream.write(&front[..front.len().min(most)])
             } else {
-                let mut slices = [IoSlice::new(&[]); SLICES];
-                let n = out.slices(&mut slices, most);
-                stream.write_vectored(&slices[..n])
+                write_slices(stream, out, most)
             };
             writes += 1;
             metrics.writes.add(1);
@@ -353,6 +355,7 @@ impl ChannelSlot {
     }
 
     /// After a callback: what cannot wait until the end of the turn.
+    #[inline]
     pub(crate) fn settle(&mut self, io: &mut Io, metrics: &Metrics) {
         if self.core.state.take(Flags::FLUSH) {
             self.flush(io, metrics);
@@ -413,7 +416,7 @@ impl ChannelSlot {
             let _ = stream.shutdown_write();
             discard(&mut stream, io);
         }
-        let counted = (self.assignment.take(), self.admitted.take());
+        let counted = self.assignment.take();
         Leaving { stream, counted }.close(linger, self.core.state.id(), &io.services);
         metrics.channels.set(metrics.channels.read().saturating_sub(1));
         metrics.channels_closed.add(1);
@@ -439,8 +442,16 @@ enum Read {
     Closed,
 }
 
+/// Writes what lies in several pieces. A function of its own, so that who writes one piece does not pay for the stack.
+#[inline(never)]
+fn write_slices(stream: &mut Stream, out: &Outbound, most: usize) -> io::Result<usize> {
+    let mut slices = [IoSlice::new(&[]); SLICES];
+    let n = out.slices(&mut slices, most);
+    stream.write_vectored(&slices[..n])
+}
+
 /// Throws away what the peer has sent, a little of it.
-pub(super) fn discard(stream: &mut crate::transport::Stream, io: &mut Io) {
+pub(super) fn discard(stream: &mut Stream, io: &mut Io) {
     for _ in 0..DISCARDED_READS {
         match io.receive.read(&[], |room| stream.read(room)) {
             Ok(received) => {

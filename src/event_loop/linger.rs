@@ -5,16 +5,14 @@
 //! elsewhere does not wait. What counts the connection goes with the socket, behind it.
 
 use super::load::Assignment;
-use crate::{
-    admission::Admitted, channel::LoopServices, id::ChannelId, transport::Stream, worker_pool::Work,
-};
+use crate::{channel::LoopServices, id::ChannelId, transport::Stream, worker_pool::Work};
 use std::time::Duration;
 
 /// A socket that has left the poll, and what counts it, which is dropped after it.
 pub(super) struct Leaving {
     pub(super) stream: Stream,
     #[expect(dead_code, reason = "it is there to be dropped behind the stream")]
-    pub(super) counted: (Option<Assignment>, Option<Box<Admitted>>),
+    pub(super) counted: Option<Assignment>,
 }
 
 impl Leaving {

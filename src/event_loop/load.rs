@@ -5,7 +5,7 @@
 //! closed, wherever it ends: the count is kept by a value ([`Assignment`]) that travels with the connection. Any
 //! thread assigns, gives back and reads; only the loop's thread says when its turns begin and end.
 
-use crate::sync::Places;
+use crate::{admission::Admitted, sync::Places};
 use std::sync::{
     Arc,
     atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -27,11 +27,17 @@ pub(crate) struct Load {
     since: AtomicU64,
 }
 
-/// A connection's share of the load of its loop, until dropped.
-#[derive(Debug)]
+/// A connection's share of the load of its loop, and its place in its server, until dropped.
 pub(crate) struct Assignment {
     load: Arc<Load>,
+    /// None: it weighs 1, and its server does not count.
+    more: Option<Box<More>>,
+}
+
+struct More {
     weight: u32,
+    #[expect(dead_code, reason = "it is there to be dropped")]
+    admitted: Option<Admitted>,
 }
 
 impl Load {
@@ -51,7 +57,7 @@ impl Load {
             return None;
         }
         self.weight.fetch_add(weight as usize, Ordering::Relaxed);
-        Some(Assignment { load: self.clone(), weight })
+        Some(Assignment { load: self.clone(), more: more(weight, None) })
     }
 
     /// Connections that there may be.
@@ -100,16 +106,33 @@ fn faded(value: u64, passed: u64) -> u64 {
     value.saturating_sub(u64::try_from(lost).unwrap_or(u64::MAX))
 }
 
+impl Assignment {
+    /// From here on the connection's place in its server is given up with its share.
+    pub(crate) fn with(mut self, admitted: Option<Admitted>) -> Self {
+        self.more = more(self.weight(), admitted);
+        self
+    }
+
+    fn weight(&self) -> u32 {
+        self.more.as_ref().map_or(1, |more| more.weight)
+    }
+}
+
+fn more(weight: u32, admitted: Option<Admitted>) -> Option<Box<More>> {
+    (weight != 1 || admitted.is_some()).then(|| Box::new(More { weight, admitted }))
+}
+
 impl Drop for Assignment {
     fn drop(&mut self) {
         self.load.connections.give_back();
-        self.load.weight.fetch_sub(self.weight as usize, Ordering::Relaxed);
+        self.load.weight.fetch_sub(self.weight() as usize, Ordering::Relaxed);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::admission::{Admission, Gate};
 
     const SECOND: u64 = 1_000_000_000;
 
@@ -124,6 +147,22 @@ mod tests {
         drop(heavy);
         assert_eq!((load.connections(), load.weight()), (0, 0));
         assert!(load.assign(1).is_some());
+    }
+
+    #[test]
+    fn a_place_in_the_server_is_given_up_with_the_share_of_the_loop() {
+        let load = Arc::new(Load::new(2));
+        let gate = Arc::new(Gate::new(Admission::new().max_connections(1)));
+        for weight in [1, 5] {
+            let admitted = gate.admit(None).unwrap();
+            assert!(admitted.is_some());
+            let assignment = load.assign(weight).unwrap().with(admitted);
+            assert_eq!((load.connections(), load.weight()), (1, weight as usize));
+            assert!(gate.admit(None).is_err(), "it is inside");
+            drop(assignment);
+            assert_eq!((load.connections(), load.weight()), (0, 0));
+        }
+        assert!(gate.admit(None).is_ok());
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::{
     turn::Turn,
 };
 use crate::{
-    channel::{Coarse, Due, Scheduled},
+    channel::{Due, Scheduled},
     id::Key,
     timer,
 };
@@ -141,7 +141,7 @@ impl Turn {
             self.guarded(|turn, current| {
                 while expired + moves < enough {
                     let wheel = &mut turn.io.services.wheel;
-                    let Some(Coarse { channel, slot }) = wheel.expire(now) else {
+                    let Some(coarse) = wheel.expire(now) else {
                         if wheel.next_expiry().is_none_or(|at| at > now) {
                             break;
                         }
@@ -149,16 +149,17 @@ impl Turn {
                         continue;
                     };
                     expired += 1;
-                    *current = Some(channel);
                     let due = turn.io.services.wheel.current_time();
                     turn.shared.metrics.lag.record(turn.io.services.now.saturating_sub(due));
                     let Turn { sources, io, shared, .. } = &mut *turn;
-                    match sources.get(channel) {
-                        Some(Slot::Channel(source)) => {
-                            source.core.handle_coarse(&mut io.services, slot);
+                    let Some((key, source)) = sources.of_coarse(coarse) else { continue };
+                    *current = Some(key);
+                    match source {
+                        Slot::Channel(source) => {
+                            source.core.handle_coarse(&mut io.services, coarse.slot());
                             source.settle(io, &shared.metrics);
                         }
-                        Some(Slot::Datagram(source)) => source.handle_task(io, &shared.metrics, slot),
+                        Slot::Datagram(source) => source.handle_task(io, &shared.metrics, coarse.slot()),
                         _ => {}
                     }
                 }

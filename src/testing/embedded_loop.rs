@@ -348,7 +348,10 @@ impl EmbeddedLoop {
             // A call may only have moved entries towards their time.
             let Some(coarse) = self.services.wheel.expire(now) else { continue };
             fired += 1;
-            self.on(coarse.channel, |wire, services| wire.core.handle_coarse(services, coarse.slot));
+            let wire = self.wires.get(coarse.index() as usize).map(|wire| wire.core.state.key());
+            if let Some(key) = wire.filter(|key| coarse.is_for(*key)) {
+                self.on(key, |wire, services| wire.core.handle_coarse(services, coarse.slot()));
+            }
         }
         fired
     }

@@ -130,7 +130,7 @@ impl Wire {
                     break;
                 }
             }
-            let mut input = std::mem::take(&mut state.partial);
+            let mut input = state.partial.take().into_bytes();
             if !undecoded {
                 let bytes = self.unread.split_to(n);
                 state.note_read(&bytes, services.now);
