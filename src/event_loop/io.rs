@@ -280,6 +280,9 @@ impl ChannelSlot {
     fn answer(&mut self, io: &mut Io, metrics: &Metrics) {
         if self.core.state.pending_bytes() > 0 && !self.core.state.has(Flags::FLUSH) {
             self.flush_within(io, metrics, 1);
+            // A callback of this write that asked for more has it at the end of the turn: else who fills up again each time
+            // would have a flush's share here, and another one there.
+            self.core.state.unset(Flags::FLUSH);
         }
     }
 
