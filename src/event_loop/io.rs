@@ -90,9 +90,14 @@ impl ChannelSlot {
         if hang_up {
             self.core.state.set(Flags::HANG_UP);
         }
-        // One that is listed is read in this turn anyway: twice would be more than its share.
-        if (event.is_readable() || hang_up) && !self.core.state.has(Flags::LISTED_TO_READ) {
-            self.read(io, metrics);
+        if event.is_readable() || hang_up {
+            // One that is listed is read when its turn comes: twice would be more than its share. Should it close before that,
+            // there is something unread.
+            if self.core.state.has(Flags::LISTED_TO_READ) {
+                self.core.state.set(Flags::MAYBE_READABLE);
+            } else {
+                self.read(io, metrics);
+            }
         }
     }
 
