@@ -7,9 +7,10 @@
 use super::{linger::Leaving, metrics::Metrics, selector::Selector, sources::ChannelSlot};
 use crate::{
     Error,
-    buffer::{RECEIVE_SIZE, ReceiveBuffers},
+    buffer::{Outbound, RECEIVE_SIZE, ReceiveBuffers},
     channel::{Flags, LoopServices, Memory, Way, Wish},
     id::Key,
+    transport::Stream,
 };
 use bytes::{Bytes, BytesMut};
 use std::{
@@ -82,6 +83,7 @@ impl Io {
 
 impl ChannelSlot {
     /// An event from the poll: first what may be written, then what may be read.
+    #[inline]
     pub(crate) fn handle_ready(&mut self, io: &mut Io, metrics: &Metrics, event: &mio::event::Event) {
         if event.is_writable() && self.core.state.take(Flags::WRITE_BLOCKED) {
             self.flush(io, metrics);
@@ -265,6 +267,7 @@ impl ChannelSlot {
     }
 
     /// Whether the handler has heard that these bytes, which are the `last` for now, are all.
+    #[inline]
     fn decode(&mut self, io: &mut Io, metrics: &Metrics, input: &mut Bytes, last: bool) -> bool {
         loop {
             let told = self.core.handle_input(&mut io.services, input, last);
@@ -328,9 +331,7 @@ impl ChannelSlot {
                 let front = out.front();
                 stream.write(&front[..front.len().min(most)])
             } else {
-                let mut slices = [IoSlice::new(&[]); SLICES];
-                let n = out.slices(&mut slices, most);
-                stream.write_vectored(&slices[..n])
+                write_slices(stream, out, most)
             };
             writes += 1;
             metrics.writes.add(1);
@@ -362,6 +363,7 @@ impl ChannelSlot {
     }
 
     /// After a callback: what cannot wait until the end of the turn.
+    #[inline]
     pub(crate) fn settle(&mut self, io: &mut Io, metrics: &Metrics) {
         if self.core.state.take(Flags::FLUSH) {
             self.flush(io, metrics);
@@ -448,8 +450,16 @@ enum Read {
     Closed,
 }
 
+/// Writes what lies in several pieces. A function of its own, so that who writes one piece does not pay for the stack.
+#[inline(never)]
+fn write_slices(stream: &mut Stream, out: &Outbound, most: usize) -> io::Result<usize> {
+    let mut slices = [IoSlice::new(&[]); SLICES];
+    let n = out.slices(&mut slices, most);
+    stream.write_vectored(&slices[..n])
+}
+
 /// Throws away what the peer has sent, a little of it.
-pub(super) fn discard(stream: &mut crate::transport::Stream, io: &mut Io) {
+pub(super) fn discard(stream: &mut Stream, io: &mut Io) {
     for _ in 0..DISCARDED_READS {
         match io.receive.read(&[], |room| stream.read(room)) {
             Ok(received) => {

@@ -65,7 +65,7 @@ impl<T> Entry<T> {
     #[inline]
     pub(super) fn set_place(&mut self, place: Place) {
         if let State::Held { level, slot, .. } = &mut self.state {
-            (*level, *slot) = (place.level, place.slot);
+            (*level, *slot) = (place.level, place.slot as u16);
         }
     }
 
@@ -80,7 +80,7 @@ impl<T> Entry<T> {
     #[inline]
     pub(super) fn place(&self) -> Option<Place> {
         match self.state {
-            State::Held { level, slot, .. } => Some(Place { level, slot }),
+            State::Held { level, slot, .. } => Some(Place { level, slot: u32::from(slot) }),
             State::Free { .. } => None,
         }
     }
@@ -115,7 +115,7 @@ impl<T> Entries<T> {
     #[inline]
     pub(super) fn insert(&mut self, index: u32, deadline: u64, place: Place, value: T) -> WheelKey {
         self.len += 1;
-        let Place { level, slot } = place;
+        let (level, slot) = (place.level, place.slot as u16);
         let entry = self.at_mut(index);
         let (State::Free { generation } | State::Held { generation, .. }) = entry.state;
         *entry =
@@ -144,6 +144,18 @@ impl<T> Entries<T> {
         value
     }
 
+    /// As [`remove`](Self::remove), of an entry whose deadline is not later than `time`; else `None`.
+    #[inline]
+    pub(super) fn remove_due(&mut self, index: u32, time: u64) -> Option<T> {
+        let entry = self.at_mut(index);
+        if entry.deadline() > time {
+            return None;
+        }
+        let value = entry.release();
+        self.len -= 1;
+        value
+    }
+
     /// Returns the key's entry.
     #[inline]
     pub(super) fn find(&self, key: WheelKey) -> Option<&Entry<T>> {
@@ -155,11 +167,6 @@ impl<T> Entries<T> {
     pub(super) fn find_mut(&mut self, key: WheelKey) -> Option<&mut Entry<T>> {
         let entry = self.slab.get_mut(key.index.wrapping_sub(self.base) as usize);
         entry.filter(|entry| entry.is_of(key.generation))
-    }
-
-    #[inline]
-    pub(super) fn at(&self, index: u32) -> &Entry<T> {
-        &self.slab[index.wrapping_sub(self.base) as usize]
     }
 
     #[inline]

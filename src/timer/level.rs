@@ -1,13 +1,14 @@
 //! One level of the wheel: which of its slots are occupied, and on upper levels what is the earliest tick in each.
 //!
 //! What always holds: a word's summary bit is set exactly when the word is not zero. The lists themselves are in `lists`; the
-//! levels see to it that a slot's bit is set exactly when its list is not empty.
+//! levels see to it that a slot's bit is set exactly when its list is not empty, but for the slot of what is due, whose bit
+//! stays until time goes on.
 
 /// A slot of a level. The order is that in which slots are visited.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Place {
     pub(super) level: u8,
-    pub(super) slot: u16,
+    pub(super) slot: u32,
 }
 
 /// The slots of one level; it costs nothing on the heap until it is first used.
@@ -37,26 +38,49 @@ impl Level {
 
     /// Returns the first occupied slot, looking at one word per 4096 slots and one more.
     #[inline]
-    pub(super) fn first(&self) -> Option<u16> {
+    pub(super) fn first(&self) -> Option<u32> {
         let group = self.summary.iter().position(|&bits| bits != 0)?;
-        let word = group * 64 + self.summary[group].trailing_zeros() as usize;
-        Some((word * 64) as u16 + self.words[word].trailing_zeros() as u16)
+        Some(self.first_of(group * 64 + self.summary[group].trailing_zeros() as usize))
     }
 
-    /// As [`first`](Self::first), if no slot before `from` is occupied: mostly it is in the same word.
-    #[inline]
-    pub(super) fn first_from(&self, from: u16) -> Option<u16> {
-        let word = usize::from(from / 64);
-        match self.words[word] {
-            0 => self.first(),
-            bits => Some((word * 64) as u16 + bits.trailing_zeros() as u16),
+    /// Returns the first occupied slot after `slot`, before which none is: mostly it is in the same word.
+    pub(super) fn first_after(&self, slot: u32) -> Option<u32> {
+        let word = (slot / 64) as usize;
+        let bits = self.words[word] & !(1 << (slot % 64));
+        if bits != 0 {
+            return Some(slot / 64 * 64 + bits.trailing_zeros());
         }
+        let others = |group: usize| match self.summary[group] {
+            bits if group == word / 64 => bits & !(1 << (word % 64)),
+            bits => bits,
+        };
+        let group = (word / 64..self.summary.len()).find(|&group| others(group) != 0)?;
+        Some(self.first_of(group * 64 + others(group).trailing_zeros() as usize))
+    }
+
+    /// Empties `slot`, before which none is occupied, and returns the first one that is.
+    #[inline]
+    pub(super) fn clear_first(&mut self, slot: u32) -> Option<u32> {
+        let word = (slot / 64) as usize;
+        let bits = self.words[word] & !(1 << (slot % 64));
+        self.words[word] = bits;
+        if bits != 0 {
+            return Some(slot / 64 * 64 + bits.trailing_zeros());
+        }
+        self.summary[word / 64] &= !(1 << (word % 64));
+        self.first()
+    }
+
+    /// Returns the first occupied slot of a word that has one.
+    #[inline]
+    fn first_of(&self, word: usize) -> u32 {
+        (word * 64) as u32 + self.words[word].trailing_zeros()
     }
 
     /// The slot is occupied.
     #[inline]
-    pub(super) fn set(&mut self, slot: u16) {
-        let word = usize::from(slot / 64);
+    pub(super) fn set(&mut self, slot: u32) {
+        let word = (slot / 64) as usize;
         let bits = &mut self.words[word];
         let before = std::mem::replace(bits, *bits | 1 << (slot % 64));
         if before == 0 {
@@ -66,8 +90,8 @@ impl Level {
 
     /// The slot is empty.
     #[inline]
-    pub(super) fn clear(&mut self, slot: u16) {
-        let word = usize::from(slot / 64);
+    pub(super) fn clear(&mut self, slot: u32) {
+        let word = (slot / 64) as usize;
         self.words[word] &= !(1 << (slot % 64));
         if self.words[word] == 0 {
             self.summary[word / 64] &= !(1 << (word % 64));
@@ -75,14 +99,14 @@ impl Level {
     }
 
     /// Returns the earliest tick put into `slot` since it was last empty; upper levels only.
-    pub(super) fn earliest(&self, slot: u16) -> u64 {
-        self.earliest[usize::from(slot)]
+    pub(super) fn earliest(&self, slot: u32) -> u64 {
+        self.earliest[slot as usize]
     }
 
     /// Lowers the remembered tick of `slot`, or starts it afresh if the slot is still empty; upper levels only.
-    pub(super) fn remember(&mut self, slot: u16, tick: u64) {
-        let empty = self.words[usize::from(slot / 64)] & (1 << (slot % 64)) == 0;
-        let earliest = &mut self.earliest[usize::from(slot)];
+    pub(super) fn remember(&mut self, slot: u32, tick: u64) {
+        let empty = self.words[(slot / 64) as usize] & (1 << (slot % 64)) == 0;
+        let earliest = &mut self.earliest[slot as usize];
         *earliest = if empty { tick } else { tick.min(*earliest) };
     }
 
@@ -100,18 +124,33 @@ mod tests {
     #[test]
     fn first_follows_slots_that_fill_and_empty() {
         for slots in [2, 64, 512, if cfg!(miri) { 1 << 12 } else { 1 << 16 }] {
-            let last = (slots - 1) as u16;
+            let last = (slots - 1) as u32;
             let mut level = Level::upper(slots);
-            assert_eq!((level.first(), level.first_from(last)), (None, None));
+            assert_eq!(level.first(), None);
             level.set(last);
-            assert_eq!((level.first(), level.first_from(0)), (Some(last), Some(last)));
+            assert_eq!(level.first(), Some(last));
             level.set(0);
             level.set(0);
-            assert_eq!((level.first(), level.first_from(0)), (Some(0), Some(0)));
+            assert_eq!(level.first(), Some(0));
             level.clear(0);
-            assert_eq!((level.first(), level.first_from(1)), (Some(last), Some(last)));
+            assert_eq!(level.first(), Some(last));
             level.clear(last);
             assert_eq!(level.first(), None);
+        }
+    }
+
+    /// In the same word, in another one of the same group, and in another group.
+    #[test]
+    fn the_next_slot_is_found_wherever_it_is() {
+        let slots = if cfg!(miri) { 1 << 13 } else { 1 << 16 };
+        let occupied = [0, 1, 63, 64, 700, 4095, 4096, 8000, slots as u32 - 1];
+        let mut level = Level::bottom(slots);
+        occupied.iter().for_each(|slot| level.set(*slot));
+        for (slot, next) in occupied.into_iter().zip(occupied.into_iter().skip(1).map(Some).chain([None])) {
+            assert_eq!((level.first(), level.first_after(slot)), (Some(slot), next));
+            assert_eq!((level.clear_first(slot), level.first()), (next, next));
+            // Time leaves slots, too, that were emptied before.
+            assert_eq!((level.first_after(slot), level.clear_first(slot)), (next, next));
         }
     }
 

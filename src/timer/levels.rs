@@ -14,14 +14,15 @@ pub(super) struct Levels {
     bits: u32,
     /// The level of the slot that has been entered; else 0.
     entered: u8,
-    mask: u64,
+    mask: u32,
     /// What differs from the current tick in less than this belongs on level 0: one revolution, or, while a slot is
     /// entered, nothing.
     direct: u64,
     /// The tick that has been reached; placement is relative to it.
     current: u64,
-    /// Its slot of level 0: that of what is due.
-    due: u16,
+    /// Its slot of level 0: that of what is due. It may count as occupied when all of that has been taken, until time goes
+    /// on: so whoever takes something does not ask whether it was the last.
+    due: u32,
     /// Level 0, and those above it.
     bottom: Level,
     upper: Vec<Level>,
@@ -33,7 +34,7 @@ impl Levels {
         Self {
             bits: slots.trailing_zeros(),
             entered: 0,
-            mask: slots as u64 - 1,
+            mask: slots as u32 - 1,
             direct: slots as u64,
             current: 0,
             due: 0,
@@ -65,7 +66,7 @@ impl Levels {
 
     /// Makes an entry the last where it is put, if that is on level 0 and there is a free place; returns that, and its slot.
     #[inline]
-    pub(super) fn take_and_append(&mut self, tick: u64) -> Option<(u32, u16)> {
+    pub(super) fn take_and_append(&mut self, tick: u64) -> Option<(u32, u32)> {
         let slot = self.slot(tick)?;
         let id = self.lists.take()?;
         self.append_below(slot, id);
@@ -75,8 +76,7 @@ impl Levels {
     /// Returns the first entry of the slot of what is due.
     #[inline]
     pub(super) fn due(&self) -> Option<u32> {
-        let head = u32::from(self.due);
-        Some(self.lists.first(head)).filter(|first| *first != head)
+        Some(self.lists.first(self.due)).filter(|first| *first != self.due)
     }
 
     /// Returns the slot that has been entered and is not empty yet.
@@ -92,19 +92,25 @@ impl Levels {
         self.entered != 0
     }
 
-    /// Returns the first entry of the slot that has been entered.
-    pub(super) fn first_entered(&self) -> Option<u32> {
-        Some(self.lists.first_of(self.lists.head(self.entered()?)))
+    /// Takes the first entry out of the slot that has been entered.
+    #[inline]
+    pub(super) fn take_entered(&mut self) -> Option<u32> {
+        let place = self.entered()?;
+        let (id, is_last) = self.lists.take_first_above(place);
+        if is_last {
+            self.clear_above(self.lists.head(place));
+        }
+        Some(id)
     }
 
     /// Moves time on to the next occupied slot, if that has begun by `now`, or else to `now`; returns the tick.
     #[inline]
     pub(super) fn go_on(&mut self, now: u64) -> u64 {
-        self.current = match self.bottom.first_from(self.due) {
-            Some(slot) => (self.current & !self.mask | u64::from(slot)).min(now),
+        self.current = match self.bottom.clear_first(self.due) {
+            Some(slot) => (self.current & !u64::from(self.mask) | u64::from(slot)).min(now),
             None => self.enter(now),
         };
-        self.due = (self.current & self.mask) as u16;
+        self.due = self.current as u32 & self.mask;
         self.current
     }
 
@@ -124,11 +130,11 @@ impl Levels {
     #[inline]
     pub(super) fn locate(&self, tick: u64) -> Place {
         let differing = tick ^ self.current;
-        if differing <= self.mask {
-            return Place { level: 0, slot: (tick & self.mask) as u16 };
+        if differing <= u64::from(self.mask) {
+            return Place { level: 0, slot: tick as u32 & self.mask };
         }
         let mut level = 1;
-        while differing >> (u32::from(level) * self.bits) > self.mask {
+        while differing >> (u32::from(level) * self.bits) > u64::from(self.mask) {
             level += 1;
         }
         Place { level, slot: self.digit(tick, level) }
@@ -142,8 +148,8 @@ impl Levels {
 
     /// Returns the slot of level 0 in which an entry with this target tick is put, if it is put on that level.
     #[inline]
-    pub(super) fn slot(&self, tick: u64) -> Option<u16> {
-        (tick ^ self.current < self.direct).then_some((tick & self.mask) as u16)
+    pub(super) fn slot(&self, tick: u64) -> Option<u32> {
+        (tick ^ self.current < self.direct).then_some(tick as u32 & self.mask)
     }
 
     /// Makes an entry the last where it is put; returns where that is.
@@ -167,8 +173,8 @@ impl Levels {
 
     /// Makes an entry the last in a slot of level 0.
     #[inline]
-    pub(super) fn append_below(&mut self, slot: u16, id: u32) {
-        self.lists.append(u32::from(slot), id);
+    fn append_below(&mut self, slot: u32, id: u32) {
+        self.lists.append(slot, id);
         self.bottom.set(slot);
     }
 
@@ -176,9 +182,15 @@ impl Levels {
     #[inline]
     pub(super) fn append_to(&mut self, place: Place, id: u32, tick: u64) {
         debug_assert!(tick >= self.current, "no list lies behind the current tick");
-        if place.level == 0 {
-            return self.append_below(place.slot, id);
+        match place.level {
+            0 => self.append_below(place.slot, id),
+            _ => self.append_upon(place, id, tick),
         }
+    }
+
+    /// As [`append_to`](Self::append_to), above level 0.
+    #[inline(never)]
+    fn append_upon(&mut self, place: Place, id: u32, tick: u64) {
         let above = usize::from(place.level) - 1;
         if !self.upper.get(above).is_some_and(Level::is_allocated) {
             self.allocate(place.level);
@@ -206,8 +218,24 @@ impl Levels {
         }
     }
 
+    /// Moves an entry from one slot of level 0 to the end of another.
+    #[inline]
+    pub(super) fn move_below(&mut self, id: u32, slot: u32) {
+        if let Some(emptied) = self.lists.take_out_below(id) {
+            self.bottom.clear(emptied);
+        }
+        self.append_below(slot, id);
+    }
+
+    /// Takes an entry out of its list and makes it the last in `place`.
+    #[inline]
+    pub(super) fn relink(&mut self, id: u32, place: Place, tick: u64) {
+        self.take_out(id);
+        self.append_to(place, id, tick);
+    }
+
     /// Takes an entry out of its list.
-    pub(super) fn take_out(&mut self, id: u32) {
+    fn take_out(&mut self, id: u32) {
         if let Some(head) = self.lists.take_out(id) {
             self.clear(head);
         }
@@ -216,8 +244,8 @@ impl Levels {
     /// The list with this head is empty now.
     #[inline]
     fn clear(&mut self, head: u32) {
-        if head <= self.mask as u32 {
-            self.bottom.clear(head as u16);
+        if head <= self.mask {
+            self.bottom.clear(head);
         } else {
             self.clear_above(head);
         }
@@ -228,7 +256,7 @@ impl Levels {
         let place = self.lists.place(head);
         self.upper[usize::from(place.level) - 1].clear(place.slot);
         if self.entered() == Some(place) {
-            (self.entered, self.direct) = (0, self.mask + 1);
+            (self.entered, self.direct) = (0, u64::from(self.mask) + 1);
         }
     }
 
@@ -243,7 +271,7 @@ impl Levels {
     pub(super) fn release_below(&mut self, id: u32) -> bool {
         let Some(emptied) = self.lists.release_below(id) else { return false };
         if let Some(head) = emptied {
-            self.bottom.clear(head as u16);
+            self.bottom.clear(head);
         }
         true
     }
@@ -251,30 +279,25 @@ impl Levels {
     /// As [`release`](Self::release), for the first entry of what is due.
     #[inline]
     pub(super) fn release_due(&mut self, id: u32) {
-        self.take_due(id);
+        self.lists.take_first(self.due, id);
         self.lists.give(id);
-    }
-
-    /// Takes the first entry of what is due out of its list.
-    #[inline]
-    fn take_due(&mut self, id: u32) {
-        if self.lists.take_first(u32::from(self.due), id) {
-            self.bottom.clear(self.due);
-        }
     }
 
     /// Moves the first entry of what is due to another slot of level 0, if it belongs there; returns the slot.
     #[inline]
-    pub(super) fn pass_due(&mut self, id: u32, tick: u64) -> Option<u16> {
+    pub(super) fn pass_due(&mut self, id: u32, tick: u64) -> Option<u32> {
         let slot = self.slot(tick)?;
-        self.take_due(id);
+        self.lists.take_first(self.due, id);
         self.append_below(slot, id);
         Some(slot)
     }
 
     /// Returns the tick for which the first occupied slot must be visited.
     pub(super) fn next_visit(&self) -> Option<u64> {
-        match self.bottom.first() {
+        if self.due().is_some() {
+            return Some(self.current);
+        }
+        match self.bottom.first_after(self.due) {
             Some(slot) => Some(self.start(Place { level: 0, slot })),
             None => Some(self.visit_tick(self.first_above()?)),
         }
@@ -288,7 +311,7 @@ impl Levels {
     /// Returns the first tick that the slot spans.
     fn start(&self, place: Place) -> u64 {
         let shift = u32::from(place.level) * self.bits;
-        let above = (self.current >> shift) & !self.mask;
+        let above = (self.current >> shift) & !u64::from(self.mask);
         (above | u64::from(place.slot)) << shift
     }
 
@@ -296,8 +319,8 @@ impl Levels {
         self.upper[usize::from(place.level) - 1].earliest(place.slot)
     }
 
-    fn digit(&self, tick: u64, level: u8) -> u16 {
-        ((tick >> (u32::from(level) * self.bits)) & self.mask) as u16
+    fn digit(&self, tick: u64, level: u8) -> u32 {
+        (tick >> (u32::from(level) * self.bits)) as u32 & self.mask
     }
 
     #[cfg(test)]

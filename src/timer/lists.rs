@@ -49,8 +49,8 @@ impl Lists {
     #[inline]
     pub(super) fn head(&self, place: Place) -> u32 {
         match place.level {
-            0 => u32::from(place.slot),
-            level => NIL - 1 - ((u32::from(level) - 1) * self.slots + u32::from(place.slot)),
+            0 => place.slot,
+            level => NIL - 1 - ((u32::from(level) - 1) * self.slots + place.slot),
         }
     }
 
@@ -58,11 +58,11 @@ impl Lists {
     #[inline]
     pub(super) fn place(&self, head: u32) -> Place {
         if head < self.slots {
-            return Place { level: 0, slot: head as u16 };
+            return Place { level: 0, slot: head };
         }
         let above = NIL - 1 - head;
         let bits = self.slots.trailing_zeros();
-        Place { level: (above >> bits) as u8 + 1, slot: (above & (self.slots - 1)) as u16 }
+        Place { level: (above >> bits) as u8 + 1, slot: above & (self.slots - 1) }
     }
 
     /// Allocates the heads of an upper level; nothing if it has them.
@@ -72,7 +72,7 @@ impl Lists {
             self.above.resize_with(above + 1, Vec::new);
         }
         if self.above[above].is_empty() {
-            let heads = (0..self.slots).map(|slot| self.head(Place { level, slot: slot as u16 }));
+            let heads = (0..self.slots).map(|slot| self.head(Place { level, slot }));
             self.above[above] = heads.map(|head| Node { prev: head, next: head }).collect();
         }
     }
@@ -114,14 +114,6 @@ impl Lists {
         self.nodes[head as usize].next
     }
 
-    /// As [`first`](Self::first), for any level.
-    pub(super) fn first_of(&self, head: u32) -> u32 {
-        match self.nodes.get(head as usize) {
-            Some(node) => node.next,
-            None => self.node_above(head).next,
-        }
-    }
-
     /// Makes an entry the last of a list of level 0.
     #[inline]
     pub(super) fn append(&mut self, head: u32, id: u32) {
@@ -152,7 +144,16 @@ impl Lists {
         Some((prev == next).then_some(prev))
     }
 
-    /// Takes an entry out of its list; returns the list's head if it is empty now.
+    /// Takes an entry out of a list of level 0; returns the list's head if it is empty now.
+    #[inline]
+    pub(super) fn take_out_below(&mut self, id: u32) -> Option<u32> {
+        let Node { prev, next } = self.nodes[id as usize];
+        self.nodes[prev as usize].next = next;
+        self.nodes[next as usize].prev = prev;
+        (prev == next).then_some(prev)
+    }
+
+    /// As [`take_out_below`](Self::take_out_below), for any level.
     #[inline]
     pub(super) fn take_out(&mut self, id: u32) -> Option<u32> {
         let Node { prev, next } = self.nodes[id as usize];
@@ -161,13 +162,28 @@ impl Lists {
         (prev == next).then_some(prev)
     }
 
-    /// Takes the first entry out of a list of level 0 in which it is; says whether the list is empty now.
+    /// Takes the first entry out of a list of level 0.
     #[inline]
-    pub(super) fn take_first(&mut self, head: u32, id: u32) -> bool {
+    pub(super) fn take_first(&mut self, head: u32, id: u32) {
         let next = self.nodes[id as usize].next;
         self.nodes[head as usize].next = next;
         self.nodes[next as usize].prev = head;
-        next == head
+    }
+
+    /// Takes the first entry out of a list of an upper level, which is not empty; says whether it was the last one, too.
+    #[inline]
+    pub(super) fn take_first_above(&mut self, place: Place) -> (u32, bool) {
+        let head = self.head(place);
+        let ends = &mut self.above[usize::from(place.level) - 1][place.slot as usize];
+        let id = ends.next;
+        let next = self.nodes[id as usize].next;
+        ends.next = next;
+        if next == head {
+            ends.prev = head;
+        } else {
+            self.nodes[next as usize].prev = head;
+        }
+        (id, next == head)
     }
 
     #[inline]
@@ -180,12 +196,7 @@ impl Lists {
     #[inline(never)]
     fn node_above_mut(&mut self, head: u32) -> &mut Node {
         let Place { level, slot } = self.place(head);
-        &mut self.above[usize::from(level) - 1][usize::from(slot)]
-    }
-
-    fn node_above(&self, head: u32) -> &Node {
-        let Place { level, slot } = self.place(head);
-        &self.above[usize::from(level) - 1][usize::from(slot)]
+        &mut self.above[usize::from(level) - 1][slot as usize]
     }
 
     #[cfg(test)]
@@ -259,9 +270,9 @@ mod tests {
         let mut lists = lists();
         lists.append(0, 5);
         lists.append(0, 4);
-        assert!(!lists.take_first(0, 5));
+        lists.take_first(0, 5);
         assert_eq!((lists.first(0), walk(&mut lists, 0)), (4, vec![4]));
-        assert!(lists.take_first(0, 4));
+        lists.take_first(0, 4);
         assert_eq!(lists.first(0), 0);
     }
 
@@ -275,11 +286,14 @@ mod tests {
         let head = lists.head(place);
         lists.allocate(2);
         [4, 5, 6].iter().for_each(|id| lists.append_to(head, *id));
-        assert_eq!((walk(&mut lists, head), lists.first_of(head)), (vec![4, 5, 6], 4));
+        assert_eq!(walk(&mut lists, head), [4, 5, 6]);
         assert_eq!((lists.release_below(4), lists.release_below(6)), (None, None), "the head is beside them");
         assert_eq!(lists.release_below(5), Some(None));
         assert_eq!(walk(&mut lists, head), [4, 6]);
         assert_eq!((lists.take_out(6), lists.take_out(4)), (None, Some(head)));
         assert!(walk(&mut lists, head).is_empty());
+        [5, 6].iter().for_each(|id| lists.append_to(head, *id));
+        assert_eq!((lists.take_first_above(place), walk(&mut lists, head)), ((5, false), vec![6]));
+        assert_eq!((lists.take_first_above(place), walk(&mut lists, head)), ((6, true), vec![]));
     }
 }

@@ -46,7 +46,9 @@ impl Tick {
     /// Returns the first tick that does not begin before `time`.
     #[inline]
     pub(super) fn ceil(self, time: u64) -> u64 {
-        if time <= Self::NEAR - self.ns { self.divide_near(time + self.ns - 1) } else { self.ceil_far(time) }
+        // Zero has no time before it, and goes the long way.
+        let before = time.wrapping_sub(1);
+        if before < Self::NEAR { self.divide_near(before) + 1 } else { self.ceil_far(time) }
     }
 
     #[cold]

@@ -52,7 +52,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::entries::{Entries, WheelKey};
+use super::entries::{Entries, Entry, WheelKey};
 use super::level::Place;
 use super::levels::Levels;
 use super::tick::Tick;
@@ -179,7 +179,7 @@ impl<T> Wheel<T> {
         let later = deadline >= entry.deadline();
         entry.set_deadline(deadline);
         if !later {
-            self.bring_forward(key.index, deadline);
+            Self::bring_forward(&mut self.levels, key.index, entry, self.tick.ceil(deadline));
         }
         true
     }
@@ -224,20 +224,30 @@ impl<T> Wheel<T> {
     /// level, empty slots are jumped over.
     #[inline]
     pub fn expire(&mut self, now: u64) -> Option<T> {
+        if now <= self.now
+            && let Some(index) = self.levels.due()
+            && let Some(value) = self.entries.remove_due(index, self.current_time)
+        {
+            self.levels.release_due(index);
+            return Some(value);
+        }
+        self.expire_next(now)
+    }
+
+    /// As [`expire`](Self::expire), where what comes next has to be looked for.
+    #[inline(never)]
+    fn expire_next(&mut self, now: u64) -> Option<T> {
         if now > self.now {
             self.see(now);
         }
-        let index = match self.levels.due() {
-            Some(index) if self.entries.at(index).deadline() <= self.current_time => index,
-            _ => self.find_due()?,
-        };
+        let index = self.find_due()?;
         self.levels.release_due(index);
         self.entries.remove(index)
     }
 
     /// Passes what was re-armed, moves entries down and moves time on until there is a due entry: the first in the slot of
     /// what is due.
-    #[inline(never)]
+    #[inline]
     fn find_due(&mut self) -> Option<u32> {
         let mut moves = Self::MOVES_PER_EXPIRE;
         loop {
@@ -266,15 +276,20 @@ impl<T> Wheel<T> {
     /// Moves an entry that was re-armed from the slot of what is due, where it cannot go to another slot of level 0.
     #[inline(never)]
     fn pass_up(&mut self, index: u32, tick: u64) {
-        self.relink(index, self.levels.behind_entered(self.levels.locate(tick)), tick);
+        let place = self.levels.behind_entered(self.levels.locate(tick));
+        self.levels.relink(index, place, tick);
+        self.entries.at_mut(index).set_place(place);
     }
 
     /// Moves the first entry of the slot that has been entered.
     #[inline(never)]
     fn move_down(&mut self) {
-        let Some(index) = self.levels.first_entered() else { return };
-        let tick = self.tick.ceil(self.entries.at(index).deadline());
-        self.relink(index, self.levels.locate(tick), tick);
+        let Some(index) = self.levels.take_entered() else { return };
+        let entry = self.entries.at_mut(index);
+        let tick = self.tick.ceil(entry.deadline());
+        let place = self.levels.locate(tick);
+        self.levels.append_to(place, index, tick);
+        entry.set_place(place);
     }
 
     /// The start of the tick whose entries [`Wheel::expire`] gives out, in nanoseconds: when they could be told at the
@@ -316,43 +331,34 @@ impl<T> Wheel<T> {
 
     /// Puts an entry where its new deadline, earlier than the last, asks for.
     #[inline(never)]
-    fn bring_forward(&mut self, index: u32, deadline: u64) {
-        let tick = self.tick.ceil(deadline);
-        let entry = self.entries.at_mut(index);
+    fn bring_forward(levels: &mut Levels, index: u32, entry: &mut Entry<T>, tick: u64) {
         let Some(old) = entry.place() else { return };
-        match self.levels.slot(tick) {
+        match levels.slot(tick) {
             Some(slot) if old.level == 0 => {
                 if slot < old.slot {
-                    self.levels.take_out(index);
-                    self.levels.append_below(slot, index);
+                    levels.move_below(index, slot);
                     entry.set_place(Place { level: 0, slot });
                 }
             }
-            _ => self.bring_down(index, old, tick),
+            _ => Self::bring_down(levels, index, entry, tick),
         }
     }
 
-    /// As [`bring_forward`](Self::bring_forward), of an entry that lies in `old`, where another level has part in it.
+    /// As [`bring_forward`](Self::bring_forward), where another level has part in it.
     #[inline(never)]
-    fn bring_down(&mut self, index: u32, old: Place, tick: u64) {
-        let place = self.levels.locate(tick);
+    fn bring_down(levels: &mut Levels, index: u32, entry: &mut Entry<T>, tick: u64) {
+        let Some(old) = entry.place() else { return };
+        let place = levels.locate(tick);
         if place < old {
-            let new = self.levels.behind_entered(place);
+            let new = levels.behind_entered(place);
             if new != old {
-                self.relink(index, new, tick);
+                levels.relink(index, new, tick);
+                entry.set_place(new);
             }
         } else {
             // Where it lies is visited in time, if the slot knows.
-            self.levels.remember(old, tick);
+            levels.remember(old, tick);
         }
-    }
-
-    /// Takes an entry out of its list and puts it where its target tick asks for.
-    #[inline(never)]
-    fn relink(&mut self, index: u32, new: Place, tick: u64) {
-        self.levels.take_out(index);
-        self.levels.append_to(new, index, tick);
-        self.entries.at_mut(index).set_place(new);
     }
 }
 

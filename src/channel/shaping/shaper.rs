@@ -201,6 +201,7 @@ impl ChannelState {
         if self.shaper().is_none() { want } else { self.shaped_allowance(services, way, want) }
     }
 
+    #[inline(never)]
     fn shaped_allowance(&mut self, services: &mut LoopServices, way: Way, want: usize) -> usize {
         let Some(shaper) = self.shaper_mut() else { return want };
         let (now, instant) = (services.now, services.time.instant(services.now));
