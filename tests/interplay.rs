@@ -281,6 +281,47 @@ fn a_flush_in_writability_changed_does_not_keep_the_next_message_waiting() {
     end(&group);
 }
 
+/// The same where it is not a flush that finds room first, but the one write that is tried when the channel has been read: what is
+/// flushed then is sent at the end of the turn, with that share.
+#[test]
+fn an_answer_that_fills_up_again_has_no_flush_of_its_own() {
+    const WRITES: usize = 4;
+    let group = one_loop();
+    let event_loop = group.next().clone();
+    let (sender, turns) = mpsc::channel();
+    let server = ServerBootstrap::new(&group)
+        .channel_options(
+            ChannelOptions::new().water_mark(WaterMark::new(1, 1).unwrap()).writes_per_turn(WRITES),
+        )
+        .pipeline(move |_| {
+            let (sender, event_loop) = (sender.clone(), event_loop.clone());
+            let mut refills = 0;
+            let handler = Recorder::exactly(&Log::new(), move |ctx, call| {
+                match call {
+                    Call::Read(_) => ctx.write("some".into())?,
+                    Call::Writability(true) if refills < 100 => {
+                        refills += 1;
+                        sender.send(event_loop.metrics().turns).unwrap();
+                        ctx.write("more".into())?;
+                        ctx.flush();
+                    }
+                    _ => {}
+                }
+                Ok(())
+            });
+            Pipeline::new().codec(Line::new()).handler(handler)
+        })
+        .bind("127.0.0.1:0")
+        .unwrap();
+    let mut stream = connect(&server);
+    stream.write_all(b"fill\n").unwrap();
+    let turns: Vec<_> = (0..100).map(|_| turns.recv_timeout(recorder::PATIENCE).unwrap()).collect();
+    let most = turns.chunk_by(|a, b| a == b).map(<[_]>::len).max().unwrap();
+    assert!(most <= 1 + WRITES, "{most} in one turn");
+    drop(stream);
+    end(&group);
+}
+
 /// More than a peer that begins to read late has taken when the kernel has them all.
 const LAST_WORDS: usize = 256 * 1024;
 

@@ -88,7 +88,8 @@ impl<M> Scope<'_, M> {
     /// [`read`](crate::Handler::read), at the end of the turn.
     ///
     /// In [`writability_changed`](crate::Handler::writability_changed), which a flush tells, it is part of that flush: what does
-    /// not find room in its share ([`writes_per_turn`](crate::ChannelOptions::writes_per_turn)) is sent in the next turn.
+    /// not find room in its share ([`writes_per_turn`](crate::ChannelOptions::writes_per_turn)) is sent at the end of the
+    /// turn, or in the next one.
     pub fn flush(&mut self) {
         self.state.set(Flags::FLUSH);
     }

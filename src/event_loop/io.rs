@@ -92,9 +92,14 @@ impl ChannelSlot {
         if hang_up {
             self.core.state.set(Flags::HANG_UP);
         }
-        // One that is listed is read in this turn anyway: twice would be more than its share.
-        if (event.is_readable() || hang_up) && !self.core.state.has(Flags::LISTED_TO_READ) {
-            self.read(io, metrics);
+        if event.is_readable() || hang_up {
+            // One that is listed is read when its turn comes: twice would be more than its share. Should it close before that,
+            // there is something unread.
+            if self.core.state.has(Flags::LISTED_TO_READ) {
+                self.core.state.set(Flags::MAYBE_READABLE);
+            } else {
+                self.read(io, metrics);
+            }
         }
     }
 
@@ -283,6 +288,9 @@ impl ChannelSlot {
     fn answer(&mut self, io: &mut Io, metrics: &Metrics) {
         if self.core.state.pending_bytes() > 0 && !self.core.state.has(Flags::FLUSH) {
             self.flush_within(io, metrics, 1);
+            // A callback of this write that asked for more has it at the end of the turn: else who fills up again each time
+            // would have a flush's share here, and another one there.
+            self.core.state.unset(Flags::FLUSH);
         }
     }
 
