@@ -16,13 +16,15 @@ pub(crate) fn preamble(pace: &Pace, cpus: &Cpus) -> String {
     let model =
         info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": ")).map(|(_, name)| name);
     let kernel = rustix::system::uname();
+    let release = kernel.release().to_string_lossy();
     format!(
         "{}, {} cpus, Linux {}, load average {} at the start. Server on cpu {}, load on cpu {}. Medians of {} interleaved \
          rounds of {} s; the spread is (largest - smallest) / median. A ratio to the first is the median of the ratios within each \
          round, its spread that of these ratios.",
         model.unwrap_or("unknown cpu"),
         thread::available_parallelism().map_or(0, usize::from),
-        kernel.release().to_string_lossy(),
+        // Without what a distribution adds.
+        release.split('-').next().unwrap_or("unknown"),
         file("/proc/loadavg").split(' ').next().unwrap_or("unknown"),
         cpus.server[0],
         cpus.load,
