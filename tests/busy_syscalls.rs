@@ -198,40 +198,31 @@ fn frame(payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-#[test]
-fn an_echo_is_one_read_one_write_and_one_wait() {
+/// What comes is one read, what goes one write, and in between the loop sleeps once, for each round.
+fn is_one_call_of_each_kind(server: fn(&Traced) -> SocketAddr, request: &[u8]) {
     let Some(mut traced) = Traced::start() else { return };
-    let mut stream = connect(traced.plain);
-    ping(&mut stream, &frame(b"hello"));
-    let calls = traced.calls(|| (0..ROUNDS).for_each(|_| ping(&mut stream, &frame(b"hello"))));
+    let mut stream = connect(server(&traced));
+    ping(&mut stream, request);
+    let calls = traced.calls(|| (0..ROUNDS).for_each(|_| ping(&mut stream, request)));
     calls.are_within(&[("recvfrom", ROUNDS..=ROUNDS), ("sendto", ROUNDS..=ROUNDS), (SLEEP, ROUNDS..=ROUNDS)]);
     drop(stream);
     traced.end();
+}
+
+#[test]
+fn an_echo_is_one_read_one_write_and_one_wait() {
+    is_one_call_of_each_kind(|traced| traced.plain, &frame(b"hello"));
 }
 
 /// Reads and writes that keep an idle timeout from coming due ask the kernel for nothing: no timer, no clock.
 #[test]
 fn an_idle_timeout_that_reads_and_writes_put_off_is_no_call() {
-    let Some(mut traced) = Traced::start() else { return };
-    let mut stream = connect(traced.watched);
-    ping(&mut stream, &frame(b"hello"));
-    let calls = traced.calls(|| (0..ROUNDS).for_each(|_| ping(&mut stream, &frame(b"hello"))));
-    calls.are_within(&[("recvfrom", ROUNDS..=ROUNDS), ("sendto", ROUNDS..=ROUNDS), (SLEEP, ROUNDS..=ROUNDS)]);
-    drop(stream);
-    traced.end();
+    is_one_call_of_each_kind(|traced| traced.watched, &frame(b"hello"));
 }
 
 #[test]
 fn frames_that_come_together_are_one_read_and_one_write() {
-    const FRAMES: usize = 64;
-    let Some(mut traced) = Traced::start() else { return };
-    let mut stream = connect(traced.plain);
-    let burst = frame(&[b'x'; 32]).repeat(FRAMES);
-    ping(&mut stream, &burst);
-    let calls = traced.calls(|| (0..ROUNDS).for_each(|_| ping(&mut stream, &burst)));
-    calls.are_within(&[("recvfrom", ROUNDS..=ROUNDS), ("sendto", ROUNDS..=ROUNDS), (SLEEP, ROUNDS..=ROUNDS)]);
-    drop(stream);
-    traced.end();
+    is_one_call_of_each_kind(|traced| traced.plain, &frame(&[b'x'; 32]).repeat(64));
 }
 
 /// One write for each member, however many broadcasts a turn brings; the loop that they come from is not woken.

@@ -30,13 +30,13 @@ pub(crate) type TypeName = fn() -> &'static str;
 #[non_exhaustive]
 #[repr(u8)]
 pub enum Phase {
-    /// Reading from and writing to sockets that are ready, accepting, decoding, handlers' `read`.
+    /// Reading from and writing to sockets that are ready, accepting, decoding, handlers' `read`, sending what they answer.
     Io = 1,
     /// Running tasks and what other threads have sent to channels.
     Tasks = 2,
     /// Running scheduled tasks and idle events.
     Timers = 3,
-    /// Sending what was written in the turn, closing, handlers' `inactive`.
+    /// Sending what else was written in the turn, closing, handlers' `inactive`.
     Flush = 4,
     /// Its last turn: running what was accepted before the end, closing what is open, dropping handlers.
     Shutdown = 5,
