@@ -108,8 +108,6 @@ impl Handler for Client {
     type Out = Request;
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
-        // What was asked on a connection that is lost is never answered.
-        self.leaving.lookups.store(0, Ordering::Release);
         ctx.write(Request::Login { user: self.user.clone() })?;
         ctx.write(Request::Join { room: self.room.clone() })
     }
@@ -189,6 +187,9 @@ impl Handler for Client {
     }
 
     fn inactive(&mut self, _: &mut Context<'_, Self>) -> Result {
+        // What was asked on this connection is never answered. Not in `active`: the other threads know of the next connection
+        // before that, and may have asked on it already.
+        self.leaving.lookups.store(0, Ordering::Release);
         let mut why = self.why.take();
         if why.is_none() && !self.leaving.has_begun() {
             why = Some("the server closed the connection".to_owned());

@@ -199,16 +199,17 @@ LINES
     expect "im_server: report" "$work/im_server.out" '^took .*channels: 1, of them graceful 1, incomplete 0, forced 0'
     server=
 
-    # The only thread looks up the first name, the queue takes the second.
-    start im_server --listen 127.0.0.1:0 --threads 1 --lookup-time 300ms --lookup-threads 1 --lookup-queue 1 \
+    # The only thread takes the first lookup, sooner or later, and the queue two: the last one is too many in any case.
+    start im_server --listen 127.0.0.1:0 --threads 1 --lookup-time 100ms --lookup-threads 1 --lookup-queue 2 \
         --max-per-ip 2 --unix "$work/im.socket"
     talk 1 >"$out" <<'LINES'
 {"type":"login","user":"ann"}
 {"type":"lookup","user":"ann","id":1}
 {"type":"lookup","user":"ann","id":2}
 {"type":"lookup","user":"ann","id":3}
+{"type":"lookup","user":"ann","id":4}
 LINES
-    expect "im_server: busy" "$out" '"code":"busy",.*"id":[23]'
+    expect "im_server: busy" "$out" '"code":"busy",.*"id":4'
     expect "im_server: a lookup that is taken is answered" "$out" '"type":"profile",.*"id":1'
 
     : >"$out"

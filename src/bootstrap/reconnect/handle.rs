@@ -24,7 +24,8 @@ pub struct Reconnecting<M> {
 }
 
 impl<M: 'static> Reconnecting<M> {
-    /// The channel, if it is connected now.
+    /// The channel, if it is connected now: from just before its handler's `active` is called, so that what is written here
+    /// goes out after what `active` writes.
     pub fn channel(&self) -> Option<Channel<M>> {
         match &self.course.lock().phase {
             Phase::Connected(channel, _) => Some(channel.clone()),
@@ -33,6 +34,8 @@ impl<M: 'static> Reconnecting<M> {
     }
 
     /// Completes with the channel: at once if it is connected, else when it is the next time.
+    ///
+    /// Like [`ClientBootstrap::connect`](crate::ClientBootstrap::connect) it completes before the handler's `active` is called.
     ///
     /// It fails with what the client ended with, if it ends first: [`Error::Cancelled`] if it was stopped.
     pub fn connected(&self) -> Completion<Channel<M>> {
