@@ -99,7 +99,6 @@ fn main() -> Result {
                 .bind(address)?
         }
     };
-    println!("listening on {}", server.local_address());
     let group = Arc::new(Mutex::new(Some(group)));
     let stop = move || {
         if let Some(group) = group.lock().ok().and_then(|mut group| group.take()) {
@@ -107,5 +106,7 @@ fn main() -> Result {
         }
     };
     ctrlc::set_handler(stop).map_err(Error::other)?;
+    // Who reads this may stop it at once.
+    println!("listening on {}", server.local_address());
     server.closed().wait()
 }

@@ -81,6 +81,9 @@ impl Handler for Echo {
 fn main() -> Result {
     env_logger::init();
     let options = Options::parse();
+    let (stop, stopped) = mpsc::channel();
+    // Before it says where it listens, for then it may be stopped. Nobody listens to a second Ctrl-C, and that is no error.
+    ctrlc::set_handler(move || stop.send(()).unwrap_or_default()).map_err(Error::other)?;
     let group = EventLoopGroup::builder().threads(options.threads).name("echo").build()?;
     let server = ServerBootstrap::new(&group).backlog(1024).remove_stale_socket(true);
     let idle = IdleTimeouts::new().reader(options.idle_timeout);
@@ -95,10 +98,6 @@ fn main() -> Result {
             .bind(options.address()?)?
     };
     println!("listening on {}", server.local_address());
-
-    let (stop, stopped) = mpsc::channel();
-    // Nobody listens to a second Ctrl-C, and that is no error.
-    ctrlc::set_handler(move || stop.send(()).unwrap_or_default()).map_err(Error::other)?;
     stopped.recv().map_err(Error::other)?;
     group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(5)).wait()
 }

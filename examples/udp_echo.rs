@@ -49,6 +49,9 @@ impl DatagramHandler for Echo {
 fn main() -> Result {
     env_logger::init();
     let options = Options::parse();
+    let (stop, stopped) = mpsc::channel();
+    // Before it says where it listens, for then it may be stopped. Nobody listens to a second Ctrl-C, and that is no error.
+    ctrlc::set_handler(move || stop.send(()).unwrap_or_default()).map_err(Error::other)?;
     let group = EventLoopGroup::builder().threads(1).name("udp").build()?;
     let mut udp = UdpOptions::new();
     if options.receive_buffer > 0 {
@@ -59,10 +62,6 @@ fn main() -> Result {
     }
     let channel = DatagramBootstrap::new(&group).options(udp).handler(|| Echo).bind(options.listen)?;
     println!("listening on {}", channel.local_address());
-
-    let (stop, stopped) = mpsc::channel();
-    // Nobody listens to a second Ctrl-C, and that is no error.
-    ctrlc::set_handler(move || stop.send(()).unwrap_or_default()).map_err(Error::other)?;
     stopped.recv().map_err(Error::other)?;
     group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(5)).wait()?;
     let counted = group.event_loops()[0].metrics();

@@ -122,6 +122,10 @@ fn at_least_a_millisecond(text: &str) -> std::result::Result<Duration, String> {
 fn main() -> Result {
     env_logger::init();
     let mut options = Options::parse();
+    // Before it says where it listens, for then it may be stopped.
+    let (end, ended) = mpsc::channel();
+    let interrupted = end.clone();
+    ctrlc::set_handler(move || drop(interrupted.send(Ok(())))).map_err(Error::other)?;
     let connections = descriptors::raise_limit();
     println!("{}", descriptors::describe(connections));
     options.max_connections = options.max_connections.or(connections.and_then(|n| usize::try_from(n).ok()));
@@ -140,11 +144,15 @@ fn main() -> Result {
     }
     let group = group.build()?;
     let hub = Arc::new(Hub::default());
-    let closed = listen(&group, &hub, &options)?;
+    for closed in listen(&group, &hub, &options)? {
+        let failed = end.clone();
+        closed.on_complete(move |result| drop(failed.send(result)));
+    }
     if let Some(period) = options.stats {
         print_stats(&group, &hub, period)?;
     }
-    let result = wait_for_end(closed);
+    // Ctrl-C, or a listener has failed.
+    let result = ended.recv().unwrap_or(Ok(()));
     println!("stopping");
     let shutdown = ShutdownOptions::new()
         .quiet(Duration::ZERO)
@@ -203,17 +211,6 @@ fn listen(group: &EventLoopGroup, hub: &Arc<Hub>, options: &Options) -> Result<V
         closed.push(unix.closed());
     }
     Ok(closed)
-}
-
-/// Blocks until Ctrl-C, or until a listener has failed.
-fn wait_for_end(closed: Vec<Completion>) -> Result {
-    let (end, ended) = mpsc::channel();
-    for closed in closed {
-        let failed = end.clone();
-        closed.on_complete(move |result| drop(failed.send(result)));
-    }
-    ctrlc::set_handler(move || drop(end.send(Ok(())))).map_err(Error::other)?;
-    ended.recv().unwrap_or(Ok(()))
 }
 
 fn print_stats(group: &EventLoopGroup, hub: &Arc<Hub>, period: Duration) -> Result {
