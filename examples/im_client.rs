@@ -40,8 +40,8 @@ use std::{
 
 /// The longest line that is read: the list of members of a full room has its place in it.
 const MAX_LINE: usize = 4 * 1024 * 1024;
-/// How long the server may take to answer the last question.
-const FAREWELL: Duration = Duration::from_secs(2);
+/// How long the server may take to answer the last question; who does not want to wait for it presses Ctrl-C once more.
+const FAREWELL: Duration = Duration::from_secs(10);
 
 /// A terminal client for the chat server: type to talk; /join ROOM, /leave, /who, /whois NAME, /direct NAME TEXT, /quit.
 #[derive(Parser)]
@@ -71,8 +71,10 @@ enum Event {
 /// What the user wants, as the main thread and the event loop know it.
 #[derive(Default)]
 struct Leaving {
-    /// Set when the user leaves: the next pong says that everything before has been answered, but for lookups.
+    /// Set when the user leaves: the pong to the last ping says that everything before has been answered, but for lookups.
     begun: AtomicBool,
+    /// Pings without an answer.
+    pings: AtomicUsize,
     /// Lookups without an answer; these do not come in order.
     lookups: AtomicUsize,
 }
@@ -84,9 +86,20 @@ impl Leaving {
 
     /// A lookup has its answer, or will have none.
     fn looked_up(&self) {
-        let one_less = |lookups: usize| lookups.checked_sub(1);
-        let _ = self.lookups.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_less);
+        one_less(&self.lookups);
     }
+
+    /// A ping has its answer; whether it is the last one of a user who leaves. Any other may have been asked before what
+    /// the user still waits for.
+    fn ponged(&self) -> bool {
+        one_less(&self.pings) == Some(0) && self.has_begun()
+    }
+}
+
+/// How many are left; none if there was none.
+fn one_less(count: &AtomicUsize) -> Option<usize> {
+    let before = count.fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| count.checked_sub(1));
+    before.ok().map(|before| before - 1)
 }
 
 /// The connection; prints what comes.
@@ -144,7 +157,7 @@ impl Handler for Client {
                 print(&format!("! we did not read as fast as it wrote: {count} lines are missing"));
             }
             Reply::Ping => ctx.write(Request::Pong)?,
-            Reply::Pong => self.answered = self.leaving.has_begun(),
+            Reply::Pong => self.answered |= self.leaving.ponged(),
             Reply::Error { message, id, .. } => {
                 print(&format!("! {message}"));
                 // We give one to lookups only.
@@ -171,7 +184,10 @@ impl Handler for Client {
     fn idle(&mut self, ctx: &mut Context<'_, Self>, event: IdleEvent) -> Result {
         match event.state {
             // We only listened for a while: without a sign of life the server would drop us.
-            IdleState::Writer => ctx.write(Request::Ping),
+            IdleState::Writer => {
+                self.leaving.pings.fetch_add(1, Ordering::AcqRel);
+                ctx.write(Request::Ping)
+            }
             _ => {
                 self.why = Some("the server has gone silent".to_owned());
                 ctx.close_now();
@@ -190,6 +206,7 @@ impl Handler for Client {
         // What was asked on this connection is never answered. Not in `active`: the other threads know of the next connection
         // before that, and may have asked on it already.
         self.leaving.lookups.store(0, Ordering::Release);
+        self.leaving.pings.store(0, Ordering::Release);
         let mut why = self.why.take();
         if why.is_none() && !self.leaving.has_begun() {
             why = Some("the server closed the connection".to_owned());
@@ -258,6 +275,8 @@ fn read_input(client: &Reconnecting<Request>, leaving: &Leaving, mut room: Strin
 
 /// Asks one last question: its answer comes after the answers to all that was sent before, but for lookups.
 fn say_goodbye(channel: &Channel<Request>, leaving: &Leaving) {
+    // Counted first: the pong to one that was sent to be heard of may come in between, and is not the answer to this one.
+    leaving.pings.fetch_add(1, Ordering::AcqRel);
     leaving.begun.store(true, Ordering::Release);
     let timeout = channel.schedule(FAREWELL, |scope| {
         scope.close();
