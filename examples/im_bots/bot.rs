@@ -150,7 +150,7 @@ impl Bot {
         self.plan.tally.logged_in.raise();
         match self.role {
             Role::Silent => {
-                self.plan.tally.note_silent_login(self.login_at, idle);
+                self.plan.tally.note_silent_login(self.login_at, idle, self.plan.grace);
                 self.report_ready(None);
                 return Ok(());
             }

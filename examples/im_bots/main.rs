@@ -83,9 +83,13 @@ struct Options {
     /// Messages per second that all of them together say; each goes to all members of a room, but for direct ones.
     #[arg(long, default_value_t = 200.0)]
     rate: f64,
-    /// How long they talk, in seconds.
+    /// How long they talk, in seconds. What is due by then is said, if that takes longer.
     #[arg(long, default_value_t = 30)]
     seconds: u64,
+    /// Deliveries that may be under way; who talks waits for them. 0: any number, which tells more about the server, but
+    /// on a machine that does not keep up everybody is slow some day.
+    #[arg(long, default_value_t = 0)]
+    under_way: u64,
     /// Share of the messages that are direct ones, to one other client.
     #[arg(long, default_value = "10%")]
     direct: Share,
@@ -103,6 +107,10 @@ struct Options {
     /// Share of clients that send nothing after their login.
     #[arg(long, default_value = "1%")]
     silent: Share,
+    /// How late, besides a tick of its wheel, the server may be to drop them. More than a second is for a machine that has
+    /// something else to do.
+    #[arg(long, default_value = "1s", value_parser = humantime::parse_duration)]
+    grace: Duration,
     /// Share of clients that join no room and only answer heartbeats.
     #[arg(long, default_value = "1%")]
     quiet: Share,
@@ -151,7 +159,7 @@ fn run(options: &Options) -> Result<Vec<String>> {
     let clients = options.clients as usize;
     let Options { silent, quiet, slow, no_ack, .. } = *options;
     let shares = Shares { silent, quiet, slow, no_ack };
-    let plan = Arc::new(Plan::new(clients, options.rooms, options.size.into(), shares));
+    let plan = Arc::new(Plan::new(clients, options.rooms, options.size.into(), options.grace, shares));
     let (report, reports) = mpsc::channel();
     let interrupted = report.clone();
     ctrlc::set_handler(move || drop(interrupted.send(Report::Interrupted))).map_err(Error::other)?;
@@ -160,7 +168,7 @@ fn run(options: &Options) -> Result<Vec<String>> {
     let mut run = Run::new(plan.clone(), reports);
     let connect = connector(&group, options, &plan, report)?;
     run.open(clients, connect)?;
-    run.talk(options.rate, options.direct, Duration::from_secs(options.seconds));
+    run.talk(options);
     run.drain();
     run.wait_for_slow();
     run.wait_for_directs();
@@ -241,8 +249,11 @@ impl Run {
         Ok(())
     }
 
-    /// Makes the talkers talk in turn, all together at `rate` messages per second, a share of them direct ones.
-    fn talk(&mut self, rate: f64, direct: Share, time: Duration) {
+    /// Makes the talkers talk in turn, all together at so many messages per second, a share of them direct ones. How many it
+    /// is in all does not depend on how fast this machine is.
+    fn talk(&mut self, options: &Options) {
+        let Options { rate, direct, under_way, .. } = *options;
+        let time = Duration::from_secs(options.seconds);
         let mut members: Vec<u64> = Vec::new();
         for talker in &self.talkers {
             let room = talker.seat.room as usize;
@@ -251,9 +262,13 @@ impl Run {
         }
         let start = Instant::now();
         let (mut turn, mut directs) = (0, 0);
-        while start.elapsed() < time && !self.outcome.interrupted && !self.talkers.is_empty() {
-            let due = (start.elapsed().as_secs_f64() * rate) as usize;
-            while turn < due {
+        let due = |elapsed: Duration| (elapsed.min(time).as_secs_f64() * rate) as usize;
+        while (start.elapsed() < time || turn < due(time))
+            && !self.outcome.interrupted
+            && !self.talkers.is_empty()
+        {
+            let due = due(start.elapsed());
+            while turn < due && (under_way == 0 || self.under_way() < under_way) {
                 let next = turn % self.talkers.len();
                 if direct.takes(turn) {
                     self.direct(next, directs);
@@ -273,6 +288,11 @@ impl Run {
         }
         self.outcome.talked = start.elapsed();
         self.progress.end_phase(&format!("{} messages sent", self.outcome.sent));
+    }
+
+    /// Deliveries that are still to come.
+    fn under_way(&self) -> u64 {
+        self.outcome.expected.saturating_sub(self.plan.tally.received.read())
     }
 
     /// Makes a talker send the run's `n`-th direct message: all talkers get one in turn, none its own.

@@ -71,6 +71,8 @@ pub(crate) struct Plan {
     pub(crate) rooms: u32,
     /// What is said has so many bytes at least.
     pub(crate) size: usize,
+    /// How late the server may drop a silent client, besides a tick of its wheel.
+    pub(crate) grace: Duration,
     no_ack: Share,
     /// The next bot to come to life.
     next: AtomicUsize,
@@ -90,7 +92,7 @@ pub(crate) struct Shares {
 }
 
 impl Plan {
-    pub(crate) fn new(clients: usize, rooms: u32, size: usize, shares: Shares) -> Self {
+    pub(crate) fn new(clients: usize, rooms: u32, size: usize, grace: Duration, shares: Shares) -> Self {
         Plan {
             run: std::process::id(),
             roles: roles(clients, rooms, shares),
@@ -101,6 +103,7 @@ impl Plan {
             over: AtomicBool::new(false),
             rooms,
             size,
+            grace,
             no_ack: shares.no_ack,
             next: AtomicUsize::new(0),
         }
@@ -214,7 +217,7 @@ mod tests {
 
     #[test]
     fn a_share_of_the_talkers_does_not_acknowledge() {
-        let plan = Plan::new(1000, 7, 0, shares(0.0, 0.0, 0.0, 5.0));
+        let plan = Plan::new(1000, 7, 0, Duration::ZERO, shares(0.0, 0.0, 0.0, 5.0));
         let deaf = plan.count(|role| matches!(role, Role::Talker(seat) if !plan.acks(*seat)));
         assert_eq!(deaf, 50);
     }

@@ -4,7 +4,6 @@ use crate::{
     directs::Summary,
     plan::{Plan, Role},
     slow::Fates,
-    tally::GRACE,
 };
 use std::{
     fmt::Display,
@@ -146,7 +145,7 @@ fn print_silent(plan: &Plan) {
     row("silent, dropped", silent.dropped);
     if let (Some(shortest), Some(longest)) = (silent.shortest, silent.longest) {
         let [shortest, longest, idle, allowed] =
-            [shortest, longest, silent.idle, silent.idle + GRACE].map(|time| time.as_secs_f64());
+            [shortest, longest, silent.idle, silent.allowed].map(|time| time.as_secs_f64());
         row(
             "silent, dropped after",
             format_args!("{shortest:.3} s to {longest:.3} s  (due {idle} s to {allowed} s)"),
@@ -164,7 +163,7 @@ fn judge_silent(plan: &Plan) -> Vec<String> {
     if silent.without_bye > 0 {
         wrong.push(format!("{} silent clients dropped without a goodbye", silent.without_bye));
     }
-    if silent.longest > Some(silent.idle + GRACE) {
+    if silent.longest > Some(silent.allowed) {
         wrong.push("a silent client dropped too late".to_owned());
     }
     if silent.shortest.is_some_and(|shortest| shortest < silent.idle) {

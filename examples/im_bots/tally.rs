@@ -51,12 +51,14 @@ pub(crate) struct Silent {
     pub(crate) longest: Option<Duration>,
     /// The server's idle timeout, as it told.
     pub(crate) idle: Duration,
+    /// That, and how late it may be.
+    pub(crate) allowed: Duration,
     /// When the last of them may be there still.
     pub(crate) until: Option<Instant>,
 }
 
-/// How late an idle timeout may be: one tick of the server's wheel, and a second for everything else.
-pub(crate) const GRACE: Duration = Duration::from_millis(100 + 1000);
+/// One tick of the server's wheel: an idle timeout may be as late as that, whatever else may hold it up.
+const TICK: Duration = Duration::from_millis(100);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -78,11 +80,13 @@ impl Tally {
         *lock(&self.silent)
     }
 
-    pub(crate) fn note_silent_login(&self, at: Instant, idle: Duration) {
+    /// The server's idle timeout is `idle`, and it may be late by a tick and `grace`.
+    pub(crate) fn note_silent_login(&self, at: Instant, idle: Duration, grace: Duration) {
         let mut silent = lock(&self.silent);
         silent.logged_in += 1;
         silent.idle = idle;
-        silent.until = silent.until.max(at.checked_add(idle + GRACE));
+        silent.allowed = idle.saturating_add(TICK).saturating_add(grace);
+        silent.until = silent.until.max(at.checked_add(silent.allowed));
     }
 
     pub(crate) fn note_silent_drop(&self, after: Duration, with_bye: bool) {
