@@ -43,9 +43,6 @@ use std::{
 };
 use wire::Lines;
 
-/// How long a client that is closed may take to read what it was sent before.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
-
 /// A chat server; docs/im-protocol.md says what it speaks.
 #[derive(Parser)]
 struct Options {
@@ -106,6 +103,9 @@ struct Options {
     /// Over how long clients are told goodbye, one after the other, when it ends; 0s: all at once.
     #[arg(long, default_value = "0s", value_parser = humantime::parse_duration)]
     drain: Duration,
+    /// How long a client that is closed may take to read what it was sent before.
+    #[arg(long, default_value = "5s", value_parser = at_least_a_millisecond)]
+    close_timeout: Duration,
     /// Prints connections and messages per second so often.
     #[arg(long, value_parser = at_least_a_millisecond)]
     stats: Option<Duration>,
@@ -157,7 +157,7 @@ fn main() -> Result {
     let shutdown = ShutdownOptions::new()
         .quiet(Duration::ZERO)
         .window(options.drain)
-        .timeout(options.drain.saturating_add(CLOSE_TIMEOUT));
+        .timeout(options.drain.saturating_add(options.close_timeout));
     println!("{}", group.shut_down(shutdown).wait()?);
     result
 }
@@ -188,7 +188,7 @@ fn listen(group: &EventLoopGroup, hub: &Arc<Hub>, options: &Options) -> Result<V
         .backlog(4096)
         .remove_stale_socket(true)
         .admission(admission)
-        .channel_options(channel_options.close_timeout(CLOSE_TIMEOUT).max_scheduled_tasks(tasks))
+        .channel_options(channel_options.close_timeout(options.close_timeout).max_scheduled_tasks(tasks))
         .pipeline(move |_peer| {
             Pipeline::new()
                 .idle(idle)
