@@ -38,7 +38,8 @@ expect() {
     if grep -Eq -- "$3" "$2"; then pass "$1"; else fail "$1: nothing matches $3" "$2"; fi
 }
 
-# await FILE PATTERN...: waits until for each pattern the file has a line that matches.
+# await FILE PATTERN...: waits until for each pattern the file has a line that matches. What is left in it of an earlier program has
+# to be gone before the one in question is started in the background.
 await() {
     local file=$1 pattern end=$((SECONDS + patience))
     shift
@@ -63,21 +64,23 @@ start() {
     exit 1
 }
 
-# stop NAME: one Ctrl-C has to end it, in good order.
-stop() {
-    local code end=$((SECONDS + patience))
-    kill -INT "$server"
-    while kill -0 "$server" 2>/dev/null && [ $SECONDS -lt $end ]; do
+# ended PROCESS: waits until it has ended; its exit status, which is 137 if it had to be killed.
+ended() {
+    local end=$((SECONDS + patience))
+    while kill -0 "$1" 2>/dev/null; do
+        [ $SECONDS -lt $end ] || kill -KILL "$1"
         sleep 0.05
     done
-    if kill -0 "$server" 2>/dev/null; then
-        fail "$1 stops at the first Ctrl-C"
-        kill -KILL "$server"
-    else
-        wait "$server"
-        code=$?
-        if [ $code -eq 0 ]; then pass "$1 stops at the first Ctrl-C"; else fail "$1 stops: exit status $code" "$work/$1.err"; fi
-    fi
+    wait "$1"
+}
+
+# stop NAME: one Ctrl-C has to end it, in good order.
+stop() {
+    local code
+    kill -INT "$server"
+    ended "$server"
+    code=$?
+    if [ $code -eq 0 ]; then pass "$1 stops at the first Ctrl-C"; else fail "$1 stops: exit status $code" "$work/$1.err"; fi
     server=
 }
 
@@ -231,7 +234,7 @@ LINES
     talk >"$out" <<<'{"type":"login","user":"bob"}'
     expect "im_server: bye shutdown" "$out" '"type":"bye","reason":"shutdown"'
     wait $!
-    wait "$server" || fail "im_server stops with somebody there: exit status $?" "$work/im_server.err"
+    ended "$server" || fail "im_server stops with somebody there: exit status $?" "$work/im_server.err"
     # The one before it may not be quite gone.
     expect "im_server: report" "$work/im_server.out" '^took .*channels: ([1-9]), of them graceful \1, incomplete 0, forced 0'
     server=
@@ -284,6 +287,7 @@ check_im_client() {
     expect "im_client: /whois, nobody there" "$out" '^\* nobody is called zoe$'
 
     mkfifo "$work/typed"
+    : >"$out"
     "$bin/im_client" --connect "127.0.0.1:$port" --user bob <"$work/typed" >"$out" 2>&1 &
     local client=$!
     exec 4>"$work/typed"
@@ -291,16 +295,17 @@ check_im_client() {
     printf '/direct bob psst\n/direct zoe psst\n' >&4
     await "$out" 'bob has got it' 'nobody is called zoe'
     kill -INT $client
-    if wait $client; then pass "im_client leaves at the first Ctrl-C"; else fail "im_client: Ctrl-C" "$out"; fi
+    if ended $client; then pass "im_client leaves at the first Ctrl-C"; else fail "im_client: Ctrl-C" "$out"; fi
     expect "im_client: shows a direct message" "$out" '^[0-9:]{8} bob, to you: psst$'
     expect "im_client: delivered" "$out" '^\* bob has got it$'
     expect "im_client: undelivered" "$out" '^! nobody is called zoe$'
 
+    : >"$out"
     "$bin/im_client" --connect "127.0.0.1:$port" --user cy <"$work/typed" >"$out" 2>&1 &
     client=$!
     await "$out" 'cy joined lobby'
     stop im_server
-    wait $client && fail "im_client: the server stops" "$out"
+    ended $client && fail "im_client: the server stops" "$out"
     expect "im_client: says why the server closes" "$out" 'goodbye: it is shutting down'
     exec 4>&-
 }
@@ -322,11 +327,12 @@ check_im_bots() {
     expect "im_bots: no direct message is left" "$work/table" '^direct, under way +0$'
     expect "im_bots: pings answered" "$work/table" '^pings answered +[1-9]'
 
+    : >"$work/progress"
     "$bin/im_bots" --connect "127.0.0.1:$port" --clients 20 --rooms 2 --seconds 600 >"$work/table" 2>"$work/progress" &
     local bots=$!
     await "$work/progress" '^talking: [1-9]'
     kill -INT $bots
-    if wait $bots; then pass "im_bots stops at the first Ctrl-C"; else fail "im_bots: Ctrl-C" "$work/table"; fi
+    if ended $bots; then pass "im_bots stops at the first Ctrl-C"; else fail "im_bots: Ctrl-C" "$work/table"; fi
     expect "im_bots: a table after Ctrl-C" "$work/table" '^lost +0$'
     stop im_server
 
@@ -369,11 +375,12 @@ check_timer_demo() {
     expect "timer_demo: what stop answers" "$work/timer" '^returned by stop +[1-9]'
     expect "timer_demo: none early" "$work/timer" '^early +0$'
 
+    : >"$work/timer"
     "$bin/timer_demo" --timeouts 2000 --run 0s --max-delay 20s >"$work/timer" 2>&1 &
     local demo=$!
     await "$work/timer" 'fired [1-9]'
     kill -INT $demo
-    if wait $demo; then pass "timer_demo stops at the first Ctrl-C"; else fail "timer_demo: Ctrl-C" "$work/timer"; fi
+    if ended $demo; then pass "timer_demo stops at the first Ctrl-C"; else fail "timer_demo: Ctrl-C" "$work/timer"; fi
     expect "timer_demo: a summary after Ctrl-C" "$work/timer" '^returned by stop +[1-9]'
 }
 
