@@ -11,15 +11,18 @@ use rustix::{
 use std::{
     collections::BTreeMap,
     fs, io,
-    net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream},
+    net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream},
     path::Path,
-    process::{Child, Command, Stdio},
+    process::{Child, Command, ExitStatus, Stdio},
     thread,
     time::{Duration, Instant},
 };
 
-/// How long a server may take until it accepts.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a server may take until it accepts, or ends.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A port that was free a moment ago may be taken when the server wants it: of so many one will do.
+const PORTS: usize = 3;
 
 /// Who runs where.
 pub(crate) struct Cpus {
@@ -96,7 +99,24 @@ impl Running {
         scenario: &Scenario,
         cpus: &Cpus,
     ) -> io::Result<Self> {
-        let address = free_address()?;
+        let mut why = String::new();
+        for _ in 0..PORTS {
+            match Self::start_on(free_address()?, tool, server, scenario, cpus)? {
+                Ok(running) => return Ok(running),
+                Err(status) => why = format!("it ended at once: {status}"),
+            }
+        }
+        Err(io::Error::other(why))
+    }
+
+    /// The server at that address; with what it ended, if it did at once.
+    fn start_on(
+        address: SocketAddrV4,
+        tool: &[String],
+        server: &Server,
+        scenario: &Scenario,
+        cpus: &Cpus,
+    ) -> io::Result<Result<Self, ExitStatus>> {
         let mut words = tool.iter().chain(&server.command);
         let mut command = Command::new(words.next().ok_or_else(|| io::Error::other("no command"))?);
         command.args(words).arg(address.port().to_string()).arg(scenario.mode.name()).stdout(Stdio::null());
@@ -106,16 +126,16 @@ impl Running {
         let child = spawn_on(cpus.of_server(scenario.threads), &mut command)?;
         let mut running = Running { child, address };
         let began = Instant::now();
-        while TcpStream::connect(address).is_err() {
+        while !accepts(address) {
             if let Some(status) = running.child.try_wait()? {
-                return Err(io::Error::other(format!("it ended at once: {status}")));
+                return Ok(Err(status));
             }
             if began.elapsed() > PATIENCE {
                 return Err(io::Error::other("it does not accept"));
             }
             thread::sleep(Duration::from_millis(10));
         }
-        Ok(running)
+        Ok(Ok(running))
     }
 
     /// Runs the load generator; its figures, and what the hypervisor took meanwhile (`steal_s`).
@@ -200,6 +220,14 @@ impl Drop for Running {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Whether somebody listens there. Nobody does if the connection is one to itself: while the port is free, the kernel may choose
+/// it for our own end too.
+fn accepts(address: SocketAddrV4) -> bool {
+    TcpStream::connect(address)
+        .and_then(|stream| stream.local_addr())
+        .is_ok_and(|own| own != SocketAddr::V4(address))
 }
 
 /// A port that was free a moment ago.

@@ -14,7 +14,7 @@ use std::{
 };
 
 /// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Connections that stand by.
 pub(crate) struct Idle {

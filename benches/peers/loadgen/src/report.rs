@@ -55,11 +55,9 @@ pub(crate) struct Window {
     pub(crate) errors: u64,
 }
 
-/// How long a run may stand still; what is missing by then is an error.
-const STALL: u64 = 3_000_000_000;
-
-/// The same with a server that runs under a tool which slows it down.
-const LONG_STALL: u64 = 30_000_000_000;
+/// How long a run may stand still; what is missing by then is an error. The server may run under a tool which slows it down, or
+/// the machine have something else to do.
+const STALL: u64 = 30_000_000_000;
 
 impl Window {
     pub(crate) fn new(options: &Options) -> io::Result<Self> {
@@ -122,7 +120,7 @@ impl Window {
         if progress {
             self.progress_at = now;
         }
-        now - self.progress_at > if self.operations.is_some() { LONG_STALL } else { STALL }
+        now - self.progress_at > STALL
     }
 
     /// What was measured. An operation brings `bytes` of payload.
