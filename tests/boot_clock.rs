@@ -38,8 +38,8 @@ impl Clock for Restless {
 fn a_loop_looks_at_a_clock_that_wants_it_as_often_as_that_says() {
     let clock = Restless(Some(ms(10)));
     let (group, event_loop) = single(EventLoopGroup::builder().clock(clock));
-    let timer = event_loop.schedule(HOUR, || ()).unwrap();
     let before = Instant::now();
+    let timer = event_loop.schedule(HOUR, || ()).unwrap();
     wakes_at_deadlines(&event_loop, 5);
     assert!(before.elapsed() >= ms(40), "not more often");
     let metrics = event_loop.metrics();
