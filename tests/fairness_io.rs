@@ -264,7 +264,8 @@ fn after_8_mib_each_ready_channel_has_one_read() {
 fn carried_over_sources_are_read_in_order() {
     const CHANNELS: usize = 1300;
     const BYTES: usize = 5;
-    rlimit::increase_nofile_limit(10_000).unwrap();
+    let descriptors = rlimit::increase_nofile_limit(10_000).unwrap();
+    assert!(descriptors > 2 * CHANNELS as u64 + 200, "only {descriptors} descriptors: raise `ulimit -n`");
     let options = ChannelOptions::new().read_size(1).reads_per_turn(1);
     let sink = Sink::new(EventLoopGroup::builder(), options);
     let seen = sink.flood(CHANNELS, BYTES);

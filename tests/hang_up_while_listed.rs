@@ -37,7 +37,8 @@ impl Handler for Pauses {
 fn a_close_before_a_listed_channel_was_read_to_its_end_is_no_reset() {
     // A turn reads 1024 of them.
     const CHANNELS: usize = 1100;
-    rlimit::increase_nofile_limit(10_000).unwrap();
+    let descriptors = rlimit::increase_nofile_limit(10_000).unwrap();
+    assert!(descriptors > 2 * CHANNELS as u64 + 200, "only {descriptors} descriptors: raise `ulimit -n`");
     let (group, event_loop) = single(EventLoopGroup::builder().clock(ManualClock::new()).io_ratio(100));
     let channels = Journal::new();
     let journal = channels.clone();
