@@ -16,11 +16,24 @@ use netwheel::{
 use std::{
     io::{ErrorKind, Read, Write},
     net::{Shutdown, TcpStream},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
 /// Longer than any test lets pass.
 const LONG: Duration = Duration::from_secs(3600);
+
+/// More channels than a turn tells.
+const CROWD: usize = 1100;
+
+/// Room for a crowd, whose both ends are here: of as many descriptors as a program may have, which is one crowd's at a time.
+fn alone_with_a_crowd() -> MutexGuard<'static, ()> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let descriptors = rlimit::increase_nofile_limit(10_000).unwrap();
+    assert!(descriptors > 2 * CROWD as u64 + 200, "only {descriptors} descriptors: raise `ulimit -n`");
+    alone
+}
 
 /// More than the buffers of two sockets hold.
 const BIG: usize = 12 * 1024 * 1024;
@@ -279,35 +292,35 @@ fn a_loop_that_was_held_up_tells_who_is_overdue_and_keeps_the_times_of_the_other
 
 #[test]
 fn a_turn_tells_a_bounded_number_of_channels() {
-    const GUESTS: usize = 1100;
+    let _alone = alone_with_a_crowd();
     let house = House::new("bounded");
     let server = house.serve();
-    let mut guests = house.guests(&server, GUESTS);
+    let mut guests = house.guests(&server, CROWD);
     let report = result(house.event_loop.shut_down(over(Duration::ZERO))).unwrap();
-    assert_eq!((report.graceful, report.took), (GUESTS as u64, Duration::ZERO), "{report}");
+    assert_eq!((report.graceful, report.took), (CROWD as u64, Duration::ZERO), "{report}");
     let turns = house.journal.all().into_iter().filter_map(|(_, what)| match what {
         Happened::Told(turn) => Some(turn),
         _ => None,
     });
     let turns: Vec<_> = turns.collect();
     let first = turns[0];
-    let expected = [vec![first; 1024], vec![first + 1; GUESTS - 1024]].concat();
+    let expected = [vec![first; 1024], vec![first + 1; CROWD - 1024]].concat();
     assert_eq!(turns, expected);
     guests.iter_mut().for_each(assert_says_bye);
 }
 
 #[test]
 fn who_was_not_told_by_the_deadline_is_told_then() {
-    const GUESTS: usize = 1100;
+    let _alone = alone_with_a_crowd();
     let house = House::new("no time");
     let server = house.serve();
-    let mut guests = house.guests(&server, GUESTS);
+    let mut guests = house.guests(&server, CROWD);
     // There is one turn, which tells 1024.
     let options = ShutdownOptions::new().quiet(Duration::ZERO).timeout(Duration::ZERO);
     let report = result(house.event_loop.shut_down(options)).unwrap();
-    assert_eq!((report.graceful, report.forced), (GUESTS as u64, 0), "{report}");
+    assert_eq!((report.graceful, report.forced), (CROWD as u64, 0), "{report}");
     guests.iter_mut().for_each(assert_says_bye);
-    assert_eq!(house.told().len(), GUESTS);
+    assert_eq!(house.told().len(), CROWD);
 }
 
 #[test]
