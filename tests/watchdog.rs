@@ -336,23 +336,45 @@ fn watchdog_a_long_stall_is_told_once() {
     ear.quiet_to_the_end();
 }
 
-/// Two stalls of the first loop, while `meanwhile` has the second one do something that is no stall.
-fn the_other_loop_is_quiet(meanwhile: impl FnOnce(&EventLoop) -> Arc<()>) {
+/// Two stalls of the first loop, while `meanwhile` has the second one do something that is no stall; whether nothing is told of that.
+fn is_quiet(meanwhile: impl FnOnce(&EventLoop) -> Arc<()>) -> bool {
     // A loop that is busy all the time is kept from running in the middle of a turn sooner or later.
     let (group, ear) = watched(2, 5 * LIMIT);
-    let [stuck, quiet] = group.event_loops() else { panic!("two loops") };
-    on(quiet, || ());
-    let at_it = meanwhile(quiet);
+    let [stuck, other] = group.event_loops() else { panic!("two loops") };
+    on(other, || ());
+    let at_it = meanwhile(other);
+    let mut is_quiet = true;
+    let mut next_of_the_first = || loop {
+        match ear.next() {
+            Told::Stuck(stall) | Told::Over(stall) if stall.event_loop == "watched-1" => is_quiet = false,
+            told => return told,
+        }
+    };
     for _ in 0..2 {
         // Longer than the limit, and looked at just as often.
         let gate = Gate::shut(stuck);
-        assert_eq!(ear.stuck().event_loop, "watched-0");
+        assert!(matches!(next_of_the_first(), Told::Stuck(_)));
         drop(gate);
-        assert_eq!(ear.over().event_loop, "watched-0");
+        assert!(matches!(next_of_the_first(), Told::Over(_)));
     }
     drop(at_it);
     end(&group);
-    ear.quiet_to_the_end();
+    loop {
+        match ear.0.recv_timeout(PATIENCE) {
+            Ok(Told::Stuck(stall) | Told::Over(stall)) => {
+                assert_eq!(stall.event_loop, "watched-1", "{stall:?}");
+                is_quiet = false;
+            }
+            Err(mpsc::RecvTimeoutError::Disconnected) => return is_quiet,
+            Err(mpsc::RecvTimeoutError::Timeout) => panic!("the watchdog does not end"),
+        }
+    }
+}
+
+/// Where others use the cpu, a loop may be kept from running for longer than the limit, which is a stall, and told rightly: then
+/// it is tried again. What is told because a loop sleeps, or is busy, would be told each time.
+fn the_other_loop_is_quiet(meanwhile: impl Fn(&EventLoop) -> Arc<()>) {
+    assert!((0..10).any(|_| is_quiet(&meanwhile)), "it is told of a loop that is not stuck");
 }
 
 #[test]
