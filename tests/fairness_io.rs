@@ -82,6 +82,13 @@ struct Sink {
     seen: Journal<Seen>,
 }
 
+/// Both ends of all connections are here, those of tests that run at the same time too.
+#[track_caller]
+fn raise_descriptors() {
+    let descriptors = rlimit::increase_nofile_limit(10_000).unwrap();
+    assert!(descriptors >= 4_000, "only {descriptors} descriptors: raise `ulimit -n`");
+}
+
 impl Sink {
     fn new(builder: EventLoopGroupBuilder, options: ChannelOptions) -> Self {
         Self::with(builder, options, |_, _| ())
@@ -92,6 +99,7 @@ impl Sink {
         options: ChannelOptions,
         at_read: impl Fn(SocketAddr, usize) + Send + Sync + 'static,
     ) -> Self {
+        raise_descriptors();
         let (group, event_loop) = single(builder);
         let (seen, at_read): (_, Arc<AtRead>) = (Journal::new(), Arc::new(at_read));
         let (me, mine) = (event_loop.clone(), seen.clone());
@@ -264,8 +272,6 @@ fn after_8_mib_each_ready_channel_has_one_read() {
 fn carried_over_sources_are_read_in_order() {
     const CHANNELS: usize = 1300;
     const BYTES: usize = 5;
-    let descriptors = rlimit::increase_nofile_limit(10_000).unwrap();
-    assert!(descriptors > 2 * CHANNELS as u64 + 200, "only {descriptors} descriptors: raise `ulimit -n`");
     let options = ChannelOptions::new().read_size(1).reads_per_turn(1);
     let sink = Sink::new(EventLoopGroup::builder(), options);
     let seen = sink.flood(CHANNELS, BYTES);
@@ -308,6 +314,7 @@ fn a_listener_accepts_64_a_turn() {
         })
         .collect();
     let gate = Gate::shut(&event_loop);
+    raise_descriptors();
     let connect = |server: &Server| TcpStream::connect(server.local_address()).unwrap();
     deliver_all(servers.iter().flat_map(|server| (0..150).map(|_| connect(server))).collect(), b"");
     drop(gate);
@@ -326,6 +333,7 @@ fn a_listener_accepts_64_a_turn() {
 /// More come in every turn, so there is an event for a listener that was carried over.
 #[test]
 fn a_listener_that_is_carried_over_has_no_second_share() {
+    raise_descriptors();
     let (group, event_loop) = single(EventLoopGroup::builder());
     let (turns, clients): (Journal<u64>, Journal<Arc<TcpStream>>) = (Journal::new(), Journal::new());
     let (me, mine, kept) = (event_loop.clone(), turns.clone(), clients.clone());
