@@ -88,6 +88,9 @@ impl ChannelSlot {
         if event.is_writable() && self.core.state.take(Flags::WRITE_BLOCKED) {
             self.flush(io, metrics);
         }
+        if event.is_priority() {
+            self.core.state.set(Flags::URGENT);
+        }
         let hang_up = event.is_read_closed() || event.is_error();
         if hang_up {
             self.core.state.set(Flags::HANG_UP);
@@ -238,9 +241,10 @@ impl ChannelSlot {
             }
         };
         let n = received.read;
-        // A short read has emptied the socket; what comes later makes a new event. Once the peer has hung up there may be no
-        // later event.
-        let last = !(received.full || n == size || self.core.state.has(Flags::HANG_UP));
+        // A short read has emptied the socket, unless it has come to urgent data; what comes later makes a new event. Once the
+        // peer has hung up there may be no later event.
+        const MORE: Flags = Flags::HANG_UP.with(Flags::URGENT);
+        let last = !(received.full || n == size || self.core.state.has(MORE));
         metrics.bytes_read.add(n as u64);
         io.turn_bytes += n;
         // In front of what was read now stands what was kept.
