@@ -18,7 +18,7 @@ use std::{
     io::{self, ErrorKind, IoSlice},
 };
 
-/// Slices that one `writev` takes; 64 of at least 4 KiB are more than a socket buffer usually holds.
+/// Slices that one write takes; 64 of at least 4 KiB are more than a socket buffer usually holds.
 const SLICES: usize = 64;
 
 /// Reads that are thrown away before a close, so that bytes which the peer had sent already do not make the
