@@ -1,8 +1,8 @@
 //! Reading, writing and closing the socket of one channel.
 //!
 //! Always holds: a channel is read in bounded bursts, and what is left is remembered, since an edge-triggered poll will not tell
-//! again; what it answers is tried with one write when it has been read, and it is flushed at most once more in the turn unless
-//! it asks for more; its socket leaves the poll before it is closed. Runs on the loop's thread.
+//! again; what it answers is tried with one write when it has been read, and so is what the kernel had refused when it takes
+//! more; it is flushed at most once more in the turn unless it asks for more; its socket leaves the poll before it is closed. Runs on the loop's thread.
 
 use super::{linger::Leaving, metrics::Metrics, selector::Selector, sources::ChannelSlot};
 use crate::{
@@ -86,7 +86,8 @@ impl ChannelSlot {
     #[inline]
     pub(crate) fn handle_ready(&mut self, io: &mut Io, metrics: &Metrics, event: &mio::event::Event) {
         if event.is_writable() && self.core.state.take(Flags::WRITE_BLOCKED) {
-            self.flush(io, metrics);
+            self.write_once(io, metrics);
+            self.core.list(&mut io.services);
         }
         if event.is_priority() {
             self.core.state.set(Flags::URGENT);
@@ -170,7 +171,7 @@ impl ChannelSlot {
         if complete && self.core.state.is_open() {
             self.core.handle_read_complete(&mut io.services);
         }
-        self.answer(io, metrics);
+        self.write_once(io, metrics);
         self.settle(io, metrics);
         self.core.list(&mut io.services);
         self.list_to_read(io, in_full);
@@ -285,11 +286,11 @@ impl ChannelSlot {
         }
     }
 
-    /// Tries at once to send what was written in answer to what was read: while the socket and the bytes are in the
-    /// processor's cache, and before others are read that would keep the peer waiting. What the kernel does not take with
-    /// one write is sent at the end of the turn.
+    /// Tries at once to send what waits: what was written in answer to what was read, while the socket and the bytes are in
+    /// the processor's cache, and before others are read that would keep the peer waiting; what the kernel had refused. What it
+    /// does not take with one write is sent at the end of the turn.
     #[inline]
-    fn answer(&mut self, io: &mut Io, metrics: &Metrics) {
+    fn write_once(&mut self, io: &mut Io, metrics: &Metrics) {
         if self.core.state.pending_bytes() > 0 && !self.core.state.has(Flags::FLUSH) {
             self.flush_within(io, metrics, 1);
             // A callback of this write that asked for more has it at the end of the turn: else who fills up again each time
