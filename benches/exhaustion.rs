@@ -54,10 +54,20 @@ impl Handler for Echo {
     }
 }
 
+#[cfg(unix)]
+fn limit(descriptors: u64) -> Result<(), BoxError> {
+    Ok(rlimit::Resource::NOFILE.set(descriptors, rlimit::Resource::NOFILE.get_hard()?)?)
+}
+
+#[cfg(not(unix))]
+fn limit(descriptors: u64) -> Result<(), BoxError> {
+    Err(format!("no process can be given {descriptors} descriptors and no more here").into())
+}
+
 /// The server, until its input ends.
 fn serve(descriptors: u64) -> Result<(), BoxError> {
     env_logger::Builder::new().filter_level(log::LevelFilter::Info).init();
-    rlimit::Resource::NOFILE.set(descriptors, rlimit::Resource::NOFILE.get_hard()?)?;
+    limit(descriptors)?;
     let group = EventLoopGroup::builder().threads(1).build()?;
     let server = ServerBootstrap::new(&group)
         .backlog(4096)

@@ -19,7 +19,7 @@ use std::{
     io::{ErrorKind, Read, Write},
     net::{SocketAddr, TcpStream},
     sync::{
-        Arc, Barrier, Mutex,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering::SeqCst},
     },
     thread,
@@ -194,10 +194,11 @@ fn h_08_each_address_has_a_limit_of_its_own() {
 }
 
 /// Clients that all connect at once, again and again; never more are served than the limit says, and never fewer.
+#[cfg(target_os = "linux")]
 fn race(group: &EventLoopGroup, server: &Server, limit: usize) {
     const CLIENTS: usize = 8;
     const ROUNDS: u64 = 40;
-    let (barrier, served) = (Barrier::new(CLIENTS), AtomicUsize::new(0));
+    let (barrier, served) = (std::sync::Barrier::new(CLIENTS), AtomicUsize::new(0));
     thread::scope(|scope| {
         for client in 0..CLIENTS {
             let (barrier, served) = (&barrier, &served);

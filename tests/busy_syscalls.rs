@@ -225,6 +225,30 @@ fn frames_that_come_together_are_one_read_and_one_write() {
     is_one_call_of_each_kind(|traced| traced.plain, &frame(&[b'x'; 32]).repeat(64));
 }
 
+/// A frame that is kept and not copied goes out together with its header. Neither kind of write kills a program that has not
+/// ignored `SIGPIPE` when its peer has gone.
+#[test]
+fn a_write_of_several_pieces_is_one_call_and_no_write_raises_a_signal() {
+    let Some(mut traced) = Traced::start() else { return };
+    let mut stream = connect(traced.plain);
+    let (small, large) = (frame(b"hello"), frame(&[b'x'; 8 * 1024]));
+    ping(&mut stream, &large);
+    let calls = traced.calls(|| {
+        for _ in 0..ROUNDS {
+            ping(&mut stream, &small);
+            ping(&mut stream, &large);
+        }
+    });
+    assert_eq!(calls.trace.matches("sendmsg(").count(), ROUNDS, "{}", calls.trace);
+    let writes = calls.trace.lines().filter(|line| line.starts_with("send") || line.starts_with("write"));
+    assert!(writes.clone().count() >= 2 * ROUNDS);
+    for write in writes {
+        assert!(write.contains("MSG_NOSIGNAL"), "{write}");
+    }
+    drop(stream);
+    traced.end();
+}
+
 /// One write for each member, however many broadcasts a turn brings; the loop that they come from is not woken.
 #[test]
 fn a_broadcast_is_one_write_for_each_member_and_turn() {

@@ -5,9 +5,9 @@ mod recorder;
 
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions, Error, Overflow, TimeLimits,
+    ChannelOptions, Error, EventLoop, Overflow, TimeLimits,
     buffer::WaterMark,
-    codec::Line,
+    codec::{Line, RawBytes},
     pipeline::{Stage, StageContext},
     prelude::*,
     testing::{EmbeddedChannel, ManualClock},
@@ -15,9 +15,9 @@ use netwheel::{
 use recorder::{Call, Log, Recorder, connect, done, embedded, embedded_with, end, one_loop};
 use std::{
     io::{Read, Write},
-    net::Shutdown,
+    net::{Shutdown, TcpStream},
     sync::mpsc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -281,24 +281,25 @@ fn a_flush_in_writability_changed_does_not_keep_the_next_message_waiting() {
     end(&group);
 }
 
-/// The same where it is not a flush that finds room first, but the one write that is tried when the channel has been read: what is
-/// flushed then is sent at the end of the turn, with that share.
-#[test]
-fn an_answer_that_fills_up_again_has_no_flush_of_its_own() {
-    const WRITES: usize = 4;
+/// Has a writer answer the first line with `first` bytes and fill up again whenever there is room; how often it did in one turn,
+/// which may write so often at the end.
+fn refills_in_a_turn(
+    first: usize,
+    writes_per_turn: usize,
+    once_it_is_written: impl FnOnce(&EventLoop, &mut TcpStream),
+) -> usize {
     let group = one_loop();
     let event_loop = group.next().clone();
     let (sender, turns) = mpsc::channel();
+    let options = ChannelOptions::new().water_mark(WaterMark::new(1, 1).unwrap()).max_outbound(usize::MAX);
     let server = ServerBootstrap::new(&group)
-        .channel_options(
-            ChannelOptions::new().water_mark(WaterMark::new(1, 1).unwrap()).writes_per_turn(WRITES),
-        )
+        .channel_options(options.writes_per_turn(writes_per_turn))
         .pipeline(move |_| {
             let (sender, event_loop) = (sender.clone(), event_loop.clone());
             let mut refills = 0;
             let handler = Recorder::exactly(&Log::new(), move |ctx, call| {
                 match call {
-                    Call::Read(_) => ctx.write("some".into())?,
+                    Call::Read(_) => ctx.write(vec![b'x'; first].into())?,
                     Call::Writability(true) if refills < 100 => {
                         refills += 1;
                         sender.send(event_loop.metrics().turns).unwrap();
@@ -309,17 +310,39 @@ fn an_answer_that_fills_up_again_has_no_flush_of_its_own() {
                 }
                 Ok(())
             });
-            Pipeline::new().codec(Line::new()).handler(handler)
+            Pipeline::new().codec(RawBytes).handler(handler)
         })
         .bind("127.0.0.1:0")
         .unwrap();
     let mut stream = connect(&server);
     stream.write_all(b"fill\n").unwrap();
+    once_it_is_written(group.next(), &mut stream);
     let turns: Vec<_> = (0..100).map(|_| turns.recv_timeout(recorder::PATIENCE).unwrap()).collect();
-    let most = turns.chunk_by(|a, b| a == b).map(<[_]>::len).max().unwrap();
-    assert!(most <= 1 + WRITES, "{most} in one turn");
     drop(stream);
     end(&group);
+    turns.chunk_by(|a, b| a == b).map(<[_]>::len).max().unwrap()
+}
+
+/// The same where it is not a flush that finds room first, but the one write that is tried when the channel has been read: what is
+/// flushed then is sent at the end of the turn, with that share.
+#[test]
+fn an_answer_that_fills_up_again_has_no_flush_of_its_own() {
+    let most = refills_in_a_turn(4, 4, |_, _| {});
+    assert!(most <= 1 + 4, "{most} in one turn");
+}
+
+/// The same where the peer makes room, which an event tells.
+#[test]
+fn a_writer_that_fills_up_again_when_its_peer_makes_room_has_no_flush_more() {
+    const MUCH: usize = 16 << 20;
+    let most = refills_in_a_turn(MUCH, 4, |event_loop, peer| {
+        let began = Instant::now();
+        while event_loop.metrics().writes_blocked == 0 {
+            assert!(began.elapsed() < recorder::PATIENCE, "the kernel takes all of it");
+        }
+        peer.read_exact(&mut vec![0; MUCH]).unwrap();
+    });
+    assert!(most <= 1 + 4, "{most} in one turn");
 }
 
 /// More than a peer that begins to read late has taken when the kernel has them all.

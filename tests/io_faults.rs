@@ -28,7 +28,7 @@ use std::{
 use strace::*;
 use tcp::*;
 
-/// A frame that is copied and leaves with `send`, and one that is kept and leaves with `writev`.
+/// A frame that is copied and leaves with `send`, and one that is kept and leaves with `sendmsg`.
 const SMALL: usize = 100;
 const LARGE: usize = 8 * 1024;
 
@@ -248,7 +248,7 @@ fn a_write_that_fails_costs_its_channel_and_says_why() {
     for (error, code) in
         [("EPIPE", EPIPE), ("ECONNRESET", ECONNRESET), ("ENOBUFS", ENOBUFS), ("ENOMEM", ENOMEM)]
     {
-        for (call, size) in [("sendto", SMALL), ("writev", LARGE)] {
+        for (call, size) in [("sendto", SMALL), ("sendmsg", LARGE)] {
             let Some((account, victim)) = one_of_three(call, error, code, size) else { return };
             let unsent: Vec<_> = account.said.lines().filter(|line| line.starts_with("unsent: ")).collect();
             assert_eq!(unsent.len(), 1, "{unsent:?}");
@@ -319,7 +319,7 @@ fn connections_that_cannot_be_set_up_are_closed_and_nobody_else() {
 /// EINTR once, so often in a row that a turn's writes are used up, and every other time.
 #[test]
 fn interrupted_calls_are_made_again() {
-    for (call, size) in [("sendto", SMALL), ("writev", LARGE), ("recvfrom", SMALL), ("recvfrom", LARGE)] {
+    for (call, size) in [("sendto", SMALL), ("sendmsg", LARGE), ("recvfrom", SMALL), ("recvfrom", LARGE)] {
         for when in ["3", "2..50", "1+2"] {
             let Some(mut faulty) = Faulty::start("frame_server", call, "EINTR", when) else { return };
             let mut peers = [(); 3].map(|()| faulty.connect());
@@ -341,7 +341,7 @@ fn interrupted_calls_are_made_again() {
 #[test]
 fn t_05_short_and_interrupted_writes_lose_nothing() {
     const ROUNDS: u64 = 12;
-    for call in ["sendto", "writev"] {
+    for call in ["sendto", "sendmsg"] {
         let role = "frame_server_with_a_small_send_buffer";
         let Some(mut faulty) = Faulty::start(role, call, "EINTR", "1+2") else { return };
         let mut stream = faulty.connect_with_a_small_receive_buffer();

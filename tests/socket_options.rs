@@ -5,7 +5,6 @@ mod handlers;
 #[path = "support/tcp.rs"]
 mod tcp;
 
-use handlers::Quiet;
 use netwheel::{ChannelOptions, TcpOptions, WorkerPool, prelude::*};
 use socket2::{Domain, Socket, Type};
 use std::{
@@ -185,7 +184,7 @@ fn an_option_that_the_kernel_refuses_fails_the_connection() {
     {
         let client = ClientBootstrap::new(&group)
             .options(options)
-            .pipeline(|_| Pipeline::new().codec(netwheel::codec::RawBytes).handler(Quiet));
+            .pipeline(|_| Pipeline::new().codec(netwheel::codec::RawBytes).handler(handlers::Quiet));
         let failed = done(client.connect(listener.local_addr().unwrap())).unwrap_err();
         assert!(failed.to_string().starts_with("setting a socket's options: "), "{failed}");
     }

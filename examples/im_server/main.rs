@@ -204,13 +204,12 @@ fn listen(group: &EventLoopGroup, hub: &Arc<Hub>, options: &Options) -> Result<V
     };
     let tcp = bootstrap.bind(&*options.listen)?;
     println!("listening on {}", tcp.local_address());
-    let mut closed = vec![tcp.closed()];
     #[cfg(unix)]
     if let Some(unix) = unix {
         println!("listening on {}", unix.local_address());
-        closed.push(unix.closed());
+        return Ok(vec![tcp.closed(), unix.closed()]);
     }
-    Ok(closed)
+    Ok(vec![tcp.closed()])
 }
 
 fn print_stats(group: &EventLoopGroup, hub: &Arc<Hub>, period: Duration) -> Result {

@@ -21,7 +21,7 @@ use std::{
 };
 
 /// From this size on a [`Bytes`] is kept by reference instead of being copied: below it a copy is cheaper than
-/// one more slice in `writev` and the reference count.
+/// one more slice in a write and the reference count.
 pub const KEEP_FROM: usize = 4 * 1024;
 
 /// From this size on bytes that many channels send are kept by reference. A reference weighs as much as 96 bytes, and costs a
@@ -182,7 +182,7 @@ impl Outbound {
         self.len = mark.len;
     }
 
-    /// The waiting bytes, `most` of them, as slices for one `writev`: fills `slices` from its start, returns how many.
+    /// The waiting bytes, `most` of them, as slices for one write: fills `slices` from its start, returns how many.
     pub(crate) fn slices<'a>(&'a self, slices: &mut [IoSlice<'a>], mut most: usize) -> usize {
         let chunks = self.chunks.iter().map(Chunk::as_slice);
         let mut skip = self.head;

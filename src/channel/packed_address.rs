@@ -1,8 +1,8 @@
 //! An IP address and port in twenty bytes.
 //!
 //! Always holds: what is unpacked is what was packed, but for the flow label of IPv6, which says nothing about where
-//! somebody is, and for a scope beyond 65,533, which no interface has that anybody has seen. `SocketAddr` takes 32 bytes, a
-//! channel keeps two of them, and there are many channels. Pure.
+//! somebody is, and for a scope beyond 65,532 of an address that is not in `fe80::/64`, where the link-local ones are: no
+//! other has one that counts. `SocketAddr` takes 32 bytes, a channel keeps two of them, and there are many channels. Pure.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
@@ -16,6 +16,12 @@ pub(crate) struct PackedAddress {
 
 const NONE: u16 = u16::MAX;
 const IPV4: u16 = u16::MAX - 1;
+/// A link-local address whose scope lies where its zeros were. Where containers come and go, interfaces get such numbers: they
+/// are not used again.
+const WIDE: u16 = u16::MAX - 2;
+
+/// What follows the prefix of a link-local address, all zero (RFC 4291, section 2.5.6), has room for a scope.
+const ZEROS: std::ops::Range<usize> = 4..8;
 
 impl PackedAddress {
     pub(crate) fn pack(address: Option<SocketAddr>) -> Self {
@@ -28,7 +34,14 @@ impl PackedAddress {
             }
             SocketAddr::V6(address) => {
                 ip = address.ip().octets();
-                u16::try_from(address.scope_id()).ok().filter(|scope| *scope < IPV4).unwrap_or(0)
+                match u16::try_from(address.scope_id()) {
+                    Ok(scope) if scope < WIDE => scope,
+                    _ if ip.starts_with(&[0xFE, 0x80, 0, 0, 0, 0, 0, 0]) => {
+                        ip[ZEROS].copy_from_slice(&address.scope_id().to_be_bytes());
+                        WIDE
+                    }
+                    _ => 0,
+                }
             }
         };
         PackedAddress { ip, port: address.port(), scope }
@@ -41,11 +54,18 @@ impl PackedAddress {
                 let [a, b, c, d, ..] = self.ip;
                 Some(SocketAddr::new(IpAddr::V4(Ipv4Addr::new(a, b, c, d)), self.port))
             }
-            scope => {
-                let address = SocketAddrV6::new(Ipv6Addr::from(self.ip), self.port, 0, u32::from(scope));
-                Some(SocketAddr::V6(address))
+            WIDE => {
+                let mut ip = self.ip;
+                let [_, _, _, _, a, b, c, d, ..] = ip;
+                ip[ZEROS].fill(0);
+                Some(self.ipv6(ip, u32::from_be_bytes([a, b, c, d])))
             }
+            scope => Some(self.ipv6(self.ip, u32::from(scope))),
         }
+    }
+
+    fn ipv6(self, ip: [u8; 16], scope: u32) -> SocketAddr {
+        SocketAddr::V6(SocketAddrV6::new(Ipv6Addr::from(ip), self.port, 0, scope))
     }
 }
 
@@ -66,11 +86,18 @@ mod tests {
     }
 
     #[test]
-    fn a_scope_that_does_not_fit_is_none() {
-        let address = |scope| SocketAddr::V6(SocketAddrV6::new(Ipv6Addr::LOCALHOST, 1, 0, scope));
-        for scope in [65_534, 65_535, 65_536, u32::MAX] {
-            assert_eq!(PackedAddress::pack(Some(address(scope))).unpack(), Some(address(0)));
+    fn a_link_local_address_keeps_any_scope_and_another_one_a_small_one() {
+        let address =
+            |ip: &str, scope| SocketAddr::V6(SocketAddrV6::new(ip.parse().expect("an address"), 1, 0, scope));
+        let unpacked = |address| PackedAddress::pack(Some(address)).unpack();
+        for scope in [0, 1, 65_532, 65_533, 65_534, 65_535, 65_536, u32::MAX] {
+            for ip in ["fe80::", "fe80::1", "fe80::ffff:ffff:ffff:ffff"] {
+                assert_eq!(unpacked(address(ip, scope)), Some(address(ip, scope)));
+            }
+            for ip in ["::1", "2001:db8::1", "fe80:0:1::1", "fe80:0:0:1::1", "ff02::1"] {
+                let kept = if scope <= 65_532 { scope } else { 0 };
+                assert_eq!(unpacked(address(ip, scope)), Some(address(ip, kept)));
+            }
         }
-        assert_eq!(PackedAddress::pack(Some(address(65_533))).unpack(), Some(address(65_533)));
     }
 }

@@ -105,6 +105,8 @@ flags! {
     REPLACED,
     /// As `READ_GRANTED`, for one message.
     ONE_GRANTED,
+    /// The peer has sent urgent data, ever: a read ends there, whatever is behind it.
+    URGENT,
 }
 
 impl Flags {

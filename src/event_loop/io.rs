@@ -1,8 +1,8 @@
 //! Reading, writing and closing the socket of one channel.
 //!
 //! Always holds: a channel is read in bounded bursts, and what is left is remembered, since an edge-triggered poll will not tell
-//! again; what it answers is tried with one write when it has been read, and it is flushed at most once more in the turn unless
-//! it asks for more; its socket leaves the poll before it is closed. Runs on the loop's thread.
+//! again; what it answers is tried with one write when it has been read, and so is what the kernel had refused when it takes
+//! more; it is flushed at most once more in the turn unless it asks for more; its socket leaves the poll before it is closed. Runs on the loop's thread.
 
 use super::{linger::Leaving, metrics::Metrics, selector::Selector, sources::ChannelSlot};
 use crate::{
@@ -18,7 +18,7 @@ use std::{
     io::{self, ErrorKind, IoSlice},
 };
 
-/// Slices that one `writev` takes; 64 of at least 4 KiB are more than a socket buffer usually holds.
+/// Slices that one write takes; 64 of at least 4 KiB are more than a socket buffer usually holds.
 const SLICES: usize = 64;
 
 /// Reads that are thrown away before a close, so that bytes which the peer had sent already do not make the
@@ -86,7 +86,11 @@ impl ChannelSlot {
     #[inline]
     pub(crate) fn handle_ready(&mut self, io: &mut Io, metrics: &Metrics, event: &mio::event::Event) {
         if event.is_writable() && self.core.state.take(Flags::WRITE_BLOCKED) {
-            self.flush(io, metrics);
+            self.write_once(io, metrics);
+            self.core.list(&mut io.services);
+        }
+        if event.is_priority() {
+            self.core.state.set(Flags::URGENT);
         }
         let hang_up = event.is_read_closed() || event.is_error();
         if hang_up {
@@ -167,7 +171,7 @@ impl ChannelSlot {
         if complete && self.core.state.is_open() {
             self.core.handle_read_complete(&mut io.services);
         }
-        self.answer(io, metrics);
+        self.write_once(io, metrics);
         self.settle(io, metrics);
         self.core.list(&mut io.services);
         self.list_to_read(io, in_full);
@@ -238,9 +242,10 @@ impl ChannelSlot {
             }
         };
         let n = received.read;
-        // A short read has emptied the socket; what comes later makes a new event. Once the peer has hung up there may be no
-        // later event.
-        let last = !(received.full || n == size || self.core.state.has(Flags::HANG_UP));
+        // A short read has emptied the socket, unless it has come to urgent data; what comes later makes a new event. Once the
+        // peer has hung up there may be no later event.
+        const MORE: Flags = Flags::HANG_UP.with(Flags::URGENT);
+        let last = !(received.full || n == size || self.core.state.has(MORE));
         metrics.bytes_read.add(n as u64);
         io.turn_bytes += n;
         // In front of what was read now stands what was kept.
@@ -281,11 +286,11 @@ impl ChannelSlot {
         }
     }
 
-    /// Tries at once to send what was written in answer to what was read: while the socket and the bytes are in the
-    /// processor's cache, and before others are read that would keep the peer waiting. What the kernel does not take with
-    /// one write is sent at the end of the turn.
+    /// Tries at once to send what waits: what was written in answer to what was read, while the socket and the bytes are in
+    /// the processor's cache, and before others are read that would keep the peer waiting; what the kernel had refused. What it
+    /// does not take with one write is sent at the end of the turn.
     #[inline]
-    fn answer(&mut self, io: &mut Io, metrics: &Metrics) {
+    fn write_once(&mut self, io: &mut Io, metrics: &Metrics) {
         if self.core.state.pending_bytes() > 0 && !self.core.state.has(Flags::FLUSH) {
             self.flush_within(io, metrics, 1);
             // A callback of this write that asked for more has it at the end of the turn: else who fills up again each time

@@ -52,8 +52,8 @@ pub use periodic::{MissedRuns, Periodic};
 pub use rebuild::{RebuildCause, RebuildReport};
 pub(crate) use seldom::Seldom;
 pub(crate) use shared::{LifeState, LoopMail, LoopShared};
-pub(crate) use shutdown::ShutdownRequest;
 pub use shutdown::{ShutdownOptions, ShutdownReport};
+pub(crate) use shutdown::{ShutdownRequest, end_and_report, end_gracefully};
 pub use sources::Peer;
 pub(crate) use sources::{
     Attempt, ChildSetup, Connected, Connecting, ListenerGuard, ListenerShared, Listening, ServerClosed,

@@ -54,8 +54,7 @@ impl Selector {
     /// Watches a source for reading and writing. Both from the start and edge-triggered: no call is needed later
     /// to change what is watched.
     pub(crate) fn register(&self, source: &mut dyn Source, token: usize, writable: bool) -> io::Result<()> {
-        let interest = if writable { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
-        self.poll.registry().register(source, Token(token), interest)
+        self.poll.registry().register(source, Token(token), interest(writable))
     }
 
     /// Stops watching. Closing alone would not do: a duplicate of the descriptor would keep it watched.
@@ -132,14 +131,22 @@ impl Selector {
         if let Err(e) = self.poll.registry().deregister(source) {
             log::debug!("leaving the old poll: {e}");
         }
-        let interest = if writable { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
-        to.poll.registry().register(source, Token(token), interest)
+        to.poll.registry().register(source, Token(token), interest(writable))
     }
 }
 
 /// The poll that will be in use next.
 pub(crate) struct Successor {
     poll: Poll,
+}
+
+fn interest(writable: bool) -> Interest {
+    // That there is urgent data is told only to who asks.
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    const STREAM: Interest = Interest::READABLE.add(Interest::WRITABLE).add(Interest::PRIORITY);
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    const STREAM: Interest = Interest::READABLE.add(Interest::WRITABLE);
+    if writable { STREAM } else { Interest::READABLE }
 }
 
 #[cfg(test)]

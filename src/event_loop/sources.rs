@@ -319,10 +319,7 @@ impl Sources {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        channel::{ChannelState, Watch},
-        codec::LengthField,
-    };
+    use crate::channel::{ChannelState, Watch};
     use std::mem::size_of;
 
     /// What each connection costs at the least, idle as it may be. Allocators give memory in steps of 16 bytes, so a word more may
@@ -353,7 +350,7 @@ mod tests {
         // As above.
         let slot = allocated(size_of::<Slot>() - 16 * usize::from(cfg!(debug_assertions)));
         let watch = allocated(size_of::<Watch>());
-        let pipeline = allocated(size_of::<LengthField>());
+        let pipeline = allocated(size_of::<crate::codec::LengthField>());
         let entry = 24 + size_of::<Coarse>();
         let lists = size_of::<Option<Box<Slot>>>() + size_of::<u32>();
         assert_eq!([slot, watch, pipeline, entry, lists], [224, 80, 32, 32, 12]);

@@ -12,7 +12,10 @@ pub use chooser::{Chooser, LeastConnections, LeastLag, RoundRobin};
 use crate::{
     Completion, Error, Result,
     error::panic_message,
-    event_loop::{Assignment, EventLoop, LoopMetrics, ShutdownOptions, ShutdownReport, ShutdownRequest},
+    event_loop::{
+        Assignment, EventLoop, LoopMetrics, ShutdownOptions, ShutdownReport, ShutdownRequest, end_and_report,
+        end_gracefully,
+    },
     sync::completion_of_all,
     worker_pool::WorkerPool,
 };
@@ -133,13 +136,7 @@ impl EventLoopGroup {
     /// The defaults of [`ShutdownOptions`], as Netty's, are a quiet period of 2 s and a timeout of 15 s; zero and a
     /// second end an idle group at once.
     pub fn shutdown_gracefully(&self, quiet: Duration, timeout: Duration) -> Completion {
-        match ShutdownOptions::new().quiet(quiet).timeout(timeout).check() {
-            Ok(request) => {
-                self.request_shutdown(request);
-                self.terminated()
-            }
-            Err(e) => Completion::ready(Err(e)),
-        }
+        end_gracefully(quiet, timeout, |request| self.begin_shutdown(request))
     }
 
     /// Shuts every loop down as [`EventLoop::shut_down`] does; completes when all have ended, with what came of it in
@@ -149,21 +146,16 @@ impl EventLoopGroup {
     ///
     /// An error ([`Error::Setting`]) if the options contradict each other; the loops go on then.
     pub fn shut_down(&self, options: ShutdownOptions) -> Completion<ShutdownReport> {
-        let request = match options.check() {
-            Ok(request) => request,
-            Err(e) => return Completion::ready(Err(e)),
-        };
-        self.request_shutdown(request);
-        let (completer, completion) = completion_of_all(self.loop_ids());
         let group = self.clone();
-        self.terminated().on_complete(move |ended| completer.complete(ended.map(|()| group.report())));
-        completion
+        let told = completion_of_all(self.loop_ids());
+        end_and_report(options, |request| self.begin_shutdown(request), told, move || group.report())
     }
 
-    fn request_shutdown(&self, request: ShutdownRequest) {
+    fn begin_shutdown(&self, request: ShutdownRequest) -> Completion {
         for event_loop in &self.inner.loops {
             event_loop.shared.shut_down(request);
         }
+        self.terminated()
     }
 
     fn report(&self) -> ShutdownReport {

@@ -26,7 +26,7 @@ pub struct ListenerOptions {
     pub(crate) reuse_address: bool,
     pub(crate) reuse_port: bool,
     pub(crate) only_v6: Option<bool>,
-    #[cfg_attr(not(unix), expect(dead_code, reason = "there are no Unix sockets here"))]
+    #[cfg_attr(not(unix), allow(dead_code, reason = "there are no Unix sockets here"))]
     pub(crate) remove_stale_socket: bool,
     pub(crate) receive_buffer: Option<usize>,
     pub(crate) device: Option<String>,

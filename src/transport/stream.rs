@@ -11,7 +11,7 @@ use mio::net::UnixStream;
 use mio::{event::Source, net::TcpStream};
 use socket2::SockRef;
 use std::{
-    io::{self, IoSlice, Write},
+    io::{self, IoSlice},
     net::{Shutdown, SocketAddr},
     time::Duration,
 };
@@ -37,11 +37,15 @@ macro_rules! each {
 
 /// The calls of the hot path. The C library's are points at which a thread may be cancelled: in a process with more threads than
 /// one they take two locked instructions each, and more around them, for what no Rust program does. So where the kernel
-/// can be called directly it is.
+/// can be called directly it is. None of them raises a signal (`SIGPIPE`), also in a program that does not ignore it: one whose
+/// `main` is not Rust's, say. The standard library's `writev` would.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod calls {
-    use rustix::net::{RecvFlags, SendFlags, recv, send};
-    use std::{io, os::fd::AsFd};
+    use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, send, sendmsg};
+    use std::{
+        io::{self, IoSlice},
+        os::fd::AsFd,
+    };
 
     #[inline]
     pub(super) fn read(socket: &impl AsFd, buffer: &mut [u8]) -> io::Result<usize> {
@@ -55,11 +59,15 @@ mod calls {
     pub(super) fn write(socket: &impl AsFd, bytes: &[u8]) -> io::Result<usize> {
         Ok(send(socket, bytes, SendFlags::NOSIGNAL)?)
     }
+
+    pub(super) fn write_vectored(socket: &impl AsFd, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        Ok(sendmsg(socket, slices, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL)?)
+    }
 }
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 mod calls {
-    use std::io::{self, Read, Write};
+    use std::io::{self, IoSlice, Read, Write};
 
     pub(super) fn read(socket: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
         socket.read(buffer)
@@ -67,6 +75,10 @@ mod calls {
 
     pub(super) fn write(socket: &mut impl Write, bytes: &[u8]) -> io::Result<usize> {
         socket.write(bytes)
+    }
+
+    pub(super) fn write_vectored(socket: &mut impl Write, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        socket.write_vectored(slices)
     }
 }
 
@@ -97,7 +109,7 @@ impl Stream {
     }
 
     pub(crate) fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        each!(self, socket => socket.write_vectored(slices))
+        each!(self, socket => calls::write_vectored(socket, slices))
     }
 
     /// Tells the peer that nothing more comes.

@@ -24,8 +24,8 @@ use std::{
 /// | `reuse_port` | off; on, the kernel spreads datagrams over the sockets of one user that have the address (Unix) | |
 /// | `broadcast` | off: sending to a broadcast address is refused | |
 /// | `send_buffer`, `receive_buffer` | the system's | bytes (Linux doubles what it is given) |
-/// | `ttl` | the system's, mostly 64 | hops, 1 to 255 |
-/// | `multicast_ttl` | the system's, 1: the own network | hops, 0 to 255 |
+/// | `time_to_live` | the system's, mostly 64 | hops, 1 to 255 |
+/// | `multicast_time_to_live` | the system's, 1: the own network | hops, 0 to 255 |
 /// | `multicast_loop` | the system's, on: groups are heard on the sending machine, too | |
 /// | `multicast_interface_v4`, `multicast_interface_v6` | the system chooses | |
 /// | `join` | no group | |
@@ -39,8 +39,8 @@ pub struct UdpOptions {
     broadcast: bool,
     send_buffer: Option<usize>,
     receive_buffer: Option<usize>,
-    ttl: Option<u32>,
-    multicast_ttl: Option<u32>,
+    time_to_live: Option<u32>,
+    multicast_time_to_live: Option<u32>,
     multicast_loop: Option<bool>,
     multicast_interface_v4: Option<Ipv4Addr>,
     multicast_interface_v6: Option<u32>,
@@ -84,14 +84,14 @@ impl UdpOptions {
     }
 
     /// `IP_TTL`, `IPV6_UNICAST_HOPS`: over how many hops datagrams go.
-    pub fn ttl(mut self, hops: u32) -> Self {
-        self.ttl = Some(hops);
+    pub fn time_to_live(mut self, hops: u32) -> Self {
+        self.time_to_live = Some(hops);
         self
     }
 
     /// `IP_MULTICAST_TTL`, `IPV6_MULTICAST_HOPS`: over how many hops datagrams to groups go.
-    pub fn multicast_ttl(mut self, hops: u32) -> Self {
-        self.multicast_ttl = Some(hops);
+    pub fn multicast_time_to_live(mut self, hops: u32) -> Self {
+        self.multicast_time_to_live = Some(hops);
         self
     }
 
@@ -122,11 +122,11 @@ impl UdpOptions {
     pub(crate) fn check(&self) -> Result {
         check_buffer("send_buffer", self.send_buffer)?;
         check_buffer("receive_buffer", self.receive_buffer)?;
-        check_hops("ttl", self.ttl)?;
-        if let Some(hops) = self.multicast_ttl
+        check_hops("time_to_live", self.time_to_live)?;
+        if let Some(hops) = self.multicast_time_to_live
             && hops > 255
         {
-            return Err(Error::setting("multicast_ttl", hops, "0 to 255 hops"));
+            return Err(Error::setting("multicast_time_to_live", hops, "0 to 255 hops"));
         }
         if self.reuse_port {
             check_reuse_port("reuse_port")?;
@@ -148,10 +148,10 @@ impl UdpOptions {
     }
 
     fn apply(&self, socket: &Socket, v4: bool) -> io::Result<()> {
-        if let Some(hops) = self.ttl {
+        if let Some(hops) = self.time_to_live {
             set_hops(socket, if v4 { IpVersion::V4 } else { IpVersion::V6 }, hops)?;
         }
-        if let Some(hops) = self.multicast_ttl {
+        if let Some(hops) = self.multicast_time_to_live {
             if v4 { socket.set_multicast_ttl_v4(hops) } else { socket.set_multicast_hops_v6(hops) }?;
         }
         if let Some(on) = self.multicast_loop {

@@ -76,9 +76,9 @@ fn settings_out_of_their_range_are_refused() {
         ("datagrams_per_turn", bootstrap().datagrams_per_turn(0)),
         ("max_outbound", bootstrap().max_outbound(0)),
         ("max_scheduled_tasks", bootstrap().max_scheduled_tasks(0)),
-        ("ttl", options(UdpOptions::new().ttl(256))),
-        ("ttl", options(UdpOptions::new().ttl(0))),
-        ("multicast_ttl", options(UdpOptions::new().multicast_ttl(256))),
+        ("time_to_live", options(UdpOptions::new().time_to_live(256))),
+        ("time_to_live", options(UdpOptions::new().time_to_live(0))),
+        ("multicast_time_to_live", options(UdpOptions::new().multicast_time_to_live(256))),
         ("send_buffer", options(UdpOptions::new().send_buffer(0))),
         ("receive_buffer", options(UdpOptions::new().receive_buffer(usize::MAX))),
         ("group", options(UdpOptions::new().join(unicast.into()))),
@@ -114,7 +114,7 @@ fn broadcast_has_to_be_switched_on() {
     let (channel, _events) = open(&group, silent);
     let refused = done(channel.send_notify("hello", Some(to)).unwrap()).unwrap_err();
     assert_eq!(refused.io_kind(), Some(ErrorKind::PermissionDenied), "{refused}");
-    let options = UdpOptions::new().broadcast(true).ttl(1);
+    let options = UdpOptions::new().broadcast(true).time_to_live(1);
     let (channel, _events) = open_with(DatagramBootstrap::new(&group).options(options), silent);
     // Whether there is a network to broadcast to is another question.
     if let Err(e) = done(channel.send_notify("hello", Some(to)).unwrap()) {

@@ -8,7 +8,6 @@ use netwheel::{DatagramBootstrap, Error};
 use std::{
     io::ErrorKind,
     net::{SocketAddr, UdpSocket},
-    sync::mpsc,
 };
 
 /// T-35: port 0 is nobody's.
@@ -80,7 +79,7 @@ fn t_35_a_report_does_not_cost_the_datagram_after_it() {
     let address = nobodys_address();
     let (channel, events) = open_with(DatagramBootstrap::new(&group).connect(address), silent);
     assert_eq!(events.next(), Event::Active);
-    let (sender, told) = mpsc::channel();
+    let (sender, told) = std::sync::mpsc::channel();
     let task = move |scope: &mut netwheel::DatagramScope<'_>| {
         // On the loopback interface the report is there when the call returns.
         scope.send("to nobody")?;

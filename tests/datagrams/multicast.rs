@@ -18,7 +18,7 @@ fn t_35_a_group_is_heard_from_join_to_leave() {
     let (address, lo) = (Ipv4Addr::new(239, 255, 77, 1), Ipv4Addr::LOCALHOST);
     multicast(
         "0.0.0.0:0",
-        UdpOptions::new().multicast_interface_v4(lo).multicast_loop(true).multicast_ttl(0),
+        UdpOptions::new().multicast_interface_v4(lo).multicast_loop(true).multicast_time_to_live(0),
         MulticastGroup::V4 { group: address, interface: lo },
         address.into(),
     );
@@ -31,7 +31,7 @@ fn t_35_a_group_of_ipv6_is_heard_from_join_to_leave() {
     let address = Ipv6Addr::new(0xff01, 0, 0, 0, 0, 0, 0x77, 0x1);
     multicast(
         "[::]:0",
-        UdpOptions::new().multicast_interface_v6(1).multicast_loop(true).multicast_ttl(0),
+        UdpOptions::new().multicast_interface_v6(1).multicast_loop(true).multicast_time_to_live(0),
         MulticastGroup::V6 { group: address, interface: 1 },
         address.into(),
     );

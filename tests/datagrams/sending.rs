@@ -2,10 +2,10 @@
 
 use crate::{
     datagrams::{Event, echo, open, open_with, receive, silent, socket},
-    tcp::{self, done, end, metrics, one_loop, some_turns},
+    tcp::{self, end, metrics, one_loop, some_turns},
 };
 use bytes::Bytes;
-use netwheel::{DatagramBootstrap, Error, UdpOptions};
+use netwheel::{DatagramBootstrap, UdpOptions};
 use std::sync::mpsc;
 
 /// T-34: as many as are sent come, whole and one by one, with the sender's address; answers find their way back.
@@ -60,6 +60,8 @@ fn t_34_sending_between_connected_channels() {
 #[cfg(any(target_os = "linux", target_os = "android"))]
 #[test]
 fn t_34_after_a_disconnect_datagrams_need_an_address() {
+    use netwheel::Error;
+
     let group = one_loop();
     let (first, first_address) = socket();
     let (second, second_address) = socket();
@@ -87,7 +89,7 @@ fn t_34_after_a_disconnect_datagrams_need_an_address() {
     channel.send("to nobody").unwrap();
     let text = Error::NotConnected.to_string();
     assert_eq!(events.error(), (text, None));
-    let answer = done(channel.send_notify("to nobody", None).unwrap());
+    let answer = tcp::done(channel.send_notify("to nobody", None).unwrap());
     assert!(matches!(answer, Err(Error::NotConnected)), "{answer:?}");
     end(&group);
     assert_eq!(events.rest(), [Event::Shutdown, Event::Inactive]);

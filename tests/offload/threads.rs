@@ -1,9 +1,8 @@
 //! The threads of a pool: when they start, when they end, where they run.
 
-use crate::{Log, Token, end, held_up, loops::*, open, receive, token, until, wait_for};
-use netwheel::{WorkerPool, prelude::*};
+use crate::{Token, held_up, loops::*, receive, token, until};
+use netwheel::WorkerPool;
 use std::{
-    io::Write,
     sync::{Arc, mpsc::channel},
     thread,
 };
@@ -55,6 +54,10 @@ fn what_waits_is_run_when_the_last_handle_is_gone_and_then_the_threads_end() {
 #[cfg(target_os = "linux")]
 #[test]
 fn workers_may_run_on_all_cores_although_the_loop_is_pinned_to_one() {
+    use crate::{Log, end, open, wait_for};
+    use netwheel::prelude::*;
+    use std::io::Write;
+
     fn cores() -> String {
         let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
         status.lines().find(|line| line.starts_with("Cpus_allowed_list")).unwrap().to_owned()

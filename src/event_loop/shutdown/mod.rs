@@ -20,6 +20,7 @@ pub(crate) use hooks::Hooks;
 pub use options::ShutdownOptions;
 pub(crate) use options::ShutdownRequest;
 pub use report::ShutdownReport;
+pub(crate) use request::{end_and_report, end_gracefully};
 
 use super::{
     metrics::Metrics,

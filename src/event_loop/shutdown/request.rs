@@ -1,14 +1,42 @@
-//! The ways to end a loop, as its handle offers them.
+//! The ways to end a loop, as its handle offers them, and what they share with those to end a group.
 //!
 //! Any thread calls this; the first request counts, and the loop's thread does the rest.
 
-use super::{ShutdownOptions, ShutdownReport};
+use super::{ShutdownOptions, ShutdownReport, ShutdownRequest};
 use crate::{
     Completion, Result,
     event_loop::{EventLoop, task::Task},
-    sync::completion,
+    sync::{Completer, completion},
 };
 use std::{panic::Location, time::Duration};
+
+/// Has `begin` end a loop, or several, unless the times contradict each other; completes when it has.
+pub(crate) fn end_gracefully(
+    quiet: Duration,
+    timeout: Duration,
+    begin: impl FnOnce(ShutdownRequest) -> Completion,
+) -> Completion {
+    match ShutdownOptions::new().quiet(quiet).timeout(timeout).check() {
+        Ok(request) => begin(request),
+        Err(e) => Completion::ready(Err(e)),
+    }
+}
+
+/// The same for who asks what came of it: completes the pair with the `report` as it is then.
+pub(crate) fn end_and_report(
+    options: ShutdownOptions,
+    begin: impl FnOnce(ShutdownRequest) -> Completion,
+    (completer, completion): (Completer<ShutdownReport>, Completion<ShutdownReport>),
+    report: impl FnOnce() -> ShutdownReport + Send + 'static,
+) -> Completion<ShutdownReport> {
+    match options.check() {
+        Ok(request) => {
+            begin(request).on_complete(move |ended| completer.complete(ended.map(|()| report())));
+        }
+        Err(e) => completer.complete(Err(e)),
+    }
+    completion
+}
 
 impl EventLoop {
     /// Ends the loop: as [`shut_down`](EventLoop::shut_down) with these two times and no window, for programs that
@@ -16,13 +44,7 @@ impl EventLoop {
     ///
     /// An error ([`Error::Setting`](crate::Error::Setting)) if `timeout` is shorter than `quiet`; the loop goes on then.
     pub fn shutdown_gracefully(&self, quiet: Duration, timeout: Duration) -> Completion {
-        match ShutdownOptions::new().quiet(quiet).timeout(timeout).check() {
-            Ok(request) => {
-                self.shared.shut_down(request);
-                self.terminated()
-            }
-            Err(e) => Completion::ready(Err(e)),
-        }
+        end_gracefully(quiet, timeout, |request| self.begin_shutdown(request))
     }
 
     /// Ends the loop, in phases; completes when it has ended, with what came of it.
@@ -44,15 +66,14 @@ impl EventLoop {
     /// An error ([`Error::Setting`](crate::Error::Setting)) if the options contradict each other; the loop goes on then. With the loop's
     /// panic, should the loop itself have failed.
     pub fn shut_down(&self, options: ShutdownOptions) -> Completion<ShutdownReport> {
-        let request = match options.check() {
-            Ok(request) => request,
-            Err(e) => return Completion::ready(Err(e)),
-        };
-        self.shared.shut_down(request);
-        let (completer, completion) = completion(Some(self.shared.id));
         let shared = self.shared.clone();
-        self.terminated().on_complete(move |ended| completer.complete(ended.map(|()| shared.report())));
-        completion
+        let told = completion(Some(shared.id));
+        end_and_report(options, |request| self.begin_shutdown(request), told, move || shared.report())
+    }
+
+    fn begin_shutdown(&self, request: ShutdownRequest) -> Completion {
+        self.shared.shut_down(request);
+        self.terminated()
     }
 
     /// Has `hook` run on the loop's thread when the loop has ended: after the last task, when its channels are closed
