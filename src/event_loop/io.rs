@@ -2,7 +2,8 @@
 //!
 //! Always holds: a channel is read in bounded bursts, and what is left is remembered, since an edge-triggered poll will not tell
 //! again; what it answers is tried with one write when it has been read, and so is what the kernel had refused when it takes
-//! more; it is flushed at most once more in the turn unless it asks for more; its socket leaves the poll before it is closed. Runs on the loop's thread.
+//! more; it is flushed at most once more in the turn unless it asks for more; its socket leaves the poll before it is closed.
+//! Runs on the loop's thread.
 
 use super::{linger::Leaving, metrics::Metrics, selector::Selector, sources::ChannelSlot};
 use crate::{
