@@ -68,8 +68,12 @@ impl Run {
     /// Waits until it is long enough, or something has gone wrong that keeps it from getting on.
     fn until_enough(&self, event_loop: &EventLoop) {
         let begun = Instant::now();
-        let enough =
-            || self.rebuilds.load(SeqCst) >= REBUILDS && self.rounds.iter().all(|n| n.load(SeqCst) >= ROUNDS);
+        let enough = || {
+            self.rebuilds.load(SeqCst) >= REBUILDS
+                && self.rounds.iter().all(|n| n.load(SeqCst) >= ROUNDS)
+                // The server has had to wait for a peer.
+                && event_loop.metrics().writes_blocked > 0
+        };
         while !enough() && begun.elapsed() < 5 * PATIENCE {
             result(event_loop.schedule(ms(10), || ()).unwrap().completion()).unwrap();
         }

@@ -242,12 +242,12 @@ fn partial_writes_lose_nothing(seed: u64, writes_per_turn: usize) {
         Ok(())
     });
     let mut stream = connect(&server);
+    // A peer that reads at once may keep up with a writer that makes one write in a turn.
+    turn_until(&group, |metrics| metrics.writes_blocked > 0);
     assert_same(&read_all(&mut stream), &sent);
     drop(stream);
     events.until_inactive();
-    let metrics = metrics(&group);
-    assert!(metrics.writes_blocked > 0, "the kernel took everything at once: {metrics:?}");
-    assert_eq!(metrics.bytes_written, sent.len() as u64);
+    assert_eq!(metrics(&group).bytes_written, sent.len() as u64);
     end(&group);
 }
 
