@@ -121,8 +121,8 @@ fn h_16_every_event_is_logged_once_and_passed_on() {
         "read 10 bytes",
         "error: costly",
         "not writable, 5 bytes are pending",
-        "read complete",
         "written 2 bytes",
+        "read complete",
         "written 3 bytes",
         "writable",
     ];

@@ -76,6 +76,13 @@ pub(crate) struct Mark {
     len: usize,
 }
 
+impl Mark {
+    /// What the buffer weighed here.
+    pub(crate) fn weight(&self) -> usize {
+        self.len + self.chunks * ENTRY_OVERHEAD
+    }
+}
+
 impl Outbound {
     /// An empty buffer that owns no memory.
     pub fn new() -> Self {

@@ -56,6 +56,20 @@ impl WaterMark {
         self.high
     }
 
+    /// These marks, where at most `high` bytes may be above neither.
+    pub(crate) fn capped(self, high: usize) -> Self {
+        let high = self.high.min(high).max(1);
+        WaterMark { low: self.low.min(high), high }
+    }
+
+    /// The length up to which a buffer is certainly not above the high mark, whatever its chunks weigh.
+    ///
+    /// Chunks add 192 bytes to every 1024 at most (a shared encoding and the small tail before it), so three quarters of the
+    /// mark are safe.
+    pub(crate) const fn certain_room(self) -> usize {
+        self.high / 4 * 3
+    }
+
     /// Whether a channel with `pending` bytes is writable, given what it was.
     #[inline]
     pub(crate) fn writable(&self, was: bool, pending: usize) -> bool {

@@ -1,12 +1,15 @@
 //! What comes from handles and groups: messages to write, tasks, closes.
 //!
 //! Always holds: what was on its way when the channel closed, its output ended or its pipeline was replaced is dropped, and is
-//! nobody's error; a `write_notify` is answered whatever becomes of it. Runs on the channel's loop; it owns nothing.
+//! nobody's error; another message that was accepted is written, or the handler's `error` is called; a `write_notify` is
+//! answered whatever becomes of it. Runs on the channel's loop; it owns nothing.
 
 use super::{
     channel_group::Outcome,
+    config::Overflow,
     core::ChannelCore,
-    mail::Mail,
+    ledger::Confirmation,
+    mail::{Mail, WriteTicket},
     outbound_budget::Loan,
     services::LoopServices,
     state::{ChannelState, Flags},
@@ -21,42 +24,23 @@ use std::any::Any;
 impl ChannelCore {
     /// Mail from a handle.
     pub(crate) fn handle_mail(&mut self, services: &mut LoopServices, mail: Mail) {
-        if let (Mail::Message(_) | Mail::Notify(..), Some(shared)) = (&mail, &self.state.shared) {
-            shared.dequeued();
+        if let (Mail::Message(_, ticket) | Mail::Notify(_, _, ticket), Some(shared)) =
+            (&mail, &self.state.shared)
+        {
+            shared.producers.take(*ticket);
         }
         match mail {
             // Whoever sent it raced with the close; it is nobody's error.
-            Mail::Message(_) | Mail::Notify(..) | Mail::Run(_) | Mail::Schedule(..)
+            Mail::Message(..) | Mail::Notify(..) | Mail::Run(_) | Mail::Schedule(..)
                 if !self.state.is_open() =>
             {
                 drop_guarded(mail)
             }
             // Likewise, with the end of the output.
-            Mail::Message(message) if self.state.has(Flags::END_OUTPUT) => drop_guarded(message),
-            Mail::Message(message) => {
-                self.call(services, |links, state, services| {
-                    match write(links, state, services, message) {
-                        // Whoever sent it raced with the replacement of the pipeline; it is nobody's error.
-                        Err(Error::Replaced) => {
-                            log::debug!("channel {}: dropped a message for a replaced pipeline", state.id());
-                            Ok(())
-                        }
-                        written => written,
-                    }
-                });
-            }
-            Mail::Notify(message, confirmation) => {
-                let mut confirmation = Some(confirmation);
-                self.call(services, |links, state, services| {
-                    let written = state.may_confirm().and_then(|()| write(links, state, services, message));
-                    let Some(confirmation) = confirmation.take() else { return Ok(()) };
-                    match written {
-                        Ok(()) => state.confirm(confirmation),
-                        // Whoever wrote it is told, and nobody else.
-                        refused => confirmation.complete(refused),
-                    }
-                    Ok(())
-                });
+            Mail::Message(message, _) if self.state.has(Flags::END_OUTPUT) => drop_guarded(message),
+            Mail::Message(message, ticket) => self.write_queued(services, message, ticket, None),
+            Mail::Notify(message, confirmation, ticket) => {
+                self.write_queued(services, message, ticket, Some(confirmation));
             }
             Mail::Run(task) => {
                 self.call(services, |links, state, services| links.run(state, services, task));
@@ -84,6 +68,56 @@ impl ChannelCore {
                 self.state.request_close_now();
                 self.state.want_attention(services);
             }
+            Mail::Reset => {
+                self.state.request_reset();
+                self.state.want_attention(services);
+            }
+        }
+    }
+
+    /// Writes a message that a handle has queued. It was accepted, so where it cannot be written the handler is called, and
+    /// for want of room the channel closes: later messages must not be sent behind a hole.
+    fn write_queued(
+        &mut self,
+        services: &mut LoopServices,
+        message: Box<dyn Any + Send>,
+        ticket: WriteTicket,
+        mut confirmation: Option<Confirmation>,
+    ) {
+        let mut overflowed = false;
+        self.call(services, |links, state, services| {
+            if ticket.admitted {
+                state.admit();
+            }
+            let written = write(links, state, services, message);
+            let Err(error) = written else {
+                if let Some(confirmation) = confirmation.take() {
+                    state.confirm(confirmation);
+                }
+                return Ok(());
+            };
+            if let Some(confirmation) = confirmation.take() {
+                state.note_answered(1);
+                confirmation.complete(Err(error.again()));
+            }
+            match error {
+                // Whoever sent it raced with the replacement of the pipeline or the close; it is nobody's error.
+                Error::Replaced | Error::Closed => {
+                    log::debug!("channel {}: dropped a message: {error}", state.id());
+                    Ok(())
+                }
+                error => {
+                    // The other policies drop messages; this one never does.
+                    overflowed = Loan::is_full(&error) && state.config.overflow == Overflow::Refuse;
+                    Err(error)
+                }
+            }
+        });
+        if overflowed && self.state.is_open() {
+            let full = self.state.outbound_is_full();
+            self.state.note_cause(|| full);
+            self.state.request_close();
+            self.state.want_attention(services);
         }
     }
 
@@ -121,8 +155,12 @@ fn write(
     message: Box<dyn Any + Send>,
 ) -> Result {
     state.before_write();
+    let before = state.pending_bytes();
     match links.write(state, message) {
         Ok(()) => {
+            if let Some(shared) = &state.shared {
+                shared.producers.note_encoded(state.pending_bytes() - before);
+            }
             state.after_write(services);
             Ok(())
         }

@@ -78,7 +78,9 @@ impl ChannelOptions {
         self
     }
 
-    /// Bytes that may wait to be sent; a write beyond them meets with [`overflow`](ChannelOptions::overflow).
+    /// Sets the number of bytes that may wait to be sent. A write beyond them meets with
+    /// [`overflow`](ChannelOptions::overflow), unless the channel was writable when it was made: one message, however long,
+    /// is always accepted then. Water marks above this limit are lowered, so that the channel is not writable at the limit.
     pub fn max_outbound(mut self, bytes: usize) -> Self {
         self.max_outbound = bytes;
         self
@@ -194,8 +196,11 @@ impl ChannelOptions {
         if !(1..=65_536).contains(&self.weight) {
             return Err(Error::setting("weight", self.weight, "1 to 65536 connections"));
         }
+        // A producer pauses before the limit is reached.
+        let water_mark = self.water_mark.capped(self.max_outbound - 1);
         Ok(ChannelConfig {
-            water_mark: self.water_mark,
+            water_mark,
+            certain_room: water_mark.certain_room(),
             max_outbound: self.max_outbound,
             overflow: self.overflow,
             max_inbound: self.max_inbound,
@@ -236,17 +241,12 @@ pub enum Overflow {
     Close,
 }
 
-impl ChannelConfig {
-    /// From how many waiting bytes on a handle need not even send a message.
-    pub(crate) fn refused_at(&self) -> usize {
-        if self.overflow == Overflow::Refuse { self.max_outbound } else { usize::MAX }
-    }
-}
-
 /// [`ChannelOptions`], checked.
 #[derive(Debug)]
 pub(crate) struct ChannelConfig {
     pub(crate) water_mark: WaterMark,
+    /// See [`WaterMark::certain_room`].
+    pub(crate) certain_room: usize,
     pub(crate) max_outbound: usize,
     pub(crate) overflow: Overflow,
     pub(crate) max_inbound: usize,

@@ -355,7 +355,7 @@ impl ChannelCore {
 
     /// The watch hears of what the handler has written, and of what it wants to be woken for.
     #[inline]
-    fn note_written(&mut self, services: &mut LoopServices) {
+    pub(super) fn note_written(&mut self, services: &mut LoopServices) {
         self.state.note_pending(services.now);
         if self.state.has(Flags::ARM) {
             self.state.arm_watch(services);
@@ -378,32 +378,6 @@ impl ChannelCore {
             log::warn!("channel {}: schedules a task whenever one is refused; closing", self.state.id());
             self.state.request_close();
         }
-    }
-
-    #[inline]
-    fn tell_writability(&mut self, services: &mut LoopServices) {
-        // What the handler writes when it is told may flip it once more. That is told at once: the bytes may all be
-        // gone before the next look, and a writer that waits for the flip back would wait for ever.
-        for _ in 0..AT_ONCE {
-            match self.state.update_writable() {
-                Some(writable) if self.state.has(Flags::ACTIVE) && self.state.is_open() => {
-                    self.tell_flip(services, writable);
-                }
-                _ => return,
-            }
-        }
-        // A writer that drops the oldest whenever it is told that it may not write flips for ever. The next flip is told when
-        // the channel is next called or flushed.
-    }
-
-    #[cold]
-    fn tell_flip(&mut self, services: &mut LoopServices, writable: bool) {
-        self.state.borrow_outbound(services);
-        self.tell_or_fail(services, Event::Writability(writable));
-        self.take_over(services);
-        self.note_written(services);
-        self.state.return_outbound(services);
-        self.state.want_attention(services);
     }
 }
 

@@ -8,13 +8,14 @@ use super::{
     at_close::AtClose,
     config::ChannelConfig,
     ledger::Confirmation,
-    mail::{Mail, Outlet},
+    mail::{Mail, Outlet, WriteTicket},
+    producers::{Producers, SizeHint},
     scope::{Scope, ScopeTask},
     stats::ChannelStats,
 };
 use crate::{
     Error, Result,
-    buffer::{ENTRY_OVERHEAD, WaterMark},
+    buffer::WaterMark,
     clock::nanos,
     error::Refused,
     id::ChannelId,
@@ -28,7 +29,7 @@ use std::{
     net::SocketAddr,
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
@@ -40,6 +41,8 @@ use std::{
 /// asked; if the channel is gone by then, it is dropped.
 pub struct Channel<M> {
     shared: Arc<ChannelShared>,
+    /// Whether this handle was told that the channel is writable, and has not written since.
+    permit: AtomicBool,
     message: PhantomData<fn(M)>,
 }
 
@@ -49,15 +52,9 @@ pub(crate) struct ChannelShared {
     pub(super) outlet: Arc<dyn Outlet>,
     local_address: Option<SocketAddr>,
     peer_address: Option<SocketAddr>,
-    high: usize,
-    max_outbound: usize,
     open: AtomicBool,
     output_ended: AtomicBool,
-    writable: AtomicBool,
-    /// Weight of what waits in the channel's buffer, as of the last callback or flush.
-    pending: AtomicUsize,
-    /// Weight of the messages that wait in the loop's queue.
-    queued: AtomicUsize,
+    pub(super) producers: Producers,
     pub(super) inbound_mark: WaterMark,
     pub(super) holding: Holding,
     pub(super) at_close: AtClose,
@@ -65,11 +62,12 @@ pub(crate) struct ChannelShared {
     replaced: OnceLock<Box<Mutex<PipelineTypes>>>,
 }
 
-/// What the handles to a pipeline are typed by: [`Channel`] by its message, `Remote` by its handler as well.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What the handles to a pipeline need to know of it: [`Channel`] its message type, `Remote` its handler type as well.
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct PipelineTypes {
     pub(crate) message: TypeId,
     pub(crate) handler: TypeId,
+    pub(crate) size_hint: SizeHint,
 }
 
 impl ChannelShared {
@@ -78,19 +76,16 @@ impl ChannelShared {
         outlet: Arc<dyn Outlet>,
         addresses: (Option<SocketAddr>, Option<SocketAddr>),
         config: &ChannelConfig,
+        size_hint: SizeHint,
     ) -> Self {
         ChannelShared {
             id,
             outlet,
             local_address: addresses.0,
             peer_address: addresses.1,
-            high: config.water_mark.high(),
-            max_outbound: config.refused_at(),
             open: AtomicBool::new(true),
             output_ended: AtomicBool::new(false),
-            writable: AtomicBool::new(true),
-            pending: AtomicUsize::new(0),
-            queued: AtomicUsize::new(0),
+            producers: Producers::new(config, size_hint),
             inbound_mark: config.inbound_mark,
             holding: Holding::default(),
             at_close: AtClose::new(),
@@ -115,24 +110,19 @@ impl ChannelShared {
         self.replaced.get().is_none_or(|types| fits(*types.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 
-    #[inline]
-    pub(crate) fn set_pending(&self, pending: usize, writable: bool) {
-        self.pending.store(pending, Ordering::Relaxed);
-        self.writable.store(writable, Ordering::Relaxed);
-    }
-
-    /// A message has left the loop's queue.
-    pub(crate) fn dequeued(&self) {
-        self.queued.fetch_sub(ENTRY_OVERHEAD, Ordering::Relaxed);
-    }
-
     /// No more can be written.
     pub(crate) fn set_output_ended(&self) {
         self.output_ended.store(true, Ordering::Release);
+        self.producers.end();
     }
 
     pub(crate) fn set_closing(&self) {
         self.open.store(false, Ordering::Release);
+        self.producers.end();
+    }
+
+    pub(super) fn takes_writes(&self) -> bool {
+        self.open.load(Ordering::Acquire) && !self.output_ended.load(Ordering::Acquire)
     }
 
     /// The socket is closed: the channel leaves its groups, and everybody who asked is told.
@@ -144,7 +134,7 @@ impl ChannelShared {
 
 impl<M> Channel<M> {
     pub(crate) fn new(shared: Arc<ChannelShared>) -> Self {
-        Channel { shared, message: PhantomData }
+        Channel { shared, permit: AtomicBool::new(false), message: PhantomData }
     }
 
     /// The identity of the channel.
@@ -157,23 +147,53 @@ impl<M> Channel<M> {
         self.shared.open.load(Ordering::Acquire)
     }
 
-    /// Whether a writer should go on: the channel is open, and what waits in its buffer and in the loop's queue
-    /// is within the [water marks](crate::buffer::WaterMark).
+    /// Whether a producer should go on: the channel is open, and what waits in its buffer and in its loop's queue is
+    /// within the [water marks](crate::buffer::WaterMark).
     ///
-    /// Messages count from the moment they are submitted: 96 bytes each until they are encoded, then their size.
+    /// This is the same state that [`Scope::is_writable`] shows to the handler. After it was `false`,
+    /// [`writability_changed`](crate::Handler::writability_changed) is called with `true` once the channel is writable
+    /// again, and [`writable`](Channel::writable) completes.
+    ///
+    /// `true` entitles this handle to one [`write`](Channel::write): that message is accepted whatever its size, and
+    /// whatever other producers have written in between. So a producer that asks before each message is never refused, and
+    /// what waits is bounded by the high mark and one message for each handle.
+    ///
+    /// A message counts from the moment it is submitted: 96 bytes plus its encoded size as
+    /// [`Codec::encoded_len_hint`](crate::pipeline::Codec::encoded_len_hint) estimates it. Without a hint it counts as the
+    /// longest of the channel's recent messages; the first one pauses its producers until it has been encoded. From its
+    /// encoding on, a message counts with its real size.
     pub fn is_writable(&self) -> bool {
-        self.takes_writes()
-            && self.shared.writable.load(Ordering::Relaxed)
-            && self.waiting() <= self.shared.high
+        let writable = self.takes_writes() && self.shared.producers.is_writable();
+        if writable && !self.permit.load(Ordering::Relaxed) {
+            self.permit.store(true, Ordering::Relaxed);
+        }
+        writable
+    }
+
+    /// Completes when the channel is writable, at once if it is; fails with [`Closed`](crate::Error::Closed) if the channel
+    /// closes or its output ends first.
+    ///
+    /// For threads and async code; a handler implements
+    /// [`writability_changed`](crate::Handler::writability_changed). All who wait are notified together. Like `true` from
+    /// [`is_writable`](Channel::is_writable), it entitles this handle to one write.
+    ///
+    /// ```
+    /// # use netwheel::prelude::*;
+    /// async fn produce(channel: Channel<bytes::Bytes>, messages: Vec<bytes::Bytes>) -> Result {
+    ///     for message in messages {
+    ///         channel.writable().await?;
+    ///         channel.write(message)?;
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
+    pub fn writable(&self) -> Completion {
+        self.permit.store(true, Ordering::Relaxed);
+        self.shared.producers.writable(self.shared.id.event_loop, || self.takes_writes())
     }
 
     fn takes_writes(&self) -> bool {
-        self.is_open() && !self.shared.output_ended.load(Ordering::Acquire)
-    }
-
-    fn waiting(&self) -> usize {
-        let queued = self.shared.queued.load(Ordering::Relaxed);
-        self.shared.pending.load(Ordering::Relaxed).saturating_add(queued)
+        self.shared.takes_writes()
     }
 
     /// The address of this end, if the transport has one.
@@ -210,6 +230,13 @@ impl<M> Channel<M> {
         self.send_close(Mail::CloseNow);
     }
 
+    /// Closes the channel at once with a reset (TCP), so that the peer sees an error and not the end of the stream.
+    ///
+    /// See [`Scope::reset`].
+    pub fn reset(&self) {
+        self.send_close(Mail::Reset);
+    }
+
     fn send_close(&self, mail: Mail) {
         // If the loop has ended, so has the channel.
         let _ = self.shared.outlet.deliver(self.shared.id.key, mail);
@@ -229,15 +256,18 @@ impl<M> Channel<M> {
 impl<M: 'static> Channel<M> {
     /// Writes a message: it is encoded on the channel's loop and sent at the end of that turn.
     ///
-    /// If the encoding fails, the error goes to the handler's [`error`](crate::Handler::error). So does
-    /// [`Full`](crate::Error::Full), if the message was on its way when the limit was reached: how long it is, only its
-    /// encoding shows. A handler that wants to keep such a channel answers `Ok` without closing; a program that wants to
-    /// know of each message asks with [`write_notify`](Channel::write_notify). If the pipeline is
-    /// [replaced](Scope::replace_pipeline) by one of another message type before it, the message is dropped.
+    /// A message that is accepted is sent, in the order in which one thread wrote, or the channel ends. There are three ways
+    /// to end it: the channel closes for another reason; the encoding fails, which goes to the handler's
+    /// [`error`](crate::Handler::error), and that closes the channel by default; or the message was written while the channel
+    /// was not [writable](Channel::is_writable) and finds no room when it is encoded (its size was underestimated, or the
+    /// loop's memory is used up), which goes to `error` as [`Full`](crate::Error::Full) and always closes the channel. If the
+    /// pipeline is [replaced](Scope::replace_pipeline) by one of another message type before it, the message is dropped.
+    /// Other policies than [`Overflow::Refuse`](crate::Overflow) drop messages as they say.
     ///
     /// # Errors
-    /// The message comes back if the channel is closed, if `max_outbound` bytes wait already, if the loop's queue is full,
-    /// or, with [`Replaced`](Error::Replaced), if the pipeline writes messages of another type by now.
+    /// The message comes back if the channel is closed; with [`Replaced`](Error::Replaced) if the pipeline writes messages of
+    /// another type by now; and, unless the channel was [writable](Channel::is_writable) when this handle asked or is now, if
+    /// it would not fit into `max_outbound` with what waits, or the loop's queue is full.
     pub fn write(&self, message: M) -> Result<(), Refused<M>>
     where
         M: Send,
@@ -247,21 +277,34 @@ impl<M: 'static> Channel<M> {
 
     /// As [`write`](Channel::write), and tells when the kernel has taken the last byte of the message.
     ///
-    /// What [`Scope::write_notify`] says of answers holds here too. If the encoding fails, or the channel closes before it,
-    /// the completion is told, and not the handler.
+    /// What [`Scope::write_notify`] says of answers holds here too. If the encoding fails, the completion fails and the
+    /// handler's [`error`](crate::Handler::error) is called, as for [`write`](Channel::write). If the channel closes first,
+    /// the completion alone fails.
     ///
     /// # Errors
-    /// As [`write`](Channel::write).
+    /// As [`write`](Channel::write); the message also comes back, with [`Full`](crate::Error::Full), if 65,536 writes of the
+    /// channel are not answered yet.
     pub fn write_notify(&self, message: M) -> Result<Completion, Refused<M>>
     where
         M: Send,
     {
+        let producers = &self.shared.producers;
+        if let Err(reason) = producers.begin_unconfirmed() {
+            return Err(Refused { value: message, reason });
+        }
         let (confirmation, completion) = Confirmation::new(self.shared.id.event_loop);
-        self.send(message, |message| Mail::Notify(message, confirmation))?;
-        Ok(completion)
+        let sent = self.send(message, |message, ticket| Mail::Notify(message, confirmation, ticket));
+        if sent.is_err() {
+            producers.end_unconfirmed(1);
+        }
+        sent.map(|()| completion)
     }
 
-    fn send(&self, message: M, mail: impl FnOnce(Box<dyn Any + Send>) -> Mail) -> Result<(), Refused<M>>
+    fn send(
+        &self,
+        message: M,
+        mail: impl FnOnce(Box<dyn Any + Send>, WriteTicket) -> Mail,
+    ) -> Result<(), Refused<M>>
     where
         M: Send,
     {
@@ -271,20 +314,40 @@ impl<M: 'static> Channel<M> {
         if !self.fits_message() {
             return Err(Refused { value: message, reason: Error::Replaced });
         }
-        let limit = self.shared.max_outbound;
-        if self.waiting() >= limit {
-            return Err(Refused { value: message, reason: Error::Full { what: "outbound bytes", limit } });
+        let producers = &self.shared.producers;
+        let ticket = match producers.admit(self.weigh(&message), self.take_permit()) {
+            Ok(ticket) => ticket,
+            Err(reason) => return Err(Refused { value: message, reason }),
+        };
+        let mail = mail(Box::new(message), ticket);
+        match self.shared.outlet.deliver(self.shared.id.key, mail) {
+            Ok(()) => {
+                // Behind the submission: what is refused never made the channel unwritable. See `WriteGauge`.
+                producers.add(ticket);
+                Ok(())
+            }
+            Err((mail, reason)) => {
+                let (Mail::Message(message, _) | Mail::Notify(message, ..)) = mail else {
+                    unreachable!("the same mail comes back")
+                };
+                let value = *message.downcast::<M>().expect("the same message comes back");
+                Err(Refused { value, reason })
+            }
         }
-        self.shared.queued.fetch_add(ENTRY_OVERHEAD, Ordering::Relaxed);
-        let mail = mail(Box::new(message));
-        self.shared.outlet.deliver(self.shared.id.key, mail).map_err(|(mail, reason)| {
-            self.shared.dequeued();
-            let (Mail::Message(message) | Mail::Notify(message, _)) = mail else {
-                unreachable!("the same mail comes back")
-            };
-            let value = *message.downcast::<M>().expect("the same message comes back");
-            Refused { value, reason }
-        })
+    }
+
+    /// Whether this handle may write one message because it was told that the channel is writable.
+    pub(super) fn take_permit(&self) -> bool {
+        self.permit.load(Ordering::Relaxed) && self.permit.swap(false, Ordering::Relaxed)
+    }
+
+    /// The size of the message once it is encoded, as far as its pipeline can tell.
+    pub(super) fn weigh(&self, message: &M) -> Option<usize> {
+        let hint = self.shared.replaced.get().map(|types| {
+            let types = types.lock().unwrap_or_else(PoisonError::into_inner);
+            types.size_hint
+        });
+        self.shared.producers.weigh(hint, message)
     }
 
     /// Runs `task` on the channel's loop, with what may be done to the channel there.

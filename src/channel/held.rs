@@ -46,12 +46,39 @@ impl<M> Scope<'_, M> {
     /// # }
     /// ```
     pub fn hold(&mut self, bytes: usize) -> Held {
-        let shared = self.state.share(self.services);
+        let shared = self.state.share(self.services, self.links.size_hint());
         if shared.holding.add(bytes, self.state.config.inbound_mark) {
             self.state.set(Flags::HELD);
             self.services.tally.reads_held += 1;
         }
         Held { bytes, shared }
+    }
+
+    /// Pauses reading until what is returned is dropped, on any thread: not even the next message of this very read is
+    /// delivered. What the program itself says about reading ([`set_auto_read`](Scope::set_auto_read)) is left alone.
+    ///
+    /// This is a [`hold`](Scope::hold) of one byte more than the high mark of
+    /// [`ChannelOptions::inbound_mark`](crate::ChannelOptions::inbound_mark).
+    ///
+    /// ```
+    /// # use netwheel::prelude::*;
+    /// # use bytes::Bytes;
+    /// # struct Forward { target: Channel<Bytes> }
+    /// # impl Handler for Forward {
+    /// #   type In = Bytes;
+    /// #   type Out = Bytes;
+    /// fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
+    ///     self.target.write(message)?;
+    ///     if !self.target.is_writable() {
+    ///         let paused = ctx.pause_reading();
+    ///         self.target.writable().on_complete(move |_| drop(paused));
+    ///     }
+    ///     Ok(())
+    /// }
+    /// # }
+    /// ```
+    pub fn pause_reading(&mut self) -> Held {
+        self.hold(self.state.config.inbound_mark.high().saturating_add(1))
     }
 
     /// Bytes of this channel's input that the program still [holds](Scope::hold).

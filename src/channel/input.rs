@@ -39,9 +39,6 @@ impl ChannelCore {
     fn deliver(&mut self, services: &mut LoopServices, input: &mut Bytes, batch: Batch) -> bool {
         let last = batch == Batch::Last;
         let mut told = false;
-        if !self.state.has(Flags::HEARD) && !input.is_empty() {
-            self.state.note_first_byte();
-        }
         while self.state.may_deliver() {
             let (before, messages) = (input.len(), services.tally.messages_read);
             let replaced = services.replaced;

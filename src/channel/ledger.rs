@@ -9,6 +9,7 @@
 use super::{
     config::Overflow,
     outbound_budget::Loan,
+    producers::UNCONFIRMED,
     services::LoopServices,
     state::{ChannelState, Flags},
 };
@@ -78,14 +79,15 @@ impl Ledger {
         Some(message)
     }
 
-    /// The kernel took `n` bytes.
-    fn consume(&mut self, mut n: usize) {
+    /// The kernel took `n` bytes. Returns the number of answers that were given.
+    fn consume(&mut self, mut n: usize) -> usize {
+        let before = self.unanswered;
         while let Some(first) = self.messages.front() {
             let left = first.len - self.taken;
             if n < left {
                 self.taken += n;
                 self.waiting -= n;
-                return;
+                return before - self.unanswered;
             }
             n -= left;
             self.waiting -= left;
@@ -94,6 +96,17 @@ impl Ledger {
             }
         }
         self.messages.shrink_to(64);
+        before - self.unanswered
+    }
+
+    /// Writes that wait for an answer.
+    pub(super) fn unanswered(&self) -> usize {
+        self.unanswered
+    }
+
+    /// Bytes that may be dropped: those of messages that have not begun.
+    pub(super) fn droppable(&self) -> usize {
+        self.waiting - self.begun()
     }
 
     /// Bytes of the first message that must stay since the kernel has the others.
@@ -125,20 +138,22 @@ impl ChannelState {
     pub(crate) fn may_confirm(&self) -> Result {
         match &self.ledger {
             Some(ledger) if ledger.unanswered >= MAX_UNCONFIRMED => {
-                Err(Error::Full { what: "unconfirmed writes of a channel", limit: MAX_UNCONFIRMED })
+                Err(Error::Full { what: UNCONFIRMED, limit: MAX_UNCONFIRMED })
             }
             _ => Ok(()),
         }
     }
 
-    /// Answers when all bytes that wait now are taken; they were `written` or why not.
+    /// Answers when all bytes that wait now are taken. The channel's handles count it already.
     pub(crate) fn confirm(&mut self, confirmation: Confirmation) {
         if self.take(Flags::DROPPED) {
+            self.note_answered(1);
             confirmation.complete(Err(self.outbound_is_full()));
             return;
         }
         let pending = self.pending_bytes();
         if pending == 0 {
+            self.note_answered(1);
             confirmation.complete(Ok(()));
             return;
         }
@@ -157,7 +172,24 @@ impl ChannelState {
     #[inline]
     pub(crate) fn confirm_taken(&mut self, n: usize) {
         if let Some(ledger) = &mut self.ledger {
-            ledger.consume(n);
+            let answered = ledger.consume(n);
+            self.note_answered(answered);
+        }
+    }
+
+    /// Writes were answered: handles may have others under way for them.
+    pub(crate) fn note_answered(&self, writes: usize) {
+        if let Some(shared) = &self.shared
+            && writes > 0
+        {
+            shared.producers.end_unconfirmed(writes);
+        }
+    }
+
+    /// The handler waits for the answer to a write.
+    pub(crate) fn note_unanswered(&self) {
+        if let Some(shared) = &self.shared {
+            shared.producers.add_unconfirmed(1);
         }
     }
 
@@ -179,19 +211,6 @@ impl ChannelState {
     }
 
     // ---- a full buffer -------------------------------------------------------------------------------
-
-    /// Whether `pending` bytes may wait, if need be once older messages are dropped.
-    #[inline]
-    pub(crate) fn has_outbound_room(&self, pending: usize) -> bool {
-        let limit = self.outbound_limit();
-        pending <= limit || self.could_drop(pending - limit)
-    }
-
-    #[cold]
-    fn could_drop(&self, bytes: usize) -> bool {
-        self.config.overflow == Overflow::DropOldest
-            && self.ledger.as_ref().is_some_and(|ledger| ledger.waiting - ledger.begun() >= bytes)
-    }
 
     /// Before a message is encoded: what waits and was not entered yet was written by a stage.
     #[inline]
@@ -267,7 +286,10 @@ impl ChannelState {
         let full = self.outbound_is_full();
         let Some(ledger) = &mut self.ledger else { return };
         let keep = ledger.begun();
+        let unanswered = ledger.unanswered;
         let (messages, bytes) = ledger.drop_oldest(pending - limit + limit / 8, || full.again());
+        let answered = unanswered - ledger.unanswered;
+        self.note_answered(answered);
         services.tally.messages_dropped += messages as u64;
         self.note_messages_dropped(messages as u64);
         self.drop_outbound_behind(keep, bytes);

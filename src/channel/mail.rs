@@ -10,9 +10,9 @@ use std::any::Any;
 /// One thing for one channel; runs on the channel's loop, dropped if the channel is gone.
 pub(crate) enum Mail {
     /// A message to write: the pipeline's outermost outbound type, boxed.
-    Message(Box<dyn Any + Send>),
+    Message(Box<dyn Any + Send>, WriteTicket),
     /// Likewise, and who is to be told when it is sent.
-    Notify(Box<dyn Any + Send>, Confirmation),
+    Notify(Box<dyn Any + Send>, Confirmation, WriteTicket),
     /// A `ScopeTask` of the pipeline's outbound type, or a `RemoteTask` of its handler, to run now.
     Run(Box<dyn Any + Send>),
     /// A `ScopeTask` to run at a time of the loop.
@@ -27,14 +27,37 @@ pub(crate) enum Mail {
     Close,
     /// Close and drop what was not sent.
     CloseNow,
+    /// Likewise, with a reset.
+    Reset,
+}
+
+/// What a queued message counts, and whether it must be let in.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WriteTicket {
+    /// Bytes by which it was added to the channel's gauge.
+    pub(super) weight: u32,
+    /// Its producer was told that the channel is writable, so it is written whatever waits.
+    pub(super) admitted: bool,
+    /// Producers have to pause behind it, because nobody knows how large it is.
+    pub(super) pauses: bool,
 }
 
 impl Mail {
     /// Whether a full queue takes it all the same: nobody must be kept from getting rid of a channel, nor a channel that
-    /// waits to read or for an answer from going on. There are few of these for each channel: of answers, as many as it may
-    /// have tasks.
+    /// waits to read or for an answer from going on, nor a producer that was told that it may write. There are few of these
+    /// for each channel: of answers, as many as it may have tasks; of messages, as many as its high mark holds at 96 bytes
+    /// each.
     pub(crate) fn is_always_taken(&self) -> bool {
-        matches!(self, Mail::Close | Mail::CloseNow | Mail::EndOutput | Mail::Released | Mail::Answer(_))
+        match self {
+            Mail::Message(_, ticket) | Mail::Notify(_, _, ticket) => ticket.admitted,
+            Mail::Run(_) | Mail::Schedule(..) => false,
+            Mail::Close
+            | Mail::CloseNow
+            | Mail::Reset
+            | Mail::EndOutput
+            | Mail::Released
+            | Mail::Answer(_) => true,
+        }
     }
 }
 

@@ -6,7 +6,10 @@
 //! what the limits bound is what slow peers cost. One per loop, used on its thread; it owns no bytes.
 
 use super::config::ChannelConfig;
-use crate::{Error, buffer::Outbound};
+use crate::{
+    Error,
+    buffer::{Outbound, WaterMark},
+};
 use std::sync::{
     Arc,
     atomic::{AtomicUsize, Ordering},
@@ -55,6 +58,10 @@ pub(crate) struct Loan {
     /// So many may wait.
     limit: usize,
     bound: Bound,
+    /// The marks between which a producer pauses and resumes: the channel's own, lower where the limit is.
+    pub(crate) mark: WaterMark,
+    /// Up to this length neither limit nor mark are reached.
+    certain_room: usize,
 }
 
 /// Whose limit it is.
@@ -88,8 +95,35 @@ impl Loan {
         size_of::<Self>() - size_of::<Outbound>() + self.buffer.memory()
     }
 
+    /// Whether there is room, and no mark reached, as far as one comparison can tell.
+    #[inline]
+    pub(crate) fn has_certain_room(&self) -> bool {
+        self.buffer.len() <= self.certain_room
+    }
+
+    /// Makes room for whatever comes, and stops watching the marks.
     pub(crate) fn lift_limit(&mut self) {
+        (self.limit, self.certain_room) = (usize::MAX, usize::MAX);
+    }
+
+    /// Makes room for a message that was accepted before it came here.
+    pub(crate) fn admit(&mut self) {
         self.limit = usize::MAX;
+    }
+
+    pub(crate) fn restore_limit(&mut self, limit: usize) {
+        self.limit = limit;
+    }
+
+    fn set_limit(&mut self, limit: usize, bound: Bound, config: &ChannelConfig) {
+        (self.limit, self.bound) = (limit, bound);
+        if limit > config.water_mark.high() {
+            (self.mark, self.certain_room) = (config.water_mark, config.certain_room);
+        } else {
+            // A producer pauses before the limit is reached, so that one that does is not refused.
+            self.mark = config.water_mark.capped(limit.saturating_sub(1));
+            self.certain_room = self.mark.certain_room();
+        }
     }
 
     /// What a write beyond the limit fails with.
@@ -121,7 +155,8 @@ impl OutboundBudget {
     #[inline]
     pub(crate) fn allow(&self, loan: &mut Loan, config: &ChannelConfig) {
         let pending = loan.buffer.len();
-        (loan.limit, loan.bound) = self.allowed(pending, config.max_outbound, config.water_mark.low());
+        let (limit, bound) = self.allowed(pending, config.max_outbound, config.water_mark.low());
+        loan.set_limit(limit, bound, config);
     }
 
     /// How much may wait where `pending` does already, and whose limit that is: `most` is the channel's own, and `least` it

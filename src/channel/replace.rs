@@ -101,10 +101,16 @@ impl<M> Scope<'_, M> {
 }
 
 impl ChannelCore {
+    /// What the channel's handles share.
+    pub(crate) fn handle(&mut self, services: &LoopServices) -> Arc<ChannelShared> {
+        self.state.share(services, self.links.types().size_hint)
+    }
+
     /// What the channel's handles share, for one who cannot know which pipeline it has by now.
     pub(crate) fn share(&mut self, services: &LoopServices) -> Arc<ChannelShared> {
-        let shared = self.state.share(services);
-        shared.set_types(self.links.types());
+        let types = self.links.types();
+        let shared = self.state.share(services, types.size_hint);
+        shared.set_types(types);
         shared
     }
 
@@ -154,9 +160,7 @@ impl ChannelCore {
         self.state.end_watch(services);
         self.state.unset(OF_THE_OLD);
         let (types, before) = (pipeline.links.types(), self.links.types());
-        if let Some(shared) = &self.state.shared
-            && types != before
-        {
+        if let Some(shared) = &self.state.shared {
             shared.set_types(types);
             if types.message != before.message {
                 shared.leave_groups();

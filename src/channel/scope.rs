@@ -9,6 +9,7 @@ use super::{
     idle::{IdleState, IdleTimeouts},
     ledger::Confirmation,
     limits::TimeLimits,
+    producers::SizeHint,
     services::LoopServices,
     shaping::TrafficShaping,
     state::{ChannelState, Flags},
@@ -52,8 +53,9 @@ impl<M> Scope<'_, M> {
     ///
     /// # Errors
     /// What the stages or the codec object to; [`Closed`](crate::Error::Closed) if the channel is closing;
-    /// [`Full`](crate::Error::Full) if `max_outbound` bytes wait already, unless the channel's
-    /// [`overflow`](crate::ChannelOptions::overflow) says otherwise. Nothing of the message is sent then.
+    /// [`Full`](crate::Error::Full) if more than `max_outbound` bytes would wait, unless the channel was
+    /// [writable](Scope::is_writable) before, or its [`overflow`](crate::ChannelOptions::overflow) says otherwise. Nothing of
+    /// the message is sent then.
     #[inline]
     pub fn write(&mut self, message: M) -> Result {
         self.state.before_write();
@@ -80,6 +82,7 @@ impl<M> Scope<'_, M> {
         self.state.may_confirm()?;
         self.write(message)?;
         let (confirmation, completion) = Confirmation::new(self.state.id().event_loop);
+        self.state.note_unanswered();
         self.state.confirm(confirmation);
         Ok(completion)
     }
@@ -128,9 +131,18 @@ impl<M> Scope<'_, M> {
         self.state.request_close_now();
     }
 
+    /// Closes the channel at once with a reset, so that the peer sees an error and not the end of the stream: what a relay
+    /// does when its other connection has broken.
+    ///
+    /// Drops what was not sent, and what the kernel has not sent yet. Unix sockets know no reset: there it is
+    /// [`close_now`](Scope::close_now).
+    pub fn reset(&mut self) {
+        self.state.request_reset();
+    }
+
     /// A handle to this channel, for other channels and threads.
     pub fn channel(&mut self) -> Channel<M> {
-        Channel::new(self.state.share(self.services))
+        Channel::new(self.state.share(self.services, self.links.size_hint()))
     }
 
     /// The identity of the channel.
@@ -153,8 +165,9 @@ impl<M> Scope<'_, M> {
         self.state.is_open()
     }
 
-    /// Whether a writer should go on, by the channel's [water marks](crate::buffer::WaterMark); when it should
-    /// again, `writability_changed` is called.
+    /// Whether a producer should go on, by the channel's [water marks](crate::buffer::WaterMark): the same state that
+    /// [`Channel::is_writable`] shows to other threads. While it is `true` a write is never refused, whatever its size. After
+    /// `false`, [`writability_changed`](crate::Handler::writability_changed) is called when the channel is writable again.
     pub fn is_writable(&self) -> bool {
         self.state.is_writable()
     }
@@ -278,7 +291,7 @@ impl<M> Scope<'_, M> {
 
 impl ChannelState {
     /// What this channel's handles share; made at the first request.
-    pub(crate) fn share(&mut self, services: &LoopServices) -> Arc<ChannelShared> {
+    pub(crate) fn share(&mut self, services: &LoopServices, size_hint: SizeHint) -> Arc<ChannelShared> {
         if let Some(shared) = &self.shared {
             return shared.clone();
         }
@@ -287,6 +300,7 @@ impl ChannelState {
             services.outlet.clone(),
             (self.local_address(), self.peer_address()),
             &self.config,
+            size_hint,
         ));
         if self.has(Flags::CLOSED) {
             shared.set_closed();
@@ -296,7 +310,10 @@ impl ChannelState {
         if self.has(Flags::END_OUTPUT) {
             shared.set_output_ended();
         }
-        shared.set_pending(self.weight(), self.has(Flags::WRITABLE));
+        if let Some(ledger) = &self.ledger {
+            shared.producers.add_unconfirmed(ledger.unanswered());
+        }
+        shared.producers.begin(self.weight(), self.has(Flags::WRITABLE));
         self.shared = Some(shared.clone());
         shared
     }

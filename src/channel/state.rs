@@ -4,7 +4,7 @@
 //! nothing is written or read any more. Runs on the channel's loop. It owns neither socket nor pipeline.
 
 use super::{
-    config::ChannelConfig,
+    config::{ChannelConfig, Overflow},
     extras::Extras,
     handle::ChannelShared,
     idle::Traffic,
@@ -97,8 +97,8 @@ flags! {
     HELD,
     /// Too much waits to be sent, and what comes would only be answered.
     CHOKED,
-    /// A byte came from the peer, ever.
-    HEARD,
+    /// Close with a reset, so that the peer does not take the end of the stream for a good one.
+    RESET,
     /// The handler was given a message, ever.
     SERVED,
     /// Another pipeline waits to take over.
@@ -131,7 +131,7 @@ pub struct ChannelState {
     flags: Flags,
     pub(crate) traffic: Traffic,
     pub(crate) counts: Counts,
-    outbound: Option<Box<Loan>>,
+    pub(super) outbound: Option<Box<Loan>>,
     /// Bytes that came and were not decoded; the memory is the channel's own.
     pub(crate) partial: Kept,
     pub(crate) config: Arc<ChannelConfig>,
@@ -295,6 +295,11 @@ impl ChannelState {
         self.begin_close(Flags::CLOSE_NOW);
     }
 
+    pub(crate) fn request_reset(&mut self) {
+        self.set(Flags::RESET);
+        self.begin_close(Flags::CLOSE_NOW);
+    }
+
     fn begin_close(&mut self, how: Flags) {
         if self.extras.is_some() && !self.has(how.with(Flags::CLOSED)) {
             self.log_closing(how);
@@ -360,11 +365,12 @@ impl ChannelState {
     #[inline]
     pub(crate) fn write_encoded(&mut self, bytes: &Bytes) -> Result {
         let output = self.outbound_for_write()?;
-        let len = output.len() + bytes.len();
-        if !self.has_outbound_room(len) {
+        let mark = output.mark();
+        output.put_shared(bytes);
+        if !self.has_outbound_room(mark) {
+            self.rollback_outbound(mark);
             return Err(self.outbound_is_full());
         }
-        self.outbound_for_write()?.put_shared(bytes);
         Ok(())
     }
 
@@ -418,6 +424,9 @@ impl ChannelState {
     /// Bytes came from the socket.
     #[inline]
     pub(crate) fn note_read(&mut self, bytes: &[u8], now: u64) {
+        if self.counts.bytes_read == 0 {
+            self.note_first_byte();
+        }
         self.traffic.read = now;
         self.counts.bytes_read += bytes.len() as u64;
         self.log_read(bytes);
@@ -458,10 +467,36 @@ impl ChannelState {
         dropped
     }
 
-    /// For the rest of this callback there is room whatever waits.
+    /// Lifts the limit for the rest of this callback.
     pub(crate) fn lift_outbound_limit(&mut self) {
         if let Some(loan) = &mut self.outbound {
             loan.lift_limit();
+        }
+    }
+
+    /// Lifts the limit for one message of which a stage may make several, if the channel is writable: it is accepted whole.
+    /// Returns the limit.
+    pub(crate) fn limit_for_message(&mut self) -> usize {
+        let limit = self.outbound_limit();
+        if self.is_writable() {
+            self.admit();
+        }
+        limit
+    }
+
+    /// Ends what [`limit_for_message`](ChannelState::limit_for_message) has begun.
+    pub(crate) fn restore_limit(&mut self, limit: usize) {
+        if let Some(loan) = &mut self.outbound {
+            loan.restore_limit(limit);
+        }
+    }
+
+    /// Lets the message in that this callback is about: it was accepted when it was submitted.
+    pub(crate) fn admit(&mut self) {
+        if self.config.overflow != Overflow::DropOldest
+            && let Some(loan) = &mut self.outbound
+        {
+            loan.admit();
         }
     }
 
@@ -485,43 +520,6 @@ impl ChannelState {
     #[inline]
     pub(crate) fn weight(&self) -> usize {
         self.outbound.as_ref().map_or(0, |loan| loan.buffer.weight())
-    }
-
-    pub(crate) fn is_writable(&self) -> bool {
-        self.is_open()
-            && !self.has(Flags::END_OUTPUT)
-            && self.config.water_mark.writable(self.has(Flags::WRITABLE), self.weight())
-    }
-
-    /// Whether the writable flag is to be brought up to date.
-    #[inline]
-    fn has_flipped(&self) -> bool {
-        let was = self.has(Flags::WRITABLE);
-        self.config.water_mark.writable(was, self.weight()) != was
-    }
-
-    /// Brings the writable flag up to date; the new value if it flipped.
-    #[inline]
-    pub(crate) fn update_writable(&mut self) -> Option<bool> {
-        let was = self.has(Flags::WRITABLE);
-        let weight = self.weight();
-        let is = self.config.water_mark.writable(was, weight);
-        if let Some(shared) = &self.shared {
-            shared.set_pending(weight, is);
-        }
-        if is == was {
-            return None;
-        }
-        if is {
-            self.set(Flags::WRITABLE);
-            self.unset(Flags::CHOKED);
-        } else {
-            self.unset(Flags::WRITABLE);
-            if self.config.read_while_writable {
-                self.set(Flags::CHOKED);
-            }
-        }
-        Some(is)
     }
 
     // ---- attention -----------------------------------------------------------------------------------

@@ -88,7 +88,7 @@ impl ChannelState {
             return;
         }
         self.set(Flags::LIMITED);
-        let (heard, served) = (self.has(Flags::HEARD), self.has(Flags::SERVED));
+        let (heard, served) = (self.counts.bytes_read > 0, self.has(Flags::SERVED));
         let now = services.now;
         let watch = self.watch(now);
         let limits = watch.limits.get_or_insert_with(|| Box::new(Limits::new(settings, now)));
@@ -130,7 +130,6 @@ impl ChannelState {
     /// The first byte is there.
     #[cold]
     pub(crate) fn note_first_byte(&mut self) {
-        self.set(Flags::HEARD);
         if let Some(limits) = self.limits() {
             limits.note_byte();
         }

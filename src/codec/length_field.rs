@@ -426,6 +426,10 @@ impl Codec for LengthField {
         self.encode_any(message, output)
     }
 
+    fn encoded_len_hint(message: &Bytes) -> Option<usize> {
+        Some(message.len() + 8)
+    }
+
     #[inline]
     fn shared_encoding(&self) -> Option<u64> {
         if self.plain {

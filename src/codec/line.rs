@@ -260,6 +260,10 @@ impl Codec for Line {
         Ok(())
     }
 
+    fn encoded_len_hint(message: &Bytes) -> Option<usize> {
+        Some(message.len() + 2)
+    }
+
     fn shared_encoding(&self) -> Option<u64> {
         let ends = u64::from(self.keep_terminator) | u64::from(self.crlf) << 1;
         Some(combine(self.max_len as u64, ends))

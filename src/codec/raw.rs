@@ -49,6 +49,10 @@ impl Codec for RawBytes {
         Ok(())
     }
 
+    fn encoded_len_hint(message: &Bytes) -> Option<usize> {
+        Some(message.len())
+    }
+
     #[inline]
     fn shared_encoding(&self) -> Option<u64> {
         Some(0)

@@ -321,7 +321,7 @@ impl Turn {
             }
         };
         let mut core = self.core(key, &setup, pipeline, (local, peer));
-        let shared = core.state.share(&self.io.services);
+        let shared = core.handle(&self.io.services);
         let slot = ChannelSlot { core, stream: None, assignment: None };
         let slot = Slot::Channel(slot);
         let Some(Slot::Connecting(connecting)) = self.sources.replace(key, slot) else { return };

@@ -17,6 +17,7 @@ use bytes::{Bytes, BytesMut};
 use std::{
     collections::VecDeque,
     io::{self, ErrorKind, IoSlice},
+    time::Duration,
 };
 
 /// Slices that one write takes; 64 of at least 4 KiB are more than a socket buffer usually holds.
@@ -420,7 +421,14 @@ impl ChannelSlot {
         if let Err(e) = io.selector.deregister(stream.source()) {
             log::debug!("channel {}: leaving the poll: {e}", self.core.state.id());
         }
-        let linger = self.core.state.config.linger.filter(|_| stream.can_linger());
+        let reset = self.core.state.has(Flags::RESET).then_some(Duration::ZERO);
+        let linger = reset.or(self.core.state.config.linger).filter(|_| stream.can_linger());
+        if reset.is_some()
+            && linger.is_some()
+            && let Err(e) = stream.linger(Duration::ZERO)
+        {
+            log::debug!("channel {}: closed without a reset: {e}", self.core.state.id());
+        }
         // The end of the stream would come before the reset, and the peer take it for a good one.
         let resets = linger.is_some_and(|time| time.is_zero());
         // A stream that was read to its end has nothing more: there to close it is to end it.

@@ -18,7 +18,7 @@ use super::{
 use crate::{
     Error, Result,
     buffer::Mark,
-    channel::{ChannelState, IdleEvent, LoopServices, PipelineTypes, Scope, ScopeTask},
+    channel::{ChannelState, IdleEvent, LoopServices, PipelineTypes, Scope, ScopeTask, SizeHint},
     error::drop_guarded,
     sync::TypeName,
 };
@@ -55,6 +55,14 @@ pub enum StageEvent {
 pub trait Push<M> {
     /// Encodes it into the channel's outbound buffer.
     fn push(&mut self, state: &mut ChannelState, message: M) -> Result;
+
+    /// Estimates the encoded size of a message.
+    fn encoded_len_hint(message: &M) -> Option<usize>
+    where
+        Self: Sized;
+
+    /// The same estimate for a message whose type is erased.
+    fn size_hint(&self) -> SizeHint;
 }
 
 /// The codec as the first link.
@@ -92,11 +100,18 @@ impl<C: Codec> Push<C::Out> for CodecLink<C> {
         if let Err(error) = self.0.encode(message, output) {
             return refuse(state, mark, error);
         }
-        let len = output.len();
-        if !state.has_outbound_room(len) {
+        if !state.has_outbound_room(mark) {
             return refuse(state, mark, state.outbound_is_full());
         }
         Ok(())
+    }
+
+    fn encoded_len_hint(message: &C::Out) -> Option<usize> {
+        C::encoded_len_hint(message)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        |message| message.downcast_ref().and_then(C::encoded_len_hint)
     }
 }
 
@@ -144,10 +159,25 @@ impl<S: Stage, P: Push<S::WriteOut>> Push<S::WriteIn> for StageLink<P, S> {
     fn push(&mut self, state: &mut ChannelState, message: S::WriteIn) -> Result {
         // Of a message that the stage makes several of, all are written or none.
         let mark = state.outbound_for_write()?.mark();
+        let limit = state.limit_for_message();
         match self.stage.write(&mut StageContext { before: &mut self.before, state }, message) {
-            Ok(()) => Ok(()),
-            Err(error) => refuse(state, mark, error),
+            Ok(()) => {
+                state.restore_limit(limit);
+                Ok(())
+            }
+            Err(error) => {
+                state.restore_limit(limit);
+                refuse(state, mark, error)
+            }
         }
+    }
+
+    fn encoded_len_hint(message: &S::WriteIn) -> Option<usize> {
+        S::encoded_len_hint(message, P::encoded_len_hint)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        |message| message.downcast_ref().and_then(Self::encoded_len_hint)
     }
 }
 
@@ -332,6 +362,10 @@ impl<H: Handler, P: Pull<Item = H::In> + Push<H::Out>> Links for Assembled<P, H>
     }
 
     fn types(&self) -> PipelineTypes {
-        PipelineTypes { message: TypeId::of::<H::Out>(), handler: TypeId::of::<H>() }
+        PipelineTypes {
+            message: TypeId::of::<H::Out>(),
+            handler: TypeId::of::<H>(),
+            size_hint: self.links.size_hint(),
+        }
     }
 }

@@ -64,6 +64,20 @@ pub trait Codec: 'static {
     /// Why the message cannot be encoded; it is returned to the writer, and whatever was appended is taken back.
     fn encode(&mut self, message: Self::Out, output: &mut Outbound) -> Result;
 
+    /// Estimates how many bytes [`encode`](Codec::encode) will make of `message`, without encoding it.
+    ///
+    /// Called on the thread that writes through a [`Channel`](crate::Channel) handle, so that a message counts against the
+    /// water marks while it waits in the loop's queue. A few bytes more or less do no harm; a message that turns out longer
+    /// makes its channel hold more than its marks say, by the difference. `None`, the default: the size is not known, and
+    /// the message counts as much as the channel's longest recent one.
+    fn encoded_len_hint(message: &Self::Out) -> Option<usize>
+    where
+        Self: Sized,
+    {
+        let _ = message;
+        None
+    }
+
     /// Whether what `encode` makes of a message is the same on other channels, and on which.
     ///
     /// `None`, the default: it depends on the channel. `Some(key)`: any two codecs of this type whose keys are equal encode a

@@ -42,6 +42,20 @@ pub trait Stage: 'static {
     /// Returned to whoever wrote the message.
     fn write(&mut self, ctx: &mut StageContext<'_, Self::WriteOut>, message: Self::WriteIn) -> Result;
 
+    /// Estimates how many bytes will be sent for `message`, as
+    /// [`Codec::encoded_len_hint`](super::Codec::encoded_len_hint) does; `next` estimates a message that this stage writes.
+    /// A stage that hands messages on unchanged answers `next(message)`. `None` by default: not known.
+    fn encoded_len_hint(
+        message: &Self::WriteIn,
+        next: impl Fn(&Self::WriteOut) -> Option<usize>,
+    ) -> Option<usize>
+    where
+        Self: Sized,
+    {
+        let _ = (message, next);
+        None
+    }
+
     /// Whether what `write` makes of a message is the same on other channels, and on which: as
     /// [`Codec::shared_encoding`](super::Codec::shared_encoding). Not if it closes the channel, asks for a timer, or keeps
     /// anything of the message, since it is called for one of many channels only. `None` by default.

@@ -164,6 +164,10 @@ impl<In: 'static, Out: 'static, F: FnMut() -> Out + 'static> Stage for Heartbeat
         ctx.write(message)
     }
 
+    fn encoded_len_hint(message: &Out, next: impl Fn(&Out) -> Option<usize>) -> Option<usize> {
+        next(message)
+    }
+
     fn shared_encoding(&self) -> Option<u64> {
         Some(0)
     }

@@ -9,7 +9,7 @@ use crate::{
 };
 use bytes::Bytes;
 use serde::{Serialize, de::DeserializeOwned};
-use std::{fmt, marker::PhantomData};
+use std::{fmt, io, marker::PhantomData};
 
 /// Characters of serde's explanation that are kept: it quotes the input, which is the peer's to choose.
 const MAX_EXPLANATION: usize = 160;
@@ -105,9 +105,33 @@ where
         ctx.write(serialise(&message)?)
     }
 
+    fn encoded_len_hint(message: &Out, _: impl Fn(&Bytes) -> Option<usize>) -> Option<usize> {
+        json_len(message)
+    }
+
     fn shared_encoding(&self) -> Option<u64> {
         Some(0)
     }
+}
+
+/// The length of the message as JSON. Serialises it, but keeps nothing.
+fn json_len<T: Serialize>(message: &T) -> Option<usize> {
+    #[derive(Default)]
+    struct Count(usize);
+
+    impl io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    let mut count = Count::default();
+    serde_json::to_writer(&mut count, message).ok().map(|()| count.0)
 }
 
 fn parse<T: DeserializeOwned>(frame: &[u8]) -> Result<T> {

@@ -14,6 +14,7 @@ mod room;
 mod task_cell;
 mod wake_up;
 mod whereabouts;
+mod write_gauge;
 
 pub use completion::Completion;
 pub(crate) use completion::{Completer, cancellable, cancellable_of_all, completion, completion_of_all};
@@ -24,3 +25,4 @@ pub(crate) use task_cell::TaskCell;
 pub(crate) use wake_up::WakeUp;
 pub use whereabouts::Phase;
 pub(crate) use whereabouts::{Doing, Sight, TypeName, Whereabouts};
+pub(crate) use write_gauge::WriteGauge;

@@ -88,12 +88,20 @@ fn a_limit_is_the_members_own() {
         EmbeddedChannel::with(pipeline, &options, ManualClock::new(), Duration::from_millis(1)).unwrap()
     };
     let mut members = [of_limit(4), of_limit(9), of_limit(10), of_limit(1000)];
-    members.iter_mut().for_each(|member| assert!(room.join(member.channel())));
+    members.iter_mut().for_each(|member| {
+        // Five bytes wait: the first channel is at its limit, and no longer writable.
+        member.set_outbound_room(Some(0));
+        member.channel().write("1234".into()).unwrap();
+        member.run_pending();
+        assert!(room.join(member.channel()));
+    });
     let report = broadcast(&room, "123456789", &mut members);
-    assert_eq!(report, report_of(4, |report| (report.written, report.refused) = (2, 2)));
-    assert_eq!(codec.encoded(), 1);
+    assert_eq!(report, report_of(4, |report| (report.written, report.refused) = (3, 1)));
+    assert_eq!(codec.encoded(), 4 + 1);
+    members.iter_mut().for_each(|member| member.set_outbound_room(None));
     let got: Vec<_> = members.iter_mut().map(EmbeddedChannel::read_outbound).collect();
-    assert_eq!(got, ["", "", "123456789\n", "123456789\n"]);
+    let (without, with) = ("1234\n", "1234\n123456789\n");
+    assert_eq!(got, [without, with, with, with], "one message fits while a channel is writable");
 }
 
 /// A peer that reads nothing holds up nobody, over sockets too.

@@ -91,7 +91,7 @@ fn what_a_message_asks_for_comes_before_read_complete() {
         let told = story(act, is_read, 2, true).0;
         told.into_iter().take_while(|e| e != "read next").collect::<Vec<_>>()
     };
-    assert_eq!(told("a flip")[..3], ["read m", "writable false", "read_complete"]);
+    assert_eq!(told("a flip")[..4], ["read m", "writable false", "writable true", "read_complete"]);
     assert_eq!(told("too many tasks")[2..], ["read_complete"]);
     assert!(told("too many tasks")[1].starts_with("error "));
     assert_eq!(told("a close"), ["read m", "inactive"]);

@@ -230,8 +230,9 @@ fn watch_pending(ctx: &mut Context<'_, Recorder>, seen: mpsc::Sender<usize>) {
 }
 
 fn c_53_a_flush_that_spent_its_writes_goes_on_in_the_next_turn() {
-    // 64 slices are one write here: with one write per turn the rest must wait, though the socket is free.
-    const CHUNKS: usize = 65;
+    // 64 slices are one write here. There is one when the marks are passed, and one at the end of the turn: with one write per
+    // flush the rest must wait, though the socket is free.
+    const CHUNKS: usize = 4 * 64 + 1;
     let group = one_loop();
     let (sender, pending) = mpsc::channel();
     let sender = Mutex::new(sender);

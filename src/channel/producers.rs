@@ -1,0 +1,277 @@
+//! What the producers of a channel share with its loop: the gauge of what waits, how much a queued message counts, who waits
+//! until the channel is writable, and how many writes are not answered yet.
+//!
+//! Invariants: a ticket is added to the gauge when its message has been queued, and taken off by the loop when the message
+//! has been handled; the loop publishes what lies in the buffer in the same step. A waiter is notified once. Any thread adds;
+//! [`Producers::settle`] and what follows from it run on the channel's loop.
+
+use super::{
+    config::{ChannelConfig, Overflow},
+    handle::ChannelShared,
+    ledger::MAX_UNCONFIRMED,
+    mail::WriteTicket,
+    outbound_budget::OUTBOUND,
+};
+use crate::{
+    Error, Result,
+    buffer::{ENTRY_OVERHEAD, WaterMark},
+    sync::{Completer, Completion, WriteGauge, completion},
+};
+use std::{
+    any::Any,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+/// Estimates the encoded size of a message of the pipeline's outbound type; called on the producer's thread.
+pub(crate) type SizeHint = fn(&dyn Any) -> Option<usize>;
+
+/// Waiters from which on those that nobody awaits any more are looked for.
+const PRUNE_FROM: usize = 16;
+
+pub(crate) struct Producers {
+    gauge: WriteGauge,
+    /// Above this weight the channel is not writable.
+    high: usize,
+    /// The weight beyond which a handle refuses a message.
+    limit: usize,
+    size_hint: SizeHint,
+    /// The weight of the buffer that the gauge has. Written on the loop only.
+    published: AtomicUsize,
+    /// The weight of tickets that the loop has taken and the gauge still has. Written on the loop only.
+    taken: AtomicUsize,
+    /// The length of the channel's longest recent message; 0 before the first.
+    typical: AtomicUsize,
+    /// Writes through [`write_notify`](super::Channel::write_notify) that are not answered yet.
+    unconfirmed: AtomicUsize,
+    waiting: Mutex<Waiting>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    completers: Vec<Completer>,
+    /// The number of them at which the list is pruned.
+    prune_at: usize,
+}
+
+impl Producers {
+    pub(super) fn new(config: &ChannelConfig, size_hint: SizeHint) -> Self {
+        Producers {
+            gauge: WriteGauge::default(),
+            high: config.water_mark.high(),
+            limit: if config.overflow == Overflow::Refuse { config.max_outbound } else { usize::MAX },
+            size_hint,
+            published: AtomicUsize::new(0),
+            taken: AtomicUsize::new(0),
+            typical: AtomicUsize::new(0),
+            unconfirmed: AtomicUsize::new(0),
+            waiting: Mutex::default(),
+        }
+    }
+
+    /// Takes over the state of a channel that had no handles.
+    pub(super) fn begin(&self, weight: usize, writable: bool) {
+        self.published.store(weight, Ordering::Relaxed);
+        self.gauge.begin(weight, writable);
+    }
+
+    #[inline]
+    pub(super) fn is_writable(&self) -> bool {
+        self.gauge.is_writable()
+    }
+
+    // ---- messages on their way -----------------------------------------------------------------------------
+
+    /// The encoded size of the message, if `hint` or the channel's first pipeline can tell.
+    pub(super) fn weigh(&self, hint: Option<SizeHint>, message: &dyn Any) -> Option<usize> {
+        hint.unwrap_or(self.size_hint)(message)
+    }
+
+    /// Decides whether a message of this size may be queued.
+    ///
+    /// # Errors
+    /// If it has no permit, the channel is not writable, and the message would not fit into the channel's limit.
+    pub(super) fn admit(&self, size: Option<usize>, permit: bool) -> Result<WriteTicket> {
+        let typical = self.typical.load(Ordering::Relaxed);
+        let weight = size.unwrap_or(typical).saturating_add(ENTRY_OVERHEAD);
+        let admitted = permit || self.gauge.has_room();
+        if !admitted && self.gauge.weight().saturating_add(weight) > self.limit {
+            return Err(Error::Full { what: OUTBOUND, limit: self.limit });
+        }
+        let weight = u32::try_from(weight).unwrap_or(u32::MAX);
+        Ok(WriteTicket { weight, admitted, pauses: size.is_none() && typical == 0 })
+    }
+
+    /// The message with this ticket has been queued.
+    #[inline]
+    pub(super) fn add(&self, ticket: WriteTicket) {
+        self.gauge.add(ticket.weight as usize, if ticket.pauses { 0 } else { self.high });
+    }
+
+    /// The loop has taken the message. It counts until the next [`Producers::settle`]. On the loop only.
+    pub(super) fn take(&self, ticket: WriteTicket) {
+        self.taken.store(self.taken.load(Ordering::Relaxed) + ticket.weight as usize, Ordering::Relaxed);
+    }
+
+    /// A message was encoded to so many bytes: the measure of those whose size is not known. On the loop only.
+    pub(super) fn note_encoded(&self, len: usize) {
+        let before = self.typical.load(Ordering::Relaxed);
+        let typical = len.max(before - before / 8).max(1);
+        if typical != before {
+            self.typical.store(typical, Ordering::Relaxed);
+        }
+    }
+
+    // ---- on the loop ---------------------------------------------------------------------------------------
+
+    /// What the gauge does not know yet of a buffer of this weight.
+    #[inline]
+    fn delta(&self, weight: usize) -> isize {
+        let known = self.published.load(Ordering::Relaxed) + self.taken.load(Ordering::Relaxed);
+        weight.wrapping_sub(known) as isize
+    }
+
+    #[inline]
+    pub(super) fn would_be_writable(&self, weight: usize, mark: WaterMark) -> bool {
+        self.gauge.would_be_writable(self.delta(weight), mark)
+    }
+
+    /// Publishes the weight of the buffer and takes off what the loop has handled; see [`WriteGauge::settle`].
+    #[inline]
+    pub(super) fn settle(&self, weight: usize, mark: WaterMark, was: bool) -> bool {
+        let delta = self.delta(weight);
+        if delta != 0 {
+            self.published.store(weight, Ordering::Relaxed);
+            self.taken.store(0, Ordering::Relaxed);
+        }
+        self.gauge.settle(delta, mark, was)
+    }
+
+    // ---- who waits -----------------------------------------------------------------------------------------
+
+    fn waiting(&self) -> std::sync::MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Completes when the channel is writable; fails once `takes_writes` answers `false`.
+    pub(super) fn writable(&self, event_loop: u32, takes_writes: impl Fn() -> bool) -> Completion {
+        let mut waiting = self.waiting();
+        // Looked at under the lock, which whoever changes either takes afterwards to notify.
+        if !takes_writes() {
+            return Completion::ready(Err(Error::Closed));
+        }
+        if self.gauge.is_writable() {
+            return Completion::ready(Ok(()));
+        }
+        let (completer, completion) = completion(Some(event_loop));
+        waiting.push(completer);
+        completion
+    }
+
+    /// The channel is writable: completes what waits for that. On the loop only.
+    pub(super) fn notify(&self) {
+        self.complete(|| Ok(()));
+    }
+
+    /// No more can be written.
+    pub(super) fn end(&self) {
+        self.complete(|| Err(Error::Closed));
+    }
+
+    fn complete(&self, result: impl Fn() -> Result) {
+        let completers = std::mem::take(&mut self.waiting().completers);
+        for completer in completers {
+            completer.complete(result());
+        }
+    }
+
+    // ---- writes that are to be answered --------------------------------------------------------------------
+
+    /// # Errors
+    /// If as many writes wait for their answer as may.
+    pub(super) fn begin_unconfirmed(&self) -> Result {
+        if self.unconfirmed.fetch_add(1, Ordering::Relaxed) < MAX_UNCONFIRMED {
+            return Ok(());
+        }
+        self.end_unconfirmed(1);
+        Err(Error::Full { what: UNCONFIRMED, limit: MAX_UNCONFIRMED })
+    }
+
+    /// Counts writes of the channel's own handler, which has a limit of its own.
+    pub(super) fn add_unconfirmed(&self, writes: usize) {
+        self.unconfirmed.fetch_add(writes, Ordering::Relaxed);
+    }
+
+    pub(super) fn end_unconfirmed(&self, writes: usize) {
+        self.unconfirmed.fetch_sub(writes, Ordering::Relaxed);
+    }
+}
+
+/// What is bounded, as the error says it.
+pub(super) const UNCONFIRMED: &str = "unconfirmed writes of a channel";
+
+impl Waiting {
+    fn push(&mut self, completer: Completer) {
+        if self.completers.len() >= self.prune_at.max(PRUNE_FROM) {
+            // Async code may ask again and again and drop the answer each time.
+            self.completers.retain(Completer::is_awaited);
+            self.prune_at = self.completers.len() * 2;
+        }
+        self.completers.push(completer);
+    }
+}
+
+impl ChannelShared {
+    #[inline]
+    pub(super) fn would_be_writable(&self, weight: usize, mark: WaterMark) -> bool {
+        self.producers.would_be_writable(weight, mark)
+    }
+
+    #[inline]
+    pub(super) fn settle(&self, weight: usize, mark: WaterMark, was: bool) -> bool {
+        self.producers.settle(weight, mark, was)
+    }
+
+    pub(super) fn notify_writable(&self) {
+        self.producers.notify();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ChannelOptions;
+
+    fn producers() -> Producers {
+        let config = ChannelOptions::new().build().expect("the defaults");
+        Producers::new(&config, |_| None)
+    }
+
+    /// Async code that races `writable` with a timeout asks again and again, and drops each answer.
+    #[test]
+    fn waiters_that_nobody_awaits_are_forgotten() {
+        let producers = producers();
+        producers.add(WriteTicket { weight: 100_000, admitted: true, pauses: false });
+        let kept: Vec<_> = (0..10).map(|_| producers.writable(0, || true)).collect();
+        for _ in 0..10_000 {
+            drop(producers.writable(0, || true));
+            assert!(producers.waiting().completers.len() <= 2 * PRUNE_FROM);
+        }
+        producers.notify();
+        assert!(kept.into_iter().all(|completion| completion.wait().is_ok()));
+    }
+
+    #[test]
+    fn messages_of_unknown_size_count_as_the_longest_recent_one() {
+        let producers = producers();
+        let first = producers.admit(None, false).expect("nothing waits");
+        assert_eq!((first.weight as usize, first.pauses), (ENTRY_OVERHEAD, true));
+        producers.note_encoded(800);
+        assert_eq!(producers.admit(None, false).expect("room").weight as usize, 800 + ENTRY_OVERHEAD);
+        producers.note_encoded(100);
+        let later = producers.admit(None, false).expect("room");
+        assert_eq!((later.weight as usize, later.pauses), (700 + ENTRY_OVERHEAD, false), "it fades");
+    }
+}

@@ -1,0 +1,143 @@
+//! Whether a channel is writable, and how everybody who was told "no" learns that it is again.
+//!
+//! There is one definition. A channel is writable while it is open and the weight of what waits to be sent is within its
+//! water marks. What waits is what lies encoded in its buffer plus the messages that handles have put into its loop's queue.
+//! A channel without handles compares the buffer alone. One with handles keeps the sum in a
+//! [`WriteGauge`](crate::sync::WriteGauge), which producers on any thread read and add to.
+//!
+//! Invariants: the handler sees changes in turn, starting with `false`. Whoever saw the channel unwritable (a handler, a
+//! handle, a waiter of [`Channel::writable`](super::Channel::writable)) has left something behind at which the loop looks at the
+//! state again: pending bytes, or a queued message. A write is never refused while the channel is writable, so a producer
+//! that asks before each message is never refused, and what waits stays within the high mark and one message for each
+//! producer. Runs on the channel's loop.
+
+use super::{
+    config::Overflow,
+    core::ChannelCore,
+    replace::AT_ONCE,
+    services::LoopServices,
+    state::{ChannelState, Flags},
+};
+use crate::{
+    buffer::{Mark, WaterMark},
+    pipeline::Event,
+};
+
+impl ChannelState {
+    /// The marks that hold at the moment: lower than the channel's own where its loop has little memory left.
+    #[inline]
+    fn mark(&self) -> WaterMark {
+        self.outbound.as_ref().map_or(self.config.water_mark, |loan| loan.mark)
+    }
+
+    /// Whether the channel would be writable with a buffer of this weight.
+    #[inline]
+    fn is_writable_with(&self, weight: usize) -> bool {
+        match &self.shared {
+            None => self.mark().writable(self.has(Flags::WRITABLE), weight),
+            Some(shared) => shared.would_be_writable(weight, self.mark()),
+        }
+    }
+
+    pub(crate) fn is_writable(&self) -> bool {
+        self.is_open() && !self.has(Flags::END_OUTPUT) && self.is_writable_with(self.weight())
+    }
+
+    /// Whether the handler is to be notified of a change.
+    #[inline]
+    pub(super) fn has_flipped(&self) -> bool {
+        self.is_writable_with(self.weight()) != self.has(Flags::WRITABLE)
+    }
+
+    /// Brings the state up to date. Returns the new one if it has changed.
+    #[inline]
+    fn update_writable(&mut self) -> Option<bool> {
+        let was = self.has(Flags::WRITABLE);
+        let weight = self.weight();
+        let is = match &self.shared {
+            None => self.mark().writable(was, weight),
+            Some(shared) => shared.settle(weight, self.mark(), was),
+        };
+        if is == was {
+            return None;
+        }
+        self.flip(is);
+        Some(is)
+    }
+
+    #[cold]
+    fn flip(&mut self, is: bool) {
+        if is {
+            self.set(Flags::WRITABLE);
+            self.unset(Flags::CHOKED);
+            if let Some(shared) = &self.shared {
+                shared.notify_writable();
+            }
+        } else {
+            self.unset(Flags::WRITABLE);
+            if self.config.read_while_writable {
+                self.set(Flags::CHOKED);
+            }
+        }
+    }
+
+    /// Whether what was encoded since `before` may stay. If the channel is no longer writable with it, delivery stops behind
+    /// the message, so that the handler is notified and the buffer flushed before the next one.
+    #[inline]
+    pub(crate) fn has_outbound_room(&mut self, before: Mark) -> bool {
+        self.outbound.as_ref().is_some_and(|loan| loan.has_certain_room()) || self.has_room_beyond(before)
+    }
+
+    #[cold]
+    fn has_room_beyond(&mut self, before: Mark) -> bool {
+        let (pending, limit) = (self.pending_bytes(), self.outbound_limit());
+        if pending > limit && !self.is_writable_with(before.weight()) && !self.could_drop(pending - limit) {
+            return false;
+        }
+        if self.has(Flags::WRITABLE) && !self.is_writable_with(self.weight()) {
+            self.set(Flags::FLUSH);
+        }
+        true
+    }
+
+    /// Whether `bytes` can be freed by dropping older messages.
+    fn could_drop(&self, bytes: usize) -> bool {
+        self.config.overflow == Overflow::DropOldest
+            && self.ledger.as_ref().is_some_and(|ledger| ledger.droppable() >= bytes)
+    }
+}
+
+impl ChannelCore {
+    /// Notifies the handler of each change of writability.
+    #[inline]
+    pub(super) fn tell_writability(&mut self, services: &mut LoopServices) {
+        // What the handler writes when it is notified may change the state once more. It is notified at once: the bytes may all
+        // be gone before the next look, and a writer that waits for the change back would wait for ever.
+        for _ in 0..AT_ONCE {
+            match self.state.update_writable() {
+                Some(writable) => self.tell_flip(services, writable),
+                None => return,
+            }
+        }
+        // A writer that drops the oldest messages whenever it is notified changes the state for ever. It is left alone when it
+        // has been notified last that it may write, so that it does not wait for anything.
+        if !self.state.has(Flags::WRITABLE)
+            && let Some(writable) = self.state.update_writable()
+        {
+            self.tell_flip(services, writable);
+        }
+    }
+
+    #[cold]
+    fn tell_flip(&mut self, services: &mut LoopServices, writable: bool) {
+        if !self.state.has(Flags::ACTIVE) || !self.state.is_open() {
+            return;
+        }
+        self.state.borrow_outbound(services);
+        self.tell_or_fail(services, Event::Writability(writable));
+        self.take_over(services);
+        self.note_written(services);
+        self.state.return_outbound(services);
+        self.state.want_attention(services);
+    }
+}
