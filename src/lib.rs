@@ -51,7 +51,7 @@
 //! # The house
 //!
 //! Modules stand in layers; each imports only from those below it. From the top: `bootstrap`, `prometheus`; `group`,
-//! `event_loop`, `datagram`; `transport`; `codec`, `stage`, `testing`; `channel`, `pipeline`; `timer`, `buffer`, `admission`,
+//! `event_loop`, `datagram`; `transport`; `codec`, `stage`, `relay`, `testing`; `channel`, `pipeline`; `timer`, `buffer`, `admission`,
 //! `sync`, `worker_pool`; `error`, `id`, `clock`.
 
 // Not `forbid`, for the sake of one small module that says why it needs it: `sync::task_cell`.
@@ -67,6 +67,7 @@ pub mod prometheus;
 mod transport;
 
 pub mod codec;
+mod relay;
 pub mod stage;
 pub mod testing;
 
@@ -105,6 +106,7 @@ pub use event_loop::{
 pub use group::{Chooser, EventLoopGroup, EventLoopGroupBuilder, LeastConnections, LeastLag, RoundRobin};
 pub use id::ChannelId;
 pub use pipeline::{ChannelPipeline, Context, Handler, Pipeline, Remote};
+pub use relay::Relay;
 pub use sync::{Completion, Phase};
 #[cfg(unix)]
 pub use transport::UnixAddress;

@@ -10,6 +10,7 @@ mod between_messages;
 mod holes;
 mod notification;
 mod queued;
+mod relay;
 
 use bytes::Bytes;
 use netwheel::{

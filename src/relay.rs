@@ -1,0 +1,174 @@
+//! A handler that forwards what one channel reads to another channel.
+//!
+//! Invariants: at most one message more than the target's high water mark waits; while the target is not writable the
+//! source is not read; each way in which one side ends reaches the other side. Each relay runs on its own channel's loop and
+//! knows the other side by its handle only, so the two may be on different loops.
+
+use crate::{Channel, Completion, Context, Error, Handler, Held, Result};
+
+/// Forwards every message of its channel to another channel: the building block of proxies and gateways.
+///
+/// A connection through a proxy is two channels, each with a relay to the other. [`Relay::dial`] makes the relay of the
+/// accepted channel, which opens the other one; [`Relay::to`] makes the relay of that one.
+///
+/// | on this channel | on the other channel |
+/// |---|---|
+/// | a message is read | it is written |
+/// | | while it is not [writable](Channel::is_writable), this channel is not read |
+/// | the peer ends its stream, with [`half_close`](crate::ChannelOptions::half_close) on | [`shutdown_write`](Channel::shutdown_write) |
+/// | it closes | [`close`](Channel::close): what was forwarded is sent first |
+/// | it fails: a reset, a time limit, a codec error, a failed connect | [`reset`](Channel::reset) |
+///
+/// So memory for one direction is bounded by one read and the high water mark. Switch `half_close` on for both channels, or
+/// a request that ends with the end of its stream closes the connection before its answer.
+///
+/// ```no_run
+/// use netwheel::{ChannelOptions, ClientBootstrap, Relay, codec::RawBytes, prelude::*};
+///
+/// fn main() -> Result {
+///     let group = EventLoopGroup::builder().threads(2).build()?;
+///     let options = ChannelOptions::new().half_close(true);
+///     let (connector, back) = (group.clone(), options.clone());
+///     let server = ServerBootstrap::new(&group)
+///         .channel_options(options)
+///         .pipeline(move |_| {
+///             let client = ClientBootstrap::new(&connector).channel_options(back.clone());
+///             Pipeline::new().codec(RawBytes).handler(Relay::dial(move |front| {
+///                 client
+///                     .pipeline(move |_| Pipeline::new().codec(RawBytes).handler(Relay::to(front.clone())))
+///                     .connect("127.0.0.1:7001")
+///             }))
+///         })
+///         .bind("127.0.0.1:7000")?;
+///     server.closed().wait()
+/// }
+/// ```
+pub struct Relay<M> {
+    target: Target<M>,
+    /// The channel has failed, so the other one is reset.
+    failed: bool,
+}
+
+enum Target<M> {
+    NotDialed(Box<Dial<M>>),
+    Dialing,
+    Connected(Channel<M>),
+}
+
+type Dial<M> = dyn FnOnce(Channel<M>) -> Completion<Channel<M>>;
+
+/// Closes a channel that nobody wants, unless it is taken.
+struct Unclaimed<M>(Option<Channel<M>>);
+
+impl<M> Unclaimed<M> {
+    fn take(mut self) -> Option<Channel<M>> {
+        self.0.take()
+    }
+}
+
+impl<M> Drop for Unclaimed<M> {
+    fn drop(&mut self) {
+        if let Some(channel) = &self.0 {
+            channel.close();
+        }
+    }
+}
+
+impl<M: Send + 'static> Relay<M> {
+    /// Returns a relay to a channel that is open.
+    pub fn to(target: Channel<M>) -> Self {
+        Relay { target: Target::Connected(target), failed: false }
+    }
+
+    /// Returns a relay that opens the other channel when its own is connected, and reads nothing before that.
+    ///
+    /// `dial` is called once, on this channel's loop, with a handle to this channel. What it returns is usually the
+    /// completion of [`ClientBootstrap::connect`](crate::ClientBootstrap::connect). If that fails, this channel is reset.
+    /// If this channel closes first, the other one is closed as soon as it is open.
+    pub fn dial(dial: impl FnOnce(Channel<M>) -> Completion<Channel<M>> + 'static) -> Self {
+        Relay { target: Target::NotDialed(Box::new(dial)), failed: false }
+    }
+
+    fn connected(&mut self, ctx: &mut Context<'_, Self>, target: Result<Unclaimed<M>>) -> Result {
+        let target = target?.take().ok_or(Error::Closed)?;
+        let waits = !target.is_writable();
+        self.target = Target::Connected(target);
+        if waits {
+            self.pause(ctx);
+        }
+        Ok(())
+    }
+
+    /// Reads no more until the other channel is writable, or closed: then the next write shows it.
+    fn pause(&self, ctx: &mut Context<'_, Self>) {
+        if let Target::Connected(target) = &self.target {
+            let paused: Held = ctx.pause_reading();
+            target.writable().on_complete(move |_| drop(paused));
+        }
+    }
+}
+
+impl<M: Send + 'static> Handler for Relay<M> {
+    type In = M;
+    type Out = M;
+
+    fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        match std::mem::replace(&mut self.target, Target::Dialing) {
+            Target::NotDialed(dial) => {
+                let (paused, me) = (ctx.pause_reading(), ctx.remote());
+                dial(ctx.channel()).on_complete(move |target| {
+                    let target = target.map(|target| Unclaimed(Some(target)));
+                    // Refused or dropped if this channel has closed: then `Unclaimed` closes the other one.
+                    drop(me.execute(move |relay, ctx| relay.connected(ctx, target)));
+                    drop(paused);
+                });
+            }
+            target => self.target = target,
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, ctx: &mut Context<'_, Self>, message: M) -> Result {
+        let Target::Connected(target) = &self.target else { return Err(Error::Closed) };
+        match target.write(message) {
+            Ok(()) if target.is_writable() => {}
+            Ok(()) => self.pause(ctx),
+            Err(refused) if matches!(refused.reason, Error::Closed) => {
+                // Not closed at once: if the other side has failed, its relay resets this channel when it is closed.
+                let (paused, me) = (ctx.pause_reading(), ctx.channel());
+                target.closed().on_complete(move |_| {
+                    me.close();
+                    drop(paused);
+                });
+            }
+            Err(refused) => return Err(refused.reason),
+        }
+        Ok(())
+    }
+
+    fn input_shutdown(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        match &self.target {
+            Target::Connected(target) => target.shutdown_write(),
+            _ => ctx.close(),
+        }
+        Ok(())
+    }
+
+    fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> Result {
+        log::debug!("channel {}: the relay ends: {error}", ctx.id());
+        self.failed = true;
+        ctx.reset();
+        Ok(())
+    }
+
+    fn inactive(&mut self, _: &mut Context<'_, Self>) -> Result {
+        if let Target::Connected(target) = &self.target {
+            if self.failed {
+                target.reset();
+            } else {
+                target.close();
+            }
+        }
+        Ok(())
+    }
+}
