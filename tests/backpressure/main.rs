@@ -8,6 +8,7 @@ mod streams;
 
 mod between_messages;
 mod holes;
+mod model;
 mod notification;
 mod queued;
 mod relay;

@@ -16,6 +16,7 @@ mod holding;
 mod mailbox;
 mod places;
 mod wake_up;
+mod write_gauge;
 
 use super::{Inbox, Mailbox, WakeUp, mailbox::mailbox};
 use loom::{

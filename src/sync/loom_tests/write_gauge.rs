@@ -1,0 +1,75 @@
+//! Producers against the loop: a pause that was seen and that nobody ends shows as a producer that waits for ever.
+
+use super::model;
+use crate::{buffer::WaterMark, sync::WriteGauge};
+use loom::{
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+};
+use std::sync::Arc;
+
+fn mark() -> WaterMark {
+    WaterMark::new(2, 2).expect("a mark")
+}
+
+/// What the loop does until nothing is left: takes what was queued, and notifies of each change.
+fn drain(gauge: &WriteGauge, queued: &AtomicUsize, was: &mut bool, notified: &mut usize) {
+    let taken = queued.swap(0, Ordering::AcqRel);
+    let mut delta = -(taken as isize);
+    loop {
+        let is = gauge.settle(delta, mark(), *was);
+        delta = 0;
+        if is == *was {
+            return;
+        }
+        *was = is;
+        *notified += usize::from(is);
+    }
+}
+
+/// A producer queues a message that is above the mark, adds it, and asks. The loop takes it at any moment. If the producer
+/// was told to wait, the loop notifies behind that.
+#[test]
+fn whoever_saw_the_pause_is_notified() {
+    model(|| {
+        let (gauge, queued) = (Arc::new(WriteGauge::default()), Arc::new(AtomicUsize::new(0)));
+        let producer = {
+            let (gauge, queued) = (gauge.clone(), queued.clone());
+            thread::spawn(move || {
+                queued.fetch_add(3, Ordering::AcqRel);
+                gauge.add(3, mark().high());
+                gauge.is_writable()
+            })
+        };
+        let (mut was, mut notified) = (true, 0);
+        drain(&gauge, &queued, &mut was, &mut notified);
+        let was_writable = producer.join().unwrap();
+        // The message lies in the queue still, so the loop comes round.
+        drain(&gauge, &queued, &mut was, &mut notified);
+        assert!(was && gauge.is_writable());
+        assert!(was_writable || notified == 1, "it waits for ever");
+        assert_eq!(gauge.weight(), 0);
+    });
+}
+
+/// Two producers, neither of which is above the mark alone.
+#[test]
+fn a_pause_that_two_producers_make_ends() {
+    model(|| {
+        let (gauge, queued) = (Arc::new(WriteGauge::default()), Arc::new(AtomicUsize::new(0)));
+        let producers = [2, 2].map(|weight| {
+            let (gauge, queued) = (gauge.clone(), queued.clone());
+            thread::spawn(move || {
+                queued.fetch_add(weight, Ordering::AcqRel);
+                gauge.add(weight, mark().high());
+                gauge.is_writable()
+            })
+        });
+        let (mut was, mut notified) = (true, 0);
+        drain(&gauge, &queued, &mut was, &mut notified);
+        let paused = producers.map(|producer| !producer.join().unwrap()).iter().any(|paused| *paused);
+        drain(&gauge, &queued, &mut was, &mut notified);
+        assert!(was && gauge.is_writable());
+        assert!(!paused || notified > 0, "one of them waits for ever");
+    });
+}
