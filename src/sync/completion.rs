@@ -2,16 +2,22 @@
 //!
 //! Always holds: exactly one result is delivered, to exactly one of the three ways of asking (wait, callback,
 //! `Future`); a producer that is dropped without a word completes with [`Error::Cancelled`], and so does a cancel, of
-//! what can be cancelled: then the producer hears of it, and its own result is dropped. A callback runs on
+//! what can be cancelled: then the producer hears of it, and its own result is dropped. Dropping a cancellable
+//! completion cancels it. If the result is there by then, it goes back to the operation, which releases what nobody
+//! will use; so of a drop and a result that race, exactly one disposes of the value. A callback runs on
 //! the thread that completes, where a panic in it is logged and goes no further, or at once on the calling thread
-//! if the result is there already; no lock is held meanwhile. Waiting on the loop that has to complete it, or on
+//! if the result is there already; no lock is held meanwhile, and `trampoline` bounds the recursion. Waiting on the loop that has to complete it, or on
 //! one of them if they are several, is an error; so is waiting on the thread that drives such a loop by hand.
 
 use super::{
     loop_id,
     primitives::{Condvar, Mutex, MutexGuard},
+    trampoline,
 };
-use crate::{Error, Result, error::panic_message};
+use crate::{
+    Error, Result,
+    error::{drop_guarded, panic_message},
+};
 use std::{
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -21,7 +27,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The consumer's side of something that completes later.
+/// The consumer's side of an operation that completes later.
+///
+/// [`wait`](Completion::wait), [`on_complete`](Completion::on_complete) and `.await` take the result. Dropping the
+/// completion of an operation that can be cancelled cancels it:
+///
+/// | operation | what a drop does |
+/// |---|---|
+/// | [`ClientBootstrap::connect`](crate::ClientBootstrap::connect) | closes the connection, whether it is in the making or was made in the same moment |
+/// | [`ChannelPool::acquire`](crate::ChannelPool::acquire) | gives up the place in the queue; a channel that is there already goes back to the pool |
+/// | all others: writes, `closed`, `shutdown_gracefully`, `stats`, `terminated`, scheduled tasks | nothing: the operation goes on |
+///
+/// So a timeout around a pending operation, such as `tokio::time::timeout(d, client.connect(address))`, leaves nothing
+/// behind. [`detach`](Completion::detach) lets the operation run without anybody to take the result.
 ///
 /// ```no_run
 /// # use netwheel::prelude::*;
@@ -31,7 +49,7 @@ use std::{
 /// # Ok(())
 /// # }
 /// ```
-#[must_use = "it says whether the operation succeeded; call `detach` not to know"]
+#[must_use = "dropping a pending completion cancels the operation; call `.detach()` to let it run"]
 pub struct Completion<T = ()> {
     inner: Arc<Inner<T>>,
 }
@@ -44,16 +62,27 @@ pub(crate) struct Completer<T = ()> {
 struct Inner<T> {
     /// The loops without which it is not completed; usually one.
     event_loops: Loops,
-    /// Tells the producer that the result is not wanted; none if it cannot be stopped.
-    cancel: Option<Cancel>,
+    /// Tells the producer that the result is not wanted; none if the operation cannot be stopped.
+    cancel: Option<Cancel<T>>,
     state: Mutex<State<T>>,
     done: Condvar,
 }
 
 enum State<T> {
-    Pending { waker: Option<Waker>, callback: Option<Callback<T>> },
+    Pending {
+        waker: Option<Waker>,
+        callback: Option<Callback<T>>,
+    },
+    /// Under way for its own sake: the result is dropped.
+    Detached,
     Done(Result<T>),
     Taken,
+}
+
+impl<T> State<T> {
+    fn is_pending(&self) -> bool {
+        matches!(self, State::Pending { .. } | State::Detached)
+    }
 }
 
 enum Loops {
@@ -62,17 +91,26 @@ enum Loops {
 }
 
 type Callback<T> = Box<dyn FnOnce(Result<T>) + Send>;
-type Cancel = Box<dyn Fn() + Send + Sync>;
+type Cancel<T> = Box<dyn Fn(Unwanted<T>) + Send + Sync>;
+
+/// What a cancellable operation has to undo.
+pub(crate) enum Unwanted<T> {
+    /// The operation, which is still under way.
+    Operation,
+    /// Its result, which nobody has taken.
+    Result(T),
+}
 
 /// A pair of both sides; `event_loop` is the loop on which it will be completed.
 pub(crate) fn completion<T>(event_loop: Option<u32>) -> (Completer<T>, Completion<T>) {
     pair(Loops::One(event_loop), None)
 }
 
-/// As [`completion`], of what can be cancelled: then `cancel` is called, once at most, on the thread that cancels.
+/// As [`completion`], for an operation that can be cancelled: then `cancel` is called, once at most, on the thread that
+/// cancels or drops the completion.
 pub(crate) fn cancellable<T>(
     event_loop: Option<u32>,
-    cancel: impl Fn() + Send + Sync + 'static,
+    cancel: impl Fn(Unwanted<T>) + Send + Sync + 'static,
 ) -> (Completer<T>, Completion<T>) {
     pair(Loops::One(event_loop), Some(Box::new(cancel)))
 }
@@ -85,12 +123,12 @@ pub(crate) fn completion_of_all<T>(event_loops: Box<[u32]>) -> (Completer<T>, Co
 /// As [`cancellable`], for what any of several loops may have to do.
 pub(crate) fn cancellable_of_all<T>(
     event_loops: Box<[u32]>,
-    cancel: impl Fn() + Send + Sync + 'static,
+    cancel: impl Fn(Unwanted<T>) + Send + Sync + 'static,
 ) -> (Completer<T>, Completion<T>) {
     pair(Loops::All(event_loops), Some(Box::new(cancel)))
 }
 
-fn pair<T>(event_loops: Loops, cancel: Option<Cancel>) -> (Completer<T>, Completion<T>) {
+fn pair<T>(event_loops: Loops, cancel: Option<Cancel<T>>) -> (Completer<T>, Completion<T>) {
     let state = Mutex::new(State::Pending { waker: None, callback: None });
     let inner = Arc::new(Inner { event_loops, cancel, state, done: Condvar::new() });
     (Completer { inner: inner.clone() }, Completion { inner })
@@ -133,12 +171,40 @@ impl<T> Inner<T> {
                     log::error!("the waker of a completion's task panicked: {}", panic_message(panic));
                 }
             }
+            State::Detached => {
+                drop(state);
+                drop_guarded(result);
+            }
             first => {
                 *state = first;
                 return false;
             }
         }
         true
+    }
+
+    /// The consumer is gone, and has neither taken the result nor left a callback.
+    #[cold]
+    fn give_up(&self, cancel: &Cancel<T>) {
+        let mut state = self.lock();
+        let unwanted = match std::mem::replace(&mut *state, State::Taken) {
+            wanted @ (State::Detached | State::Pending { callback: Some(_), .. }) => {
+                *state = wanted;
+                return;
+            }
+            State::Pending { waker, callback: None } => {
+                // Dropping a waker may drop a task, which may be anything.
+                drop(state);
+                drop(waker);
+                Unwanted::Operation
+            }
+            State::Done(Ok(value)) => {
+                drop(state);
+                Unwanted::Result(value)
+            }
+            State::Done(Err(_)) | State::Taken => return,
+        };
+        cancel(unwanted);
     }
 }
 
@@ -152,7 +218,7 @@ impl<T> Completion<T> {
 
     /// Whether the result is there.
     pub fn is_done(&self) -> bool {
-        !matches!(*self.inner.lock(), State::Pending { .. })
+        !self.inner.lock().is_pending()
     }
 
     /// Blocks the calling thread until it is done.
@@ -182,7 +248,7 @@ impl<T> Completion<T> {
             match std::mem::replace(&mut *state, State::Taken) {
                 State::Done(result) => return Some(result),
                 State::Taken => return Some(Err(Error::Cancelled)),
-                pending => *state = pending,
+                pending @ (State::Pending { .. } | State::Detached) => *state = pending,
             }
             if self.inner.event_loops.is_here() {
                 return Some(Err(Error::WouldDeadlock));
@@ -197,8 +263,18 @@ impl<T> Completion<T> {
     }
 
     /// Calls `callback` with the result: on the completing thread (usually the event loop, so it must not block),
-    /// or here and now if it is done. The completing thread logs a panic in it and goes on.
-    pub fn on_complete(self, callback: impl FnOnce(Result<T>) + Send + 'static) {
+    /// or on this thread before `on_complete` returns, if the result is there. The completing thread logs a panic in
+    /// the callback and goes on.
+    ///
+    /// A callback may cause further ones, by an `on_complete` on a result that is there. At most 8 are nested. The
+    /// others wait in a queue of the thread, and run in their order as soon as the outermost callback has returned; a
+    /// panic in one of them is logged. So a chain of any length cannot overflow the stack. It does keep its thread
+    /// busy, as a loop would.
+    pub fn on_complete(self, callback: impl FnOnce(Result<T>) + Send + 'static)
+    where
+        T: 'static,
+    {
+        let callback = move |result| trampoline::run(move || callback(result));
         let mut state = self.inner.lock();
         match std::mem::replace(&mut *state, State::Taken) {
             State::Pending { .. } => {
@@ -208,15 +284,15 @@ impl<T> Completion<T> {
                 drop(state);
                 callback(result);
             }
-            State::Taken => {}
+            State::Taken | State::Detached => {}
         }
     }
 
-    /// Cancels what is under way: a connection that is being made, an acquire of a pool that waits.
+    /// Cancels an operation that is under way: a connection that is being made, an acquire of a pool that waits.
     ///
-    /// True if that ended it: it completes with [`Error::Cancelled`] at once, and what was begun is undone soon, on its
-    /// event loop. False if it is done already, or of a kind that cannot be cancelled. Any thread may call this;
-    /// merely dropping a completion cancels nothing.
+    /// Returns `true` if that ended the operation: it completes with [`Error::Cancelled`] at once, and what was begun is
+    /// undone soon, on its event loop. Returns `false` if it is done already, or of a kind that cannot be cancelled. Any
+    /// thread may call this. Dropping the completion cancels the operation, too.
     ///
     /// ```
     /// # use netwheel::{codec::RawBytes, prelude::*};
@@ -239,13 +315,41 @@ impl<T> Completion<T> {
         let Some(cancel) = &self.inner.cancel else { return false };
         let first = self.inner.complete(Err(Error::Cancelled));
         if first {
-            cancel();
+            cancel(Unwanted::Operation);
         }
         first
     }
 
-    /// Does not want to know the result.
-    pub fn detach(self) {}
+    /// Lets the operation run without anybody to take the result, which is dropped when it is there.
+    ///
+    /// A channel that [`ClientBootstrap::connect`](crate::ClientBootstrap::connect) makes stays open: it is its
+    /// handler's. One that is acquired from a pool goes back to the pool.
+    pub fn detach(self) {
+        // What a drop does not cancel needs no callback that keeps it alive.
+        if self.inner.cancel.is_some() {
+            let mut state = self.inner.lock();
+            match std::mem::replace(&mut *state, State::Taken) {
+                State::Pending { waker, .. } => {
+                    *state = State::Detached;
+                    drop(state);
+                    drop(waker);
+                }
+                done => {
+                    drop(state);
+                    drop(done);
+                }
+            }
+        }
+    }
+}
+
+impl<T> Drop for Completion<T> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(cancel) = &self.inner.cancel {
+            self.inner.give_up(cancel);
+        }
+    }
 }
 
 impl<T> Future for Completion<T> {
@@ -255,7 +359,7 @@ impl<T> Future for Completion<T> {
         let mut state = self.inner.lock();
         match std::mem::replace(&mut *state, State::Taken) {
             State::Done(result) => Poll::Ready(result),
-            State::Taken => Poll::Ready(Err(Error::Cancelled)),
+            State::Taken | State::Detached => Poll::Ready(Err(Error::Cancelled)),
             State::Pending { callback, .. } => {
                 *state = State::Pending { waker: Some(cx.waker().clone()), callback };
                 Poll::Pending
@@ -283,7 +387,7 @@ impl<T> Completer<T> {
 
     /// Whether a result would be the first: it was not cancelled.
     pub(crate) fn is_pending(&self) -> bool {
-        matches!(*self.inner.lock(), State::Pending { .. })
+        self.inner.lock().is_pending()
     }
 
     /// Whether anybody would get a result: it was neither cancelled nor dropped.
@@ -320,8 +424,65 @@ mod tests {
         completion.on_complete(drop);
         assert!(called_back.is_awaited());
 
-        let (cancelled, completion) = cancellable::<()>(None, || ());
+        let (cancelled, completion) = cancellable::<()>(None, |_| ());
         assert!(completion.cancel());
         assert!(!cancelled.is_pending() && !cancelled.is_awaited());
+    }
+
+    /// A cancellable pair, and what its operation was told to undo.
+    fn undone() -> (Completer<u8>, Completion<u8>, std::sync::mpsc::Receiver<Option<u8>>) {
+        let (told, undone) = std::sync::mpsc::channel();
+        let (completer, completion) = cancellable(None, move |unwanted| {
+            let _ = told.send(match unwanted {
+                Unwanted::Operation => None,
+                Unwanted::Result(value) => Some(value),
+            });
+        });
+        (completer, completion, undone)
+    }
+
+    #[test]
+    fn dropping_cancels_the_operation_or_hands_its_result_back() {
+        let (completer, completion, undone) = self::undone();
+        drop(completion);
+        assert_eq!(undone.try_recv(), Ok(None));
+        assert!(!completer.is_pending());
+        assert!(!completer.deliver(Ok(1)), "whoever delivers keeps what nobody takes");
+
+        let (completer, completion, undone) = self::undone();
+        assert!(completer.deliver(Ok(2)));
+        drop(completion);
+        assert_eq!(undone.try_recv(), Ok(Some(2)));
+
+        let (completer, completion, undone) = self::undone();
+        completer.complete(Err(Error::Closed));
+        drop(completion);
+        assert!(undone.try_recv().is_err(), "a failure leaves nothing to undo");
+    }
+
+    #[test]
+    fn a_result_that_is_taken_or_left_alone_is_not_undone() {
+        let (completer, completion, undone) = self::undone();
+        completion.detach();
+        assert!(completer.deliver(Ok(1)));
+        assert!(undone.try_recv().is_err(), "detached before the result");
+
+        let (completer, completion, undone) = self::undone();
+        assert!(completer.deliver(Ok(1)));
+        completion.detach();
+        assert!(undone.try_recv().is_err(), "detached after the result");
+
+        let (completer, completion, undone) = self::undone();
+        completion.on_complete(drop);
+        assert!(completer.deliver(Ok(1)));
+        let (completer, completion, again) = self::undone();
+        completer.complete(Ok(1));
+        assert_eq!(completion.wait().unwrap(), 1);
+        assert!(undone.try_recv().is_err() && again.try_recv().is_err());
+
+        let (_completer, completion, undone) = self::undone();
+        assert!(completion.cancel());
+        drop(completion);
+        assert_eq!(undone.try_iter().count(), 1, "cancelled once");
     }
 }

@@ -1,5 +1,5 @@
 //! Everything that crosses threads, in small files: the task queue and who waits for room in it, the wake-up,
-//! completions, places that are limited, what is held of a channel's input, which loop the calling thread is, and what a loop is
+//! completions and the depth of their callbacks (`trampoline`), places that are limited, what is held of a channel's input, which loop the calling thread is, and what a loop is
 //! doing. `primitives` is what they are made of, `loom_tests` their models.
 
 mod completion;
@@ -12,11 +12,14 @@ mod places;
 mod primitives;
 mod room;
 mod task_cell;
+mod trampoline;
 mod wake_up;
 mod whereabouts;
 
 pub use completion::Completion;
-pub(crate) use completion::{Completer, cancellable, cancellable_of_all, completion, completion_of_all};
+pub(crate) use completion::{
+    Completer, Unwanted, cancellable, cancellable_of_all, completion, completion_of_all,
+};
 pub(crate) use holding::Holding;
 pub(crate) use mailbox::{Inbox, Mailbox, mailbox};
 pub(crate) use places::Places;

@@ -213,8 +213,9 @@ pub struct ChannelPool<M: 'static> {
 impl<M: 'static> ChannelPool<M> {
     /// Completes with a channel that nobody else has: a free one, a new one if there is room, else one that comes back.
     ///
-    /// First come, first served. [`Completion::cancel`] gives the wait up; so does dropping the completion, when a channel
-    /// comes: it is free at once.
+    /// First come, first served. Dropping the completion, or [`Completion::cancel`], gives the place in the queue up; a
+    /// channel that is there already goes back. A connection that was begun for a given-up acquire is finished, and is
+    /// free for the next one. [`Completion::detach`] keeps the place, and gives the channel back as soon as it comes.
     ///
     /// The completion fails with [`Error::TimedOut`] after the pool's `acquire_timeout`, [`Error::Full`] if too many wait,
     /// [`Error::Closed`] if the pool is closed, what `on_acquire` failed with, [`Error::ShutDown`] if the loops are shut

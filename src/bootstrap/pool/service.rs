@@ -14,7 +14,7 @@ use crate::{
     channel::ChannelShared,
     error::caught,
     event_loop::{Attempt, Connected},
-    sync::{Completer, cancellable_of_all},
+    sync::{Completer, Unwanted, cancellable_of_all},
 };
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
@@ -79,7 +79,11 @@ impl<M: 'static> Service<M> {
         let number = shelf.next_number();
         let me = Arc::downgrade(self);
         // Whichever loop: it may be the one whose handler would give a channel back.
-        let (completer, completion) = cancellable_of_all(self.group.loop_ids(), move || {
+        let (completer, completion) = cancellable_of_all(self.group.loop_ids(), move |unwanted| {
+            if let Unwanted::Result(channel) = unwanted {
+                // Dropped, it goes back.
+                return drop::<Pooled<M>>(channel);
+            }
             let waiter = me.upgrade().and_then(|me| me.shelf().wait_no_more(number));
             if let Some(timer) = waiter.and_then(|waiter| waiter.timer) {
                 timer.cancel();
