@@ -13,7 +13,7 @@ pub use boot::BootClock;
 use std::{
     fmt,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -152,6 +152,12 @@ impl TimeSource {
     pub(crate) fn instant(&self, at: u64) -> Instant {
         self.origin.checked_add(Duration::from_nanos(at)).unwrap_or(self.origin)
     }
+}
+
+/// Nanoseconds since the first call: for what belongs to no loop, and so has no clock of its own.
+pub(crate) fn process_time() -> u64 {
+    static ORIGIN: OnceLock<Instant> = OnceLock::new();
+    nanos(ORIGIN.get_or_init(Instant::now).elapsed())
 }
 
 /// A duration in nanoseconds; 584 years and more become the maximum.

@@ -82,6 +82,7 @@ mod worker_pool;
 mod clock;
 mod error;
 mod id;
+mod log_throttle;
 
 pub use admission::{Admission, IpFilter, IpRule, RejectReason, Rejection};
 pub use bootstrap::{

@@ -14,8 +14,10 @@ use super::{
 use crate::{
     Error, Result,
     error::drop_guarded,
+    log_throttle::{REPLACED, log_throttled},
     pipeline::{EncodingMemo, Links, SharedMessage},
 };
+use log::Level;
 use std::any::Any;
 
 impl ChannelCore {
@@ -38,7 +40,13 @@ impl ChannelCore {
                     match write(links, state, services, message) {
                         // Whoever sent it raced with the replacement of the pipeline; it is nobody's error.
                         Err(Error::Replaced) => {
-                            log::debug!("channel {}: dropped a message for a replaced pipeline", state.id());
+                            let id = state.id();
+                            log_throttled!(
+                                services,
+                                REPLACED,
+                                Level::Debug,
+                                "channel {id}: dropped a message for a replaced pipeline"
+                            );
                             Ok(())
                         }
                         written => written,

@@ -66,6 +66,34 @@ impl<M> Scope<'_, M> {
         }
     }
 
+    /// Returns whether a line about `topic` may be written to the log now: a rate limit for lines that a peer can cause.
+    ///
+    /// A loop allows 10 lines of each topic in 10 seconds, whatever channel they are about. It counts the others
+    /// ([`log_lines_suppressed`](crate::LoopMetrics::log_lines_suppressed)), and when the 10 seconds are over it writes
+    /// their number at level `warn`. Of the topics, the first 64 are told apart; all others share one count. The loop's
+    /// own lines have the same rate limit.
+    ///
+    /// ```
+    /// # use netwheel::prelude::*;
+    /// # struct Member { rooms: usize }
+    /// # impl Handler for Member {
+    /// #   type In = bytes::Bytes; type Out = bytes::Bytes;
+    /// fn read(&mut self, ctx: &mut Context<'_, Self>, room: bytes::Bytes) -> Result {
+    ///     if self.rooms == 100 {
+    ///         if ctx.may_log("refused joins") {
+    ///             log::warn!("channel {}: is in 100 rooms already", ctx.id());
+    ///         }
+    ///         return ctx.write("busy".into());
+    ///     }
+    ///     self.rooms += 1;
+    ///     ctx.write(room)
+    /// }
+    /// # }
+    /// ```
+    pub fn may_log(&self, topic: &'static str) -> bool {
+        self.services.may_log(topic)
+    }
+
     /// As [`write`](Scope::write), and tells when the kernel has taken the last byte of the message.
     ///
     /// Answers come in the order of the writes, on the channel's loop. That the kernel has it does not mean that the peer

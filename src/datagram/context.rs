@@ -50,6 +50,15 @@ impl DatagramScope<'_> {
         sent.map_err(|(refused, _)| refused)
     }
 
+    /// Returns whether a line about `topic` may be written to the log now: a rate limit for lines that a peer can cause.
+    ///
+    /// A loop allows 10 lines of each topic in 10 seconds, whatever channel they are about. It counts the others
+    /// ([`log_lines_suppressed`](crate::LoopMetrics::log_lines_suppressed)), and when the 10 seconds are over it writes
+    /// their number at level `warn`. As [`Scope::may_log`](crate::Scope::may_log).
+    pub fn may_log(&self, topic: &'static str) -> bool {
+        self.services.may_log(topic)
+    }
+
     /// Sends a datagram to the peer of a connected channel, as [`send_to`](DatagramScope::send_to) does.
     ///
     /// # Errors

@@ -11,9 +11,11 @@ use crate::{
     buffer::{Outbound, RECEIVE_SIZE, ReceiveBuffers},
     channel::{Flags, LoopServices, Memory, Way, Wish},
     id::Key,
+    log_throttle::{BROKEN, log_throttled},
     transport::Stream,
 };
 use bytes::{Bytes, BytesMut};
+use log::Level;
 use std::{
     collections::VecDeque,
     io::{self, ErrorKind, IoSlice},
@@ -418,7 +420,8 @@ impl ChannelSlot {
     pub(crate) fn close(&mut self, io: &mut Io, metrics: &Metrics) {
         let Some(mut stream) = self.stream.take() else { return };
         if let Err(e) = io.selector.deregister(stream.source()) {
-            log::debug!("channel {}: leaving the poll: {e}", self.core.state.id());
+            let (services, id) = (&io.services, self.core.state.id());
+            log_throttled!(services, BROKEN, Level::Debug, "channel {id}: leaving the poll: {e}");
         }
         let linger = self.core.state.config.linger.filter(|_| stream.can_linger());
         // The end of the stream would come before the reset, and the peer take it for a good one.

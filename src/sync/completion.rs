@@ -17,8 +17,11 @@ use super::{
 use crate::{
     Error, Result,
     error::{drop_guarded, panic_message},
+    log_throttle::{PANICS, log_throttled, off_loop},
 };
+use log::Level;
 use std::{
+    any::Any,
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
@@ -158,7 +161,7 @@ impl<T> Inner<T> {
                 drop(state);
                 // The completing thread may be a loop, which must not end because of somebody's callback.
                 if let Err(panic) = catch_unwind(AssertUnwindSafe(|| callback(result))) {
-                    log::error!("a completion's callback panicked: {}", panic_message(panic));
+                    log_panic("a completion's callback", panic);
                 }
             }
             State::Pending { waker, callback: None } => {
@@ -168,7 +171,7 @@ impl<T> Inner<T> {
                 if let Some(waker) = waker
                     && let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake()))
                 {
-                    log::error!("the waker of a completion's task panicked: {}", panic_message(panic));
+                    log_panic("the waker of a completion's task", panic);
                 }
             }
             State::Detached => {
@@ -206,6 +209,13 @@ impl<T> Inner<T> {
         };
         cancel(unwanted);
     }
+}
+
+/// A peer may be behind it, and thousands of these a second.
+#[cold]
+pub(super) fn log_panic(whose: &str, panic: Box<dyn Any + Send>) {
+    let message = panic_message(panic);
+    log_throttled!(off_loop(), PANICS, Level::Error, "{whose} panicked: {message}");
 }
 
 impl<T> Completion<T> {

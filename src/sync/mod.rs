@@ -24,6 +24,6 @@ pub(crate) use holding::Holding;
 pub(crate) use mailbox::{Inbox, Mailbox, mailbox};
 pub(crate) use places::Places;
 pub(crate) use task_cell::TaskCell;
-pub(crate) use wake_up::WakeUp;
+pub(crate) use wake_up::{Asleep, WakeUp};
 pub use whereabouts::Phase;
 pub(crate) use whereabouts::{Doing, Sight, TypeName, Whereabouts};

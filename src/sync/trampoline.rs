@@ -8,8 +8,7 @@
 //! were queued, and no later callback overtakes them. A queued callback belongs to nobody's call, so a panic in it is
 //! logged and goes no further. Nothing here is shared between threads.
 
-use super::primitives::per_thread;
-use crate::error::panic_message;
+use super::{completion::log_panic, primitives::per_thread};
 use std::{
     cell::{Cell, RefCell},
     collections::VecDeque,
@@ -21,9 +20,9 @@ pub(super) const MAX_DEPTH: usize = 8;
 
 type Callback = Box<dyn FnOnce()>;
 
+// The queue's length is bounded by what the running callbacks ask for: a chain has one callback in it at a time.
 per_thread! {
     static DEPTH: Cell<usize> = const { Cell::new(0) };
-    /// Its length is bounded by what the running callbacks ask for: a chain has one callback in it at a time.
     static QUEUE: RefCell<VecDeque<Callback>> = const { RefCell::new(VecDeque::new()) };
 }
 
@@ -48,7 +47,7 @@ fn run_outermost(callback: impl FnOnce()) {
     let result = catch_unwind(AssertUnwindSafe(callback));
     while let Some(next) = pop() {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(next)) {
-            log::error!("a completion's callback panicked: {}", panic_message(panic));
+            log_panic("a completion's callback", panic);
         }
     }
     drop(nested);

@@ -16,6 +16,7 @@ use crate::{
     },
     clock::TimeSource,
     id::{ChannelId, Key},
+    log_throttle::LogThrottle,
     pipeline::ChannelPipeline,
     sync::{Inbox, loop_id, mailbox},
     timer::{Wheel, WheelBuilder},
@@ -109,6 +110,7 @@ impl EmbeddedLoop {
             wheel,
             mail.clone(),
             Arc::default(),
+            Arc::new(LogThrottle::new("embedded")),
             OutboundBudget::unlimited(),
             WorkerPool::by_hand(),
         );
@@ -291,6 +293,7 @@ impl EmbeddedLoop {
     fn within(&mut self, act: impl FnOnce(&mut Self)) -> usize {
         let _entered = loop_id::enter(self.mail.event_loop);
         self.services.now = self.services.time.now().max(self.services.now);
+        self.services.log.report(self.services.now);
         act(self);
         let mut handled = 0;
         loop {
@@ -368,6 +371,12 @@ impl EmbeddedLoop {
         if self.services.attention.is_empty() {
             self.services.attention = listed;
         }
+    }
+}
+
+impl Drop for EmbeddedLoop {
+    fn drop(&mut self) {
+        self.services.log.finish(self.services.now);
     }
 }
 

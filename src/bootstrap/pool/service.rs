@@ -14,8 +14,10 @@ use crate::{
     channel::ChannelShared,
     error::caught,
     event_loop::{Attempt, Connected},
+    log_throttle::{PANICS, log_throttled, off_loop},
     sync::{Completer, Unwanted, cancellable_of_all},
 };
+use log::Level;
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
@@ -195,7 +197,12 @@ impl<M: 'static> Service<M> {
         let Some(check) = &self.hooks.health_check else { return true };
         let mut healthy = false;
         if let Some(message) = caught(|| healthy = check(channel)) {
-            log::error!("the health check of a channel pool panicked: {message}");
+            log_throttled!(
+                off_loop(),
+                PANICS,
+                Level::Error,
+                "the health check of a channel pool panicked: {message}"
+            );
         }
         healthy
     }

@@ -41,17 +41,20 @@ macro_rules! metrics {
             pub tasks_pending: u64,
             /// Tasks that were refused because the queue was full.
             pub tasks_refused: u64,
+            /// Lines of the log that were suppressed, since there were too many like them.
+            pub log_lines_suppressed: u64,
             $($(#[$time_doc])* pub $time: Duration,)*
             $($(#[$histogram_doc])* pub $histogram: Histogram,)*
         }
 
         impl Metrics {
-            /// All but what the queue knows.
+            /// All but what the queue and the log's rate limit know.
             pub(crate) fn snapshot(&self) -> LoopMetrics {
                 LoopMetrics {
                     $($name: self.$name.read(),)*
                     tasks_pending: 0,
                     tasks_refused: 0,
+                    log_lines_suppressed: 0,
                     $($time: Duration::from_nanos(self.$time.read()),)*
                     $($histogram: self.$histogram.snapshot(),)*
                 }
@@ -82,6 +85,8 @@ metrics! {
         ready,
         /// Writes to the waker, by whatever thread.
         wakes_written,
+        /// Wakes for which 16 writes to the waker failed in a row: the loop slept until the next submission or deadline.
+        wakes_failed,
         /// Polls that the waker ended although there was nothing to do.
         wakes_in_vain,
         /// Times that the poll was rebuilt.
@@ -104,6 +109,8 @@ metrics! {
         tasks_run,
         /// Tasks, scheduled ones too, that panicked.
         tasks_panicked,
+        /// Tasks that returned an error: periodic ones, and one-shot ones whose value is a `Result<(), netwheel::Error>`.
+        tasks_failed,
         /// Task phases that ended with tasks left for the next turn.
         tasks_deferred,
         /// Scheduled tasks that came due, of channels and of the loop.

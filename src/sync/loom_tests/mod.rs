@@ -79,11 +79,18 @@ impl Shared {
     }
 
     fn wake_if_asleep(&self, when: u64) -> bool {
-        let wakes = self.wake_up.must_wake(when);
+        let wakes = self.wake_up.must_wake(when).is_some();
         if wakes {
             self.poll.wake();
         }
         wakes
+    }
+
+    /// As [`Shared::submit`], and the write to the waker fails if there is one; whether it did.
+    fn submit_in_vain(&self, entry: u32, when: u64) -> bool {
+        self.mailbox.put(entry).expect("there is room");
+        let asleep = self.wake_up.must_wake(when);
+        asleep.inspect(|asleep| self.wake_up.restore(*asleep)).is_some()
     }
 }
 

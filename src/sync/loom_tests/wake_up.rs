@@ -94,3 +94,40 @@ fn e_15_a_timer_that_meets_a_longer_sleep_is_not_slept_on() {
         timer.join().unwrap();
     });
 }
+
+/// The write to the waker fails; whoever submits afterwards wakes the loop, whatever it has done meanwhile.
+#[test]
+fn after_a_failed_wake_the_next_submitter_wakes() {
+    model(|| {
+        let mut event_loop = Loop::new(8);
+        let submitter = event_loop.beside(|shared| {
+            shared.submit_in_vain(1, NOW);
+            shared.submit(2, NOW);
+        });
+        event_loop.turn_until(2);
+        submitter.join().unwrap();
+        assert_eq!(event_loop.sorted(), [1, 2]);
+    });
+}
+
+/// The loop wakes by itself, at its deadline, while the sleep that could not be ended is restored: the next one counts.
+#[test]
+fn a_restored_sleep_does_not_replace_the_next_one() {
+    model(|| {
+        let mut event_loop = Loop::new(8);
+        event_loop.shared.wake_up.about_to_sleep(Some(100));
+        let submitter = event_loop.beside(|shared| {
+            shared.submit_in_vain(1, NOW);
+            // Later than the first sleep, and earlier than the second.
+            shared.submit(2, 150)
+        });
+        event_loop.shared.wake_up.awake();
+        event_loop.run_tasks(usize::MAX);
+        while event_loop.taken.len() < 2 {
+            event_loop.sleep(Some(200));
+            event_loop.run_tasks(usize::MAX);
+        }
+        submitter.join().unwrap();
+        assert_eq!(event_loop.sorted(), [1, 2]);
+    });
+}
