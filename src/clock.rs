@@ -2,7 +2,8 @@
 //!
 //! One [`Clock`] per event loop group, real or manual; nothing else in the crate reads time. Inside a loop an
 //! instant is a `u64` of nanoseconds since the loop's origin ([`TimeSource`]), taken once per phase of a turn and
-//! passed down. It never goes back, whatever the clock does.
+//! passed down. It never goes back, whatever the clock does, and it ends at [`END_OF_TIME`]: a deadline that saturates lies
+//! behind that, so nothing is due there again and again.
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod boot;
@@ -18,6 +19,9 @@ use std::{
     },
     time::{Duration, Instant},
 };
+
+/// The last time that a loop can see, 584 years after its origin. What is due later, at `u64::MAX`, waits for ever.
+pub(crate) const END_OF_TIME: u64 = u64::MAX - 1;
 
 /// A source of monotonic time; callable from any thread.
 pub trait Clock: Send + Sync + fmt::Debug {
@@ -92,7 +96,8 @@ impl ManualClock {
         ManualClock { origin: Instant::now(), shared: Arc::default() }
     }
 
-    /// Moves the time on; saturates at 584 years.
+    /// Moves the time on; saturates at 584 years. A loop that has come to that end of time goes on with its I/O and its
+    /// tasks. Of its timers, those run that were due by then; what is scheduled for a later time waits for ever.
     pub fn advance(&self, by: Duration) {
         let by = nanos(by);
         let add = |offset: u64| Some(offset.saturating_add(by));
@@ -145,7 +150,7 @@ impl TimeSource {
     /// Reads the clock: nanoseconds since the origin.
     #[inline]
     pub(crate) fn now(&self) -> u64 {
-        nanos(self.clock.now().saturating_duration_since(self.origin))
+        nanos(self.clock.now().saturating_duration_since(self.origin)).min(END_OF_TIME)
     }
 
     /// A time of this source as an instant; the far future saturates.

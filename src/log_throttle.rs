@@ -287,7 +287,7 @@ mod tests {
     #[test]
     fn a_report_is_due_when_the_interval_is_over_and_only_if_something_was_suppressed() {
         let throttle = LogThrottle::new("loop");
-        let mut admit = |now| (0..11).filter(|_| admit(&throttle, PEER_ERRORS, now)).count();
+        let admit = |now| (0..11).filter(|_| admit(&throttle, PEER_ERRORS, now)).count();
         assert_eq!((throttle.due(), admit(SECOND)), (None, 10));
         assert_eq!(throttle.due(), Some(11 * SECOND));
         throttle.report(11 * SECOND - 1);

@@ -256,6 +256,7 @@ fn a_wake_that_a_signal_interrupts_is_not_lost() {
     let Some((said, _)) = break_waker("EINTR", 3) else { return };
     assert_eq!(said.matches("ran [0, 1]").count(), 10, "{said}");
     assert!(said.contains("failed 0"), "{said}");
+    assert!(!said.contains("written 0"), "the loop was asleep at least once: {said}");
 }
 
 #[test]

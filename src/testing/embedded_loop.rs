@@ -10,11 +10,11 @@ use super::{
     wire::Wire,
 };
 use crate::{
-    ChannelOptions, Clock, Error, Result,
+    ChannelOptions, Error, Result,
     channel::{
         ChannelConfig, ChannelCore, ChannelShared, Coarse, Due, LoopServices, Mail, OutboundBudget, Outcome,
     },
-    clock::TimeSource,
+    clock::{END_OF_TIME, TimeSource, nanos},
     id::{ChannelId, Key},
     log_throttle::LogThrottle,
     pipeline::ChannelPipeline,
@@ -196,22 +196,31 @@ impl EmbeddedLoop {
 
     /// Moves the time of all channels and runs what comes due, in order of time.
     ///
-    /// Every deadline on the way is stopped at, so a callback sees the time at which it is due.
+    /// Every deadline on the way is stopped at, so a callback sees the time at which it is due. A timer that repeats,
+    /// an idle timeout for example, makes one stop for each time: a century of seconds takes its time. The time ends
+    /// after 584 years, and what would be due later never is; `Duration::MAX` goes there.
     pub fn advance(&mut self, by: Duration) {
-        let target = self.clock.now() + by;
+        let target = self.services.time.now().saturating_add(nanos(by)).min(END_OF_TIME);
         loop {
-            let next =
-                self.services.next_deadline().map(|at| self.services.time.instant(at.max(self.services.now)));
-            let stop = next.filter(|next| *next <= target);
-            let Some(stop) = stop else { break };
-            self.clock.advance(stop.saturating_duration_since(self.clock.now()));
-            self.within(|_| {});
+            let next = self.services.next_deadline().map(|at| at.max(self.services.now));
+            let Some(stop) = next.filter(|next| *next <= target) else { break };
+            if self.move_to(stop) < stop {
+                break;
+            }
         }
-        self.clock.advance(target.saturating_duration_since(self.clock.now()));
-        self.within(|_| {});
+        self.move_to(target);
     }
 
-    /// Moves the time at once, like a loop that was held up; what is overdue then runs.
+    /// Moves the time to `target` and runs what is due then; returns the time, which is earlier if the clock has come to
+    /// its end.
+    fn move_to(&mut self, target: u64) -> u64 {
+        self.clock.advance(Duration::from_nanos(target.saturating_sub(self.services.time.now())));
+        self.within(|_| {});
+        self.services.now
+    }
+
+    /// Moves the time at once, like a loop that was held up; what is overdue then runs. The time ends after 584 years:
+    /// what would be due later never is.
     pub fn stall(&mut self, by: Duration) {
         self.clock.advance(by);
         self.within(|_| {});

@@ -109,25 +109,3 @@ fn after_a_failed_wake_the_next_submitter_wakes() {
         assert_eq!(event_loop.sorted(), [1, 2]);
     });
 }
-
-/// The loop wakes by itself, at its deadline, while the sleep that could not be ended is restored: the next one counts.
-#[test]
-fn a_restored_sleep_does_not_replace_the_next_one() {
-    model(|| {
-        let mut event_loop = Loop::new(8);
-        event_loop.shared.wake_up.about_to_sleep(Some(100));
-        let submitter = event_loop.beside(|shared| {
-            shared.submit_in_vain(1, NOW);
-            // Later than the first sleep, and earlier than the second.
-            shared.submit(2, 150)
-        });
-        event_loop.shared.wake_up.awake();
-        event_loop.run_tasks(usize::MAX);
-        while event_loop.taken.len() < 2 {
-            event_loop.sleep(Some(200));
-            event_loop.run_tasks(usize::MAX);
-        }
-        submitter.join().unwrap();
-        assert_eq!(event_loop.sorted(), [1, 2]);
-    });
-}
