@@ -20,8 +20,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The last time that a loop can see, 584 years after its origin. What is due later, at `u64::MAX`, waits for ever.
-pub(crate) const END_OF_TIME: u64 = u64::MAX - 1;
+/// The last time that a loop can see, 584 years after its origin. What is due later, as at `u64::MAX`, waits for ever.
+///
+/// A loop without a deadline sleeps until `u64::MAX - 1` for `WakeUp`: what is due at the end of time is due before that.
+pub(crate) const END_OF_TIME: u64 = u64::MAX - 2;
 
 /// A source of monotonic time; callable from any thread.
 pub trait Clock: Send + Sync + fmt::Debug {

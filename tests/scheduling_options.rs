@@ -402,7 +402,7 @@ fn a_loop_at_the_end_of_time_sleeps_and_can_be_shut_down() {
     };
     let _rate = event_loop.schedule_at_fixed_rate(SECOND, SECOND, run("rate")).unwrap();
     let up = Periodic::from(MissedRuns::CatchUp);
-    let half = Duration::from_nanos(u64::MAX / 2);
+    let half = Duration::from_nanos(u64::MAX / 2 - 1);
     let _up = event_loop.schedule_at_fixed_rate_with(up, half, half, run("catch up")).unwrap();
     let jitter = Periodic::new().jitter(SECOND);
     let _delay = event_loop.schedule_with_fixed_delay_with(jitter, SECOND, SECOND, run("delay")).unwrap();

@@ -199,10 +199,12 @@ impl<T> Entry<T> {
     fn log(&self, topic: Topic, how: &str, why: &dyn fmt::Display, time: &TimeSource) {
         let (name, origin) = (&self.shared.name, self.origin);
         let at = LogAt { log: &self.shared.log, now: time.now() };
-        // The program's log may panic, and so may its errors' `Display`: the task has ended all the same.
-        caught(|| {
-            log_throttled!(at, topic, Level::Error, "{name}: the task scheduled at {origin} {how}: {why}")
-        });
+        // The program's log may panic, and so may its errors' `Display`: whoever waits for the task is told all the same.
+        let log =
+            || log_throttled!(at, topic, Level::Error, "{name}: the task scheduled at {origin} {how}: {why}");
+        if caught(log).is_some() {
+            self.shared.metrics.io_panics.add(1);
+        }
     }
 }
 
