@@ -2,8 +2,8 @@
 //!
 //! One [`Clock`] per event loop group, real or manual; nothing else in the crate reads time. Inside a loop an
 //! instant is a `u64` of nanoseconds since the loop's origin ([`TimeSource`]), taken once per phase of a turn and
-//! passed down. It never goes back, whatever the clock does, and it ends at [`END_OF_TIME`]: a deadline that saturates lies
-//! behind that, so nothing is due there again and again.
+//! passed down. It never goes back, whatever the clock does, and it never passes [`END_OF_TIME`]. A
+//! saturated deadline is later than that, so it is never due.
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod boot;
@@ -20,9 +20,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The last time that a loop can see, 584 years after its origin. What is due later, as at `u64::MAX`, waits for ever.
+/// The last time that a loop reaches, 584 years after its origin. A later deadline, such as
+/// `u64::MAX`, never comes.
 ///
-/// A loop without a deadline sleeps until `u64::MAX - 1` for `WakeUp`: what is due at the end of time is due before that.
+/// `WakeUp` represents a sleep without a deadline by `u64::MAX - 1`, so a timer at the end of time
+/// must be earlier.
 pub(crate) const END_OF_TIME: u64 = u64::MAX - 2;
 
 /// A source of monotonic time; callable from any thread.
@@ -98,8 +100,8 @@ impl ManualClock {
         ManualClock { origin: Instant::now(), shared: Arc::default() }
     }
 
-    /// Moves the time on; saturates at 584 years. A loop that has come to that end of time goes on with its I/O and its
-    /// tasks. Of its timers, those run that were due by then; what is scheduled for a later time waits for ever.
+    /// Advances the time; saturates at 584 years. At that end of time loops still handle I/O and
+    /// tasks. Timers that are due by then run; later deadlines never come.
     pub fn advance(&self, by: Duration) {
         let by = nanos(by);
         let add = |offset: u64| Some(offset.saturating_add(by));
@@ -161,7 +163,8 @@ impl TimeSource {
     }
 }
 
-/// Nanoseconds since the first call: for what belongs to no loop, and so has no clock of its own.
+/// Returns the nanoseconds since the first call. Code outside event loops uses it, because it
+/// cannot use a loop's clock.
 pub(crate) fn process_time() -> u64 {
     static ORIGIN: OnceLock<Instant> = OnceLock::new();
     nanos(ORIGIN.get_or_init(Instant::now).elapsed())

@@ -1,9 +1,10 @@
-//! A rate limit for the log: lines that a peer can cause, thousands a second.
+//! A rate limit for log lines that a peer can cause.
 //!
-//! Always holds: of each topic at most [`Topic::burst`] lines are written in [`INTERVAL`]. The others are counted, and
-//! the count is written once the interval is over: by the loop, which wakes for that, by the next line, or at the loop's
-//! end. So no line is lost without a trace. Time is given in nanoseconds. Thread-safe; no lock is held while a line is
-//! written. A line below the log's level is neither written nor counted.
+//! Always holds: at most [`Topic::burst`] lines of each topic are written per [`INTERVAL`]. Further
+//! lines are counted. The count is logged after the interval: by the loop, which wakes up for it,
+//! by the next line, or when the loop ends. So every suppressed line is reported. Times are in
+//! nanoseconds. Thread-safe; the lock is released before a line is written. A line below the log's
+//! level is neither written nor counted.
 
 use crate::clock::process_time;
 use log::Level;
@@ -18,13 +19,13 @@ use std::{
 /// The time for which the lines of a topic are counted together.
 const INTERVAL: u64 = 10 * 1_000_000_000;
 
-/// Lines of a topic in one interval, unless it has fewer.
+/// Default number of lines per topic and interval.
 const BURST: u32 = 10;
 
-/// Topics of the program that are told apart; all others share one count.
+/// Topics of the program that have a limit of their own. Further topics share one limit.
 const MAX_PROGRAM_TOPICS: usize = 64;
 
-/// Nothing is suppressed, so there is nothing to report.
+/// The due time while nothing is suppressed.
 const NEVER: u64 = u64::MAX;
 
 /// A kind of line.
@@ -32,43 +33,44 @@ const NEVER: u64 = u64::MAX;
 pub(crate) struct Topic {
     name: &'static str,
     burst: u32,
+    of_program: bool,
 }
 
 impl Topic {
     const fn new(name: &'static str) -> Self {
-        Topic { name, burst: BURST }
+        Topic { name, burst: BURST, of_program: false }
     }
 
-    /// One line in each interval: of what all connections have in common.
+    /// A topic with one line per interval, for a cause that concerns all connections alike.
     const fn once(name: &'static str) -> Self {
-        Topic { name, burst: 1 }
+        Topic { name, burst: 1, of_program: false }
     }
 
     /// A topic of the program's own.
     pub(crate) const fn of_program(name: &'static str) -> Self {
-        Topic::new(name)
+        Topic { name, burst: BURST, of_program: true }
     }
 }
 
-/// What a peer sent wrong.
+/// Bytes that violate the protocol.
 pub(crate) const PEER_ERRORS: Topic = Topic::new("errors of peers");
 /// Broken connections.
 pub(crate) const BROKEN: Topic = Topic::new("broken connections");
-/// Errors that are neither a peer's nor its connection's.
+/// Other errors of channels, mostly returned by callbacks.
 pub(crate) const CHANNEL_ERRORS: Topic = Topic::new("errors of channels");
-/// Panics in callbacks, tasks, and what is dropped.
+/// Panics in callbacks, tasks and destructors.
 pub(crate) const PANICS: Topic = Topic::new("panics");
-/// Channels that are closed because something goes on and on.
+/// Channels closed because a callback or codec repeats an error endlessly.
 pub(crate) const STUCK: Topic = Topic::new("channels that were stuck");
-/// Peers that do not take what they are sent.
+/// Peers that read too slowly.
 pub(crate) const SLOW_PEERS: Topic = Topic::new("slow peers");
-/// Connections that ended before everything was sent, or without their wait for that.
+/// Connections that ended with unsent bytes, or without lingering.
 pub(crate) const UNSENT: Topic = Topic::new("channels closed with bytes unsent");
-/// Messages and tasks that came to a pipeline which was replaced.
+/// Messages and tasks for a pipeline that has been replaced.
 pub(crate) const REPLACED: Topic = Topic::new("messages for replaced pipelines");
-/// Messages that could not be encoded for the members of a group.
+/// Broadcasts that failed to encode.
 pub(crate) const BROADCASTS: Topic = Topic::new("broadcasts that could not be encoded");
-/// Connections that were gone when they were accepted.
+/// Connections that were reset before they were accepted.
 pub(crate) const ABORTED: Topic = Topic::new("connections gone before they were accepted");
 /// Accepts that failed.
 pub(crate) const ACCEPT_ERRORS: Topic = Topic::once("failed accepts");
@@ -76,7 +78,7 @@ pub(crate) const ACCEPT_ERRORS: Topic = Topic::once("failed accepts");
 pub(crate) const DENIED: Topic = Topic::once("connections denied by a filter");
 /// Connections beyond a limit.
 pub(crate) const TURNED_AWAY: Topic = Topic::once("connections beyond a limit");
-/// The program's farewell or hook for such a connection failed.
+/// Failures of the program's farewell or hook for a rejected connection.
 pub(crate) const TURNING_AWAY: Topic = Topic::once("hooks for connections that are not let in");
 /// Connections that could not become channels.
 pub(crate) const NOT_OPENED: Topic = Topic::once("connections that could not be opened");
@@ -84,6 +86,9 @@ pub(crate) const NOT_OPENED: Topic = Topic::once("connections that could not be 
 pub(crate) const TASKS_FAILED: Topic = Topic::new("tasks that failed");
 /// Writes to the loop's waker that failed.
 pub(crate) const WAKES_FAILED: Topic = Topic::once("failed wakes");
+
+/// All topics of the program beyond [`MAX_PROGRAM_TOPICS`].
+const OTHERS: Topic = Topic::new("other topics");
 
 /// The rate limit of one event loop.
 pub(crate) struct LogThrottle {
@@ -95,10 +100,10 @@ pub(crate) struct LogThrottle {
     suppressed: AtomicU64,
 }
 
-/// One topic, and what has become of its lines in the running interval.
+/// The counts of one topic in the current interval.
 struct Count {
     topic: Topic,
-    /// Target and level of the last suppressed line: the report goes where that would have gone.
+    /// Target and level of the last suppressed line. The report uses them, too.
     target: &'static str,
     level: Level,
     began: u64,
@@ -106,7 +111,7 @@ struct Count {
     suppressed: u64,
 }
 
-/// A line about lines that were not written.
+/// A line that reports suppressed lines.
 struct Report {
     topic: &'static str,
     target: &'static str,
@@ -125,7 +130,7 @@ impl LogThrottle {
         }
     }
 
-    /// Whether a line may be written at `now`; if not, it is counted.
+    /// Returns whether a line may be written at `now`, and counts it if not.
     #[cold]
     pub(crate) fn admit(&self, topic: Topic, target: &'static str, level: Level, now: u64) -> bool {
         self.report(now);
@@ -149,8 +154,8 @@ impl LogThrottle {
     fn count_of(topics: &mut Vec<Count>, topic: Topic, now: u64) -> &mut Count {
         let known = topics.iter().position(|count| count.topic == topic);
         let at = known.unwrap_or_else(|| {
-            let full = topics.len() >= MAX_PROGRAM_TOPICS;
-            let topic = if full { Topic::new("other topics") } else { topic };
+            let full = || topics.iter().filter(|count| count.topic.of_program).count() >= MAX_PROGRAM_TOPICS;
+            let topic = if topic.of_program && full() { OTHERS } else { topic };
             if let Some(at) = topics.iter().position(|count| count.topic == topic) {
                 return at;
             }
@@ -161,14 +166,14 @@ impl LogThrottle {
         &mut topics[at]
     }
 
-    /// When [`report`](LogThrottle::report) has something to write next.
+    /// Returns the time at which [`report`](LogThrottle::report) should be called next.
     #[inline]
     pub(crate) fn due(&self) -> Option<u64> {
         let due = self.due.load(Ordering::Relaxed);
         (due != NEVER).then_some(due)
     }
 
-    /// Writes how many lines were suppressed in the intervals that are over at `now`.
+    /// Reports suppressed lines of the intervals that have ended by `now`.
     #[inline]
     pub(crate) fn report(&self, now: u64) {
         if now >= self.due.load(Ordering::Relaxed) {
@@ -176,7 +181,7 @@ impl LogThrottle {
         }
     }
 
-    /// Writes how many lines were suppressed since the last report, at the loop's end.
+    /// Reports all suppressed lines. Called when the loop ends.
     pub(crate) fn finish(&self, now: u64) {
         self.report_if(now, |_| true);
     }
@@ -197,19 +202,19 @@ impl LogThrottle {
         self.due.store(due.unwrap_or(NEVER), Ordering::Relaxed);
     }
 
-    /// Lines suppressed so far.
+    /// Returns the number of suppressed lines.
     pub(crate) fn suppressed(&self) -> u64 {
         self.suppressed.load(Ordering::Relaxed)
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Count>> {
-        // Whole at every moment, so a panic elsewhere does not spoil it.
+        // The list is consistent at all times, so a poisoned lock is harmless.
         self.topics.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Count {
-    /// Begins another interval.
+    /// Starts the next interval. Returns the report of the last one, if lines were suppressed.
     fn end(&mut self, now: u64) -> Option<Report> {
         let Count { topic, target, level, began, suppressed, .. } = *self;
         (self.began, self.written, self.suppressed) = (now, 0, 0);
@@ -230,21 +235,21 @@ impl Report {
     }
 }
 
-/// A rate limit and the time: what [`log_throttled`] needs, where no `LoopServices` are at hand.
+/// A rate limit and the time, for [`log_throttled`] in code without `LoopServices`.
 pub(crate) struct LogAt<'a> {
     pub(crate) log: &'a LogThrottle,
     pub(crate) now: u64,
 }
 
-/// The rate limit of what belongs to no loop. What it has suppressed is reported with its next line, or when a loop
-/// ends.
+/// The rate limit for code outside event loops. Suppressed lines are reported with the next line,
+/// or when any loop ends.
 pub(crate) fn off_loop() -> LogAt<'static> {
     static OFF_LOOP: OnceLock<LogThrottle> = OnceLock::new();
     LogAt { log: OFF_LOOP.get_or_init(|| LogThrottle::new("netwheel")), now: process_time() }
 }
 
-/// Writes a line to the log that a peer can cause, unless its topic has had its share: `LoopServices` or a [`LogAt`], the
-/// topic, the level, and then what `log::log!` takes.
+/// Logs a line that a peer can cause, subject to the rate limit. The arguments are `LoopServices`
+/// or a [`LogAt`], the topic, the level, and then those of `log::log!`.
 macro_rules! log_throttled {
     ($at:expr, $topic:expr, $level:expr, $($line:tt)+) => {{
         let level = $level;
@@ -314,7 +319,7 @@ mod tests {
     fn the_end_of_time_is_not_passed() {
         let throttle = LogThrottle::new("loop");
         while admit(&throttle, PEER_ERRORS, u64::MAX) {}
-        assert_eq!(throttle.due(), None, "nobody could wait for it");
+        assert_eq!(throttle.due(), None, "that time never comes");
         throttle.report(u64::MAX);
         throttle.finish(u64::MAX);
         assert_eq!(throttle.suppressed(), 1);

@@ -237,7 +237,7 @@ fn a_future_may_be_awaited_on_its_own_loop() {
     assert!(matches!(poll, Poll::Ready(Ok(42))));
 }
 
-/// Asks again and again for what is there: each callback causes the next.
+/// A chain of callbacks: each calls `on_complete` on a completion that is done.
 fn ask_again(of: EventLoop, left: usize, last: Sender<()>) {
     let next = of.clone();
     of.terminated().on_complete(move |result| {

@@ -224,7 +224,7 @@ fn c_73_settings_are_checked() {
     assert!(matches!(refused, Error::Setting(_)), "{refused}");
 }
 
-/// What is due at the end of time has been told, and nothing comes after it.
+/// Timers that repeat do not repeat at the end of time.
 #[test]
 fn time_ends_without_a_spin() {
     const EVER: Duration = Duration::MAX;
@@ -245,7 +245,7 @@ fn time_ends_without_a_spin() {
     assert_eq!(log.take(), [""; 0], "time stands still");
     assert_eq!(channel.run_pending(), 0);
 
-    // It still works, as far as it needs no time.
+    // Reads, writes and tasks still work.
     channel.write_inbound(b"0\n1000\n").unwrap();
     channel.run_pending();
     let ran = log.take();

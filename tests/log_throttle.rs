@@ -1,4 +1,4 @@
-//! What peers can write into the log: a few lines of each kind in ten seconds, and a count of the others.
+//! The rate limit of log lines that peers can cause.
 
 #[path = "support/logs.rs"]
 mod logs;
@@ -22,7 +22,7 @@ use std::{
 
 const TEN_SECONDS: Duration = Duration::from_secs(10);
 
-/// Takes what comes, and leaves errors to the default.
+/// A handler that ignores messages and has the default `error`.
 struct Sink;
 
 impl Handler for Sink {
@@ -61,7 +61,7 @@ fn strict(group: &EventLoopGroup) -> Server {
     ServerBootstrap::new(group).pipeline(pipeline).bind("127.0.0.1:0").unwrap()
 }
 
-/// Waits until so many of its channels have closed.
+/// Waits until this number of channels has closed.
 #[track_caller]
 fn closed(event_loop: &EventLoop, channels: u64) {
     let begun = std::time::Instant::now();
@@ -87,7 +87,7 @@ fn what_peers_send_wrong_is_a_few_lines_and_a_count() {
     assert_eq!(errors(), 10);
     assert_eq!(event_loop.metrics().log_lines_suppressed, 190);
 
-    // Nobody comes any more, and nothing else happens: the loop wakes to tell of the others.
+    // Without any other event, the loop wakes up to report the suppressed lines.
     let report = "nonsense-0: errors of peers: 190 more lines were suppressed in the last 10.0s";
     assert_eq!(logs::lines_with(report).len(), 0, "not early");
     advance(&event_loop, &clock, TEN_SECONDS);
@@ -95,7 +95,7 @@ fn what_peers_send_wrong_is_a_few_lines_and_a_count() {
     assert_eq!(reports.len(), 1);
     assert!(reports[0].starts_with("INFO"), "at the level of the lines: {reports:?}");
 
-    // Each ten seconds have a share of their own; what is left over is told at the end of the loop.
+    // The limit starts anew after ten seconds. A loop that ends reports the remaining count.
     send_nonsense(&server, 15);
     closed(&event_loop, 215);
     assert_eq!(errors(), 20);
@@ -103,7 +103,7 @@ fn what_peers_send_wrong_is_a_few_lines_and_a_count() {
     assert_eq!(logs::lines_with("nonsense-0: errors of peers: 5 more lines were suppressed").len(), 1);
 }
 
-/// Says of each message that it has come, as far as it may.
+/// A handler that asks for permission to log each byte.
 struct Talkative {
     admitted: Sender<bool>,
 }
@@ -142,7 +142,7 @@ fn a_programs_own_lines_have_the_same_limit() {
     assert!(reports.len() == 1 && reports[0].starts_with("WARN"), "{reports:?}");
 }
 
-/// Refuses everything, and fails when it is told so.
+/// A handler whose `active` and `error` fail.
 struct Angry;
 
 impl Handler for Angry {
@@ -176,7 +176,6 @@ fn handlers_that_fail_for_each_connection_are_a_few_lines_and_a_count() {
     assert_eq!(logs::lines_with("angry-0: errors of channels: 40 more lines were suppressed").len(), 1);
 }
 
-/// A text that the codec of some members cannot encode.
 #[test]
 fn broadcasts_that_cannot_be_encoded_are_a_few_lines_and_a_count() {
     logs::collect();

@@ -190,7 +190,8 @@ fn e_48_one_rebuild_is_counted_and_foreign_tasks_run() {
     child.succeed();
 }
 
-// ---- the waker -------------------------------------------------------------------------------------------
+// ---- the waker
+// -------------------------------------------------------------------------------------------
 
 /// Writes to the waker fail, the first ones of each thread.
 fn broken_waker(error: &str, writes: usize) -> Vec<String> {
@@ -222,7 +223,7 @@ fn submit_to_a_sleeping_loop() {
     println!("failed {}", metrics.wakes_failed);
     println!("written {}", metrics.wakes_written);
     println!("lines {}", logs::lines_with("cannot wake the loop").len());
-    // This thread's faults come first, too: the shutdown is not to meet them.
+    // The faults of this thread must be over before the shutdown.
     for _ in 0..2 {
         the_loop(&group).execute(|| ()).unwrap();
     }
@@ -261,7 +262,7 @@ fn a_wake_that_a_signal_interrupts_is_not_lost() {
 
 #[test]
 fn after_a_wake_that_fails_the_next_submitter_wakes_the_loop() {
-    // As many as one wake tries: the second task's is the first that succeeds.
+    // All 16 attempts of the first wake fail. The second task's wake succeeds.
     let Some((said, _)) = break_waker("ENOSPC", 16) else { return };
     assert_eq!(said.matches("ran [0, 1]").count(), 10, "{said}");
     let failed = said.lines().find_map(|line| line.strip_prefix("failed ")).expect("it tells");

@@ -323,7 +323,7 @@ fn e_26_a_scheduled_task_that_panics_is_logged_with_its_origin_and_counted() {
     assert_eq!(on(&event_loop, || "lives"), "lives");
 }
 
-/// Nobody holds the task, so nobody could look at its completion.
+/// The handle is dropped, so the log is the only place for the error.
 #[test]
 fn a_periodic_task_that_fails_is_logged_with_its_origin_and_counted() {
     logs::collect();
@@ -386,9 +386,11 @@ fn a_thousand_tasks_that_fail_are_a_few_lines() {
     assert_eq!(event_loop.metrics().log_lines_suppressed, 990);
 }
 
-// ---- the end of time -------------------------------------------------------------------------------------
+// ---- the end of time
+// -------------------------------------------------------------------------------------
 
-/// Periodic tasks whose next time does not fit, and one-shots that are never due, do not keep a loop busy.
+/// Periodic tasks whose next time does not fit, and one-shots that are never due, do not keep a
+/// loop busy.
 #[test]
 fn a_loop_at_the_end_of_time_sleeps_and_can_be_shut_down() {
     let (event_loop, clock) = manual();
@@ -414,7 +416,7 @@ fn a_loop_at_the_end_of_time_sleeps_and_can_be_shut_down() {
     assert_eq!(ran, ["catch up", "catch up", "delay", "rate"]);
     assert!(!never.is_done(), "it waits for ever");
 
-    // Every turn from here on is for a task of this test: each settling takes three tasks at least.
+    // From here on every turn runs a task of this test.
     let before = event_loop.metrics();
     for _ in 0..100 {
         settle(&event_loop);

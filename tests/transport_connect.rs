@@ -371,7 +371,8 @@ fn t_11_what_is_done_is_not_cancelled() {
     end(&group);
 }
 
-// ---- dropping the completion ------------------------------------------------------------------------------
+// ---- dropping the completion
+// ------------------------------------------------------------------------------
 
 #[cfg(target_os = "linux")]
 #[test]

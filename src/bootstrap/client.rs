@@ -108,10 +108,10 @@ where
 {
     /// Connects to `address` on the group's next loop; completes before the handler's `active` is called.
     ///
-    /// A host name is resolved here, which may block; its first address is taken. Dropping the completion, or
-    /// [`Completion::cancel`], gives the attempt up: the socket is closed soon, and nothing is left of it. If the
-    /// connection is made in the same moment, its handler may receive `active`, and `inactive` right after.
-    /// [`Completion::detach`] lets it be made for its handler alone.
+    /// A host name is resolved here, which may block; its first address is taken. Dropping the
+    /// completion, or [`Completion::cancel`], cancels the attempt and closes the socket. If the
+    /// connection is established at the same time, its handler may receive `active`, followed by
+    /// `inactive`. With [`Completion::detach`] the handler keeps the channel.
     ///
     /// The completion fails with [`Error::TimedOut`] if the peer does not answer in time, [`Error::Cancelled`] if it was
     /// cancelled, [`Error::Setting`] if a setting is out of its range, [`Error::Full`] if each loop has as many connections

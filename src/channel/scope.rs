@@ -66,12 +66,14 @@ impl<M> Scope<'_, M> {
         }
     }
 
-    /// Returns whether a line about `topic` may be written to the log now: a rate limit for lines that a peer can cause.
+    /// Returns whether a line about `topic` may be logged now. A rate limit for log lines that a
+    /// peer can cause.
     ///
-    /// A loop allows 10 lines of each topic in 10 seconds, whatever channel they are about. It counts the others
-    /// ([`log_lines_suppressed`](crate::LoopMetrics::log_lines_suppressed)), and when the 10 seconds are over it writes
-    /// their number at level `warn`. Of the topics, the first 64 are told apart; all others share one count. The loop's
-    /// own lines have the same rate limit.
+    /// Each loop allows 10 lines of each topic in 10 seconds, for all of its channels together. It
+    /// counts further lines ([`log_lines_suppressed`](crate::LoopMetrics::log_lines_suppressed)).
+    /// At the end of the 10 seconds it logs their number at level `warn`. The program's first 64
+    /// topics have separate limits; further topics share one. The loop's own log lines have the
+    /// same limit.
     ///
     /// ```
     /// # use netwheel::prelude::*;

@@ -16,7 +16,7 @@ use std::time::Duration;
 /// How long a channel that reads only while it can write waits for its peer, unless it has a limit of its own.
 const CHOKED_LIMIT: Duration = Duration::from_secs(60);
 
-/// No stage waits, or until the end of time.
+/// No stage has a timer, or its deadline is after the end of time.
 const NEVER: u64 = u64::MAX;
 
 #[derive(Debug)]

@@ -50,11 +50,13 @@ impl DatagramScope<'_> {
         sent.map_err(|(refused, _)| refused)
     }
 
-    /// Returns whether a line about `topic` may be written to the log now: a rate limit for lines that a peer can cause.
+    /// Returns whether a line about `topic` may be logged now. A rate limit for log lines that a
+    /// peer can cause.
     ///
-    /// A loop allows 10 lines of each topic in 10 seconds, whatever channel they are about. It counts the others
-    /// ([`log_lines_suppressed`](crate::LoopMetrics::log_lines_suppressed)), and when the 10 seconds are over it writes
-    /// their number at level `warn`. As [`Scope::may_log`](crate::Scope::may_log).
+    /// Each loop allows 10 lines of each topic in 10 seconds, for all of its channels together. It
+    /// counts further lines ([`log_lines_suppressed`](crate::LoopMetrics::log_lines_suppressed)).
+    /// At the end of the 10 seconds it logs their number at level `warn`. See
+    /// [`Scope::may_log`](crate::Scope::may_log).
     pub fn may_log(&self, topic: &'static str) -> bool {
         self.services.may_log(topic)
     }

@@ -58,8 +58,9 @@ pub trait DatagramHandler: Sized + 'static {
 
     /// Something failed: a call of this handler, a datagram that waited, or one sent through a handle. Or the network
     /// reports that nobody listens where an earlier datagram went (on a connected channel, `ConnectionRefused`). The
-    /// channel stays open, unless this closes it or fails itself. Logs it by default, at level `debug`, with the
-    /// rate limit of [`may_log`](DatagramScope::may_log): peers can cause many of these.
+    /// channel stays open, unless this closes it or fails itself. Logs it by default, at level
+    /// `debug`, with the rate limit of [`may_log`](DatagramScope::may_log): peers can cause many of
+    /// these.
     fn error(&mut self, ctx: &mut DatagramContext<'_, Self>, error: Error) -> Result {
         let id = ctx.id();
         log_throttled!(ctx.services, BROKEN, Level::Debug, "datagram channel {id}: {error}");

@@ -1,8 +1,8 @@
 //! What becomes of a listener whose accept fails.
 //!
 //! Always holds: it is tried again within half a second, so that a server which ran out of descriptors serves again
-//! soon after it has some; and never at once, so that it does not turn in vain meanwhile. A pure structure: times are
-//! nanoseconds. Runs on the loop's thread.
+//! soon after it has some; and never at once, so that it does not spin. A pure structure; times are
+//! in nanoseconds. Runs on the loop's thread.
 
 use std::io::{self, ErrorKind};
 

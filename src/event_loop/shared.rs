@@ -35,7 +35,7 @@ use std::{
     time::Duration,
 };
 
-/// Writes to the waker in a row, until one succeeds.
+/// Attempts to write to the waker before a wake fails.
 const WAKE_ATTEMPTS: usize = 16;
 
 /// What comes through a loop's queue.
@@ -408,14 +408,15 @@ impl LoopShared {
     fn wake(&self, asleep: Asleep) {
         self.metrics.wakes_written.add_shared(1);
         let Err(e) = self.write_to_waker() else { return };
-        // Whoever submits next tries again. Until then, what is in the queue waits for the end of the sleep.
+        // The next submitter tries again. Until then the queue waits for the loop's deadline.
         self.wake_up.restore(asleep);
         self.metrics.wakes_failed.add_shared(1);
         let (at, name) = (LogAt { log: &self.log, now: self.time.now() }, &self.name);
         caught(|| log_throttled!(at, WAKES_FAILED, Level::Error, "{name}: cannot wake the loop: {e}"));
     }
 
-    /// Tries a few times: a signal interrupts one write, and another error may be over as quickly.
+    /// Retries a few times: a signal interrupts a single write, and other errors may be transient,
+    /// too.
     fn write_to_waker(&self) -> io::Result<()> {
         // The lock keeps the waker from being swapped in mid-write: a wake on a dropped poll would be lost.
         let waker = lock(&self.waker);

@@ -185,8 +185,8 @@ impl<T> Entry<T> {
         Error::Panicked(message)
     }
 
-    /// Nobody may wait for the completion, so the log has the error as well. A task that answers `Cancelled` has ended
-    /// itself.
+    /// Logs the error, because the completion may have been dropped. `Cancelled` means that the
+    /// task ended itself.
     #[cold]
     fn failed(&self, error: &Error, time: &TimeSource) {
         if matches!(error, Error::Cancelled) {
@@ -199,7 +199,8 @@ impl<T> Entry<T> {
     fn log(&self, topic: Topic, how: &str, why: &dyn fmt::Display, time: &TimeSource) {
         let (name, origin) = (&self.shared.name, self.origin);
         let at = LogAt { log: &self.shared.log, now: time.now() };
-        // The program's log may panic, and so may its errors' `Display`: whoever waits for the task is told all the same.
+        // The program's logger may panic, and so may the `Display` of its error. The completion
+        // still gets it.
         let log =
             || log_throttled!(at, topic, Level::Error, "{name}: the task scheduled at {origin} {how}: {why}");
         if caught(log).is_some() {

@@ -112,9 +112,9 @@ pub trait Handler: Sized + 'static {
     ///
     /// What it writes here is sent before a channel closes that is not broken: a word to the peer, why.
     ///
-    /// The default logs it and closes the channel: what a peer did wrong at level `info`, a broken connection at `debug`,
-    /// anything else at `warn`. A loop writes at most 10 such lines of each kind in 10 seconds, and then how many it left
-    /// out ([`Scope::may_log`](crate::Scope::may_log)). One that returns `Ok` without closing keeps the channel open,
+    /// The default logs the error and closes the channel. The level is `info` for protocol errors, `debug` for broken
+    /// connections and `warn` for all others. Each loop logs at most 10 lines of each kind in 10 seconds, and then the
+    /// number of suppressed lines; see [`Scope::may_log`](crate::Scope::may_log). One that returns `Ok` without closing keeps the channel open,
     /// unless the connection is broken or a callback panicked.
     ///
     /// # Errors

@@ -3,8 +3,8 @@
 //! Always holds: exactly one result is delivered, to exactly one of the three ways of asking (wait, callback,
 //! `Future`); a producer that is dropped without a word completes with [`Error::Cancelled`], and so does a cancel, of
 //! what can be cancelled: then the producer hears of it, and its own result is dropped. Dropping a cancellable
-//! completion cancels it. If the result is there by then, it goes back to the operation, which releases what nobody
-//! will use; so of a drop and a result that race, exactly one disposes of the value. A callback runs on
+//! completion cancels its operation. A result that arrived before the drop is returned to the operation, which
+//! releases it. So a drop and a result that race release the value exactly once. A callback runs on
 //! the thread that completes, where a panic in it is logged and goes no further, or at once on the calling thread
 //! if the result is there already; no lock is held meanwhile, and `trampoline` bounds the recursion. Waiting on the loop that has to complete it, or on
 //! one of them if they are several, is an error; so is waiting on the thread that drives such a loop by hand.
@@ -32,17 +32,18 @@ use std::{
 
 /// The consumer's side of an operation that completes later.
 ///
-/// [`wait`](Completion::wait), [`on_complete`](Completion::on_complete) and `.await` take the result. Dropping the
-/// completion of an operation that can be cancelled cancels it:
+/// [`wait`](Completion::wait), [`on_complete`](Completion::on_complete) and `.await` take the
+/// result. Dropping the completion of an operation that can be cancelled cancels it:
 ///
-/// | operation | what a drop does |
+/// | operation | effect of a drop |
 /// |---|---|
-/// | [`ClientBootstrap::connect`](crate::ClientBootstrap::connect) | closes the connection, whether it is in the making or was made in the same moment |
-/// | [`ChannelPool::acquire`](crate::ChannelPool::acquire) | gives up the place in the queue; a channel that is there already goes back to the pool |
-/// | all others: writes, `closed`, `shutdown_gracefully`, `stats`, `terminated`, scheduled tasks | nothing: the operation goes on |
+/// | [`ClientBootstrap::connect`](crate::ClientBootstrap::connect) | closes the connection, established or not |
+/// | [`ChannelPool::acquire`](crate::ChannelPool::acquire) | leaves the queue; returns an acquired channel to the pool |
+/// | writes, `closed`, `shutdown_gracefully`, `stats`, `terminated`, scheduled tasks | none: the operation continues |
 ///
-/// So a timeout around a pending operation, such as `tokio::time::timeout(d, client.connect(address))`, leaves nothing
-/// behind. [`detach`](Completion::detach) lets the operation run without anybody to take the result.
+/// So a timeout around a pending operation, such as `tokio::time::timeout(d,
+/// client.connect(address))`, leaks nothing. [`detach`](Completion::detach) lets the operation
+/// continue and ignores the result.
 ///
 /// ```no_run
 /// # use netwheel::prelude::*;
@@ -76,7 +77,7 @@ enum State<T> {
         waker: Option<Waker>,
         callback: Option<Callback<T>>,
     },
-    /// Under way for its own sake: the result is dropped.
+    /// Still running, but the result will be dropped.
     Detached,
     Done(Result<T>),
     Taken,
@@ -96,11 +97,11 @@ enum Loops {
 type Callback<T> = Box<dyn FnOnce(Result<T>) + Send>;
 type Cancel<T> = Box<dyn Fn(Unwanted<T>) + Send + Sync>;
 
-/// What a cancellable operation has to undo.
+/// The part of a cancellable operation that must be undone.
 pub(crate) enum Unwanted<T> {
-    /// The operation, which is still under way.
+    /// The operation itself, which is still running.
     Operation,
-    /// Its result, which nobody has taken.
+    /// A result that the consumer did not take.
     Result(T),
 }
 
@@ -109,8 +110,8 @@ pub(crate) fn completion<T>(event_loop: Option<u32>) -> (Completer<T>, Completio
     pair(Loops::One(event_loop), None)
 }
 
-/// As [`completion`], for an operation that can be cancelled: then `cancel` is called, once at most, on the thread that
-/// cancels or drops the completion.
+/// A pair for an operation that can be cancelled. `cancel` is called at most once, on the thread
+/// that cancels or drops the completion.
 pub(crate) fn cancellable<T>(
     event_loop: Option<u32>,
     cancel: impl Fn(Unwanted<T>) + Send + Sync + 'static,
@@ -186,7 +187,8 @@ impl<T> Inner<T> {
         true
     }
 
-    /// The consumer is gone, and has neither taken the result nor left a callback.
+    /// Cancels the operation, or releases its result, unless a callback or `detach` has claimed the
+    /// result.
     #[cold]
     fn give_up(&self, cancel: &Cancel<T>) {
         let mut state = self.lock();
@@ -196,7 +198,8 @@ impl<T> Inner<T> {
                 return;
             }
             State::Pending { waker, callback: None } => {
-                // Dropping a waker may drop a task, which may be anything.
+                // Dropping a waker may drop a task and run its destructors, so the lock is released
+                // first.
                 drop(state);
                 drop(waker);
                 Unwanted::Operation
@@ -211,7 +214,7 @@ impl<T> Inner<T> {
     }
 }
 
-/// A peer may be behind it, and thousands of these a second.
+/// Logs a panic with a rate limit, because a peer may cause thousands of panics in a second.
 #[cold]
 pub(super) fn log_panic(whose: &str, panic: Box<dyn Any + Send>) {
     let message = panic_message(panic);
@@ -273,13 +276,14 @@ impl<T> Completion<T> {
     }
 
     /// Calls `callback` with the result: on the completing thread (usually the event loop, so it must not block),
-    /// or on this thread before `on_complete` returns, if the result is there. The completing thread logs a panic in
-    /// the callback and goes on.
+    /// or on this thread before `on_complete` returns if the operation is done. The completing
+    /// thread logs a panic in the callback and continues.
     ///
-    /// A callback may cause further ones, by an `on_complete` on a result that is there. At most 8 are nested. The
-    /// others wait in a queue of the thread, and run in their order as soon as the outermost callback has returned; a
-    /// panic in one of them is logged. So a chain of any length cannot overflow the stack. It does keep its thread
-    /// busy, as a loop would.
+    /// A callback may itself call `on_complete` on a completion that is done. At most 8 callbacks
+    /// are nested. Further callbacks are queued, and run in order on the same thread when the
+    /// outermost callback has returned; a panic in a queued callback is logged. So a chain of
+    /// callbacks cannot overflow the stack, whatever its length. It keeps its thread busy until it
+    /// ends, like a loop.
     pub fn on_complete(self, callback: impl FnOnce(Result<T>) + Send + 'static)
     where
         T: 'static,
@@ -298,11 +302,12 @@ impl<T> Completion<T> {
         }
     }
 
-    /// Cancels an operation that is under way: a connection that is being made, an acquire of a pool that waits.
+    /// Cancels a pending operation: a connect, or an acquire of a pool.
     ///
-    /// Returns `true` if that ended the operation: it completes with [`Error::Cancelled`] at once, and what was begun is
-    /// undone soon, on its event loop. Returns `false` if it is done already, or of a kind that cannot be cancelled. Any
-    /// thread may call this. Dropping the completion cancels the operation, too.
+    /// Returns `true` if this call ended the operation. The completion then fails with
+    /// [`Error::Cancelled`] immediately, and the event loop releases the socket soon. Returns
+    /// `false` if the operation is done or cannot be cancelled. Thread-safe. Dropping the
+    /// completion cancels the operation, too.
     ///
     /// ```
     /// # use netwheel::{codec::RawBytes, prelude::*};
@@ -330,12 +335,12 @@ impl<T> Completion<T> {
         first
     }
 
-    /// Lets the operation run without anybody to take the result, which is dropped when it is there.
+    /// Lets the operation continue and drops its result.
     ///
-    /// A channel that [`ClientBootstrap::connect`](crate::ClientBootstrap::connect) makes stays open: it is its
-    /// handler's. One that is acquired from a pool goes back to the pool.
+    /// A channel made by [`ClientBootstrap::connect`](crate::ClientBootstrap::connect) stays open,
+    /// and its handler serves it. A channel acquired from a pool returns to the pool.
     pub fn detach(self) {
-        // What a drop does not cancel needs no callback that keeps it alive.
+        // Only a cancellable operation ends with its completion.
         if self.inner.cancel.is_some() {
             let mut state = self.inner.lock();
             match std::mem::replace(&mut *state, State::Taken) {
@@ -439,7 +444,7 @@ mod tests {
         assert!(!cancelled.is_pending() && !cancelled.is_awaited());
     }
 
-    /// A cancellable pair, and what its operation was told to undo.
+    /// A cancellable pair, and a channel that receives each call of its cancel hook.
     fn undone() -> (Completer<u8>, Completion<u8>, std::sync::mpsc::Receiver<Option<u8>>) {
         let (told, undone) = std::sync::mpsc::channel();
         let (completer, completion) = cancellable(None, move |unwanted| {

@@ -1,5 +1,5 @@
 //! Everything that crosses threads, in small files: the task queue and who waits for room in it, the wake-up,
-//! completions and the depth of their callbacks (`trampoline`), places that are limited, what is held of a channel's input, which loop the calling thread is, and what a loop is
+//! completions, the recursion of their callbacks (`trampoline`), places that are limited, what is held of a channel's input, which loop the calling thread is, and what a loop is
 //! doing. `primitives` is what they are made of, `loom_tests` their models.
 
 mod completion;

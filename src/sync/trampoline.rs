@@ -1,12 +1,12 @@
 //! Bounded recursion of callbacks.
 //!
-//! A callback may cause the next one: it asks for something that is there already, and whose callback runs at once.
-//! Each such step would take a part of the stack, and a long chain all of it.
+//! A callback may call `on_complete` on a completion that is done, which calls the next callback.
+//! Without a bound, a long chain of these overflows the stack.
 //!
-//! Always holds: at most [`MAX_DEPTH`] callbacks are nested on a thread; a callback beyond that is queued, and runs
-//! before the outermost callback's caller goes on, on the same thread. Queued callbacks run in the order in which they
-//! were queued, and no later callback overtakes them. A queued callback belongs to nobody's call, so a panic in it is
-//! logged and goes no further. Nothing here is shared between threads.
+//! Always holds: at most [`MAX_DEPTH`] callbacks are nested on a thread. Further callbacks are
+//! queued, and run on the same thread when the outermost callback has returned. Queued callbacks
+//! run in order, and later callbacks never overtake them. A panic in a queued callback is caught
+//! and logged, because its caller has returned. All state is thread-local.
 
 use super::{completion::log_panic, primitives::per_thread};
 use std::{
@@ -20,13 +20,15 @@ pub(super) const MAX_DEPTH: usize = 8;
 
 type Callback = Box<dyn FnOnce()>;
 
-// The queue's length is bounded by what the running callbacks ask for: a chain has one callback in it at a time.
+// A chain has one callback in the queue at a time. The queue grows only if a callback queues
+// several others.
 per_thread! {
     static DEPTH: Cell<usize> = const { Cell::new(0) };
     static QUEUE: RefCell<VecDeque<Callback>> = const { RefCell::new(VecDeque::new()) };
 }
 
-/// Calls `callback` now, or queues it if too many callbacks are running on this thread or others are queued.
+/// Calls `callback` now, or queues it if too many callbacks are running on this thread or others
+/// are queued.
 ///
 /// # Panics
 /// If `callback` panics and is not queued.
@@ -56,7 +58,7 @@ fn run_outermost(callback: impl FnOnce()) {
     }
 }
 
-/// A thread that is ending may have dropped the queue: then there is nothing in it, and nothing can be queued.
+/// Returns `true` also on a thread that is exiting and has dropped the queue.
 fn is_queue_empty() -> bool {
     QUEUE.try_with(|queue| queue.borrow().is_empty()).unwrap_or(true)
 }
@@ -79,7 +81,7 @@ fn queue(depth: usize, callback: impl FnOnce() + 'static) {
     }
 }
 
-/// One more callback that is running; restores the depth when dropped, also by a panic.
+/// A guard for a running callback. Restores the depth when dropped, also while unwinding.
 struct Nested(usize);
 
 impl Nested {

@@ -3,8 +3,8 @@
 //! The loop publishes until when it means to sleep, then looks at its queue once more, then sleeps; a submitter
 //! puts its task into the queue, then looks at what is published. Whichever order the two run in, one of them
 //! sees the other (Dekker; both sides have a sequentially consistent fence between their store and their load),
-//! so no task is slept on. Of many submitters only the one that turns "asleep" into "awake" writes to the waker. If the
-//! write fails, that submitter restores the state: the next one writes.
+//! so no task is slept on. Of many submitters only the one that turns "asleep" into "awake" writes to the waker.
+//! If the write fails, that submitter restores the state, so that the next submitter writes again.
 //!
 //! Any thread submits; only the loop's thread calls [`WakeUp::about_to_sleep`] and [`WakeUp::awake`].
 
@@ -13,7 +13,7 @@ use super::primitives::{AtomicU64, Ordering, fence};
 /// The loop is running: it will look at its queue by itself.
 const AWAKE: u64 = 0;
 
-/// A sleep that the caller has to end by writing to the waker.
+/// A sleep that the caller must end by writing to the waker.
 #[derive(Debug, Clone, Copy)]
 #[must_use = "the loop sleeps until the waker is written to"]
 pub(crate) struct Asleep(u64);
@@ -43,8 +43,8 @@ impl WakeUp {
         }
     }
 
-    /// After something was put into the queue that is wanted at `when` (0: now): returns the sleep if the caller has to
-    /// end it.
+    /// Called after a submission that is due at `when` (0: now). Returns the loop's sleep if the
+    /// caller must end it.
     #[inline]
     pub(crate) fn must_wake(&self, when: u64) -> Option<Asleep> {
         fence(Ordering::SeqCst);
@@ -55,8 +55,9 @@ impl WakeUp {
         claimed.then_some(Asleep(until))
     }
 
-    /// Publishes a sleep again that the caller could not end. A loop that has woken by itself meanwhile is woken once
-    /// more for nothing; one that has published another sleep keeps that.
+    /// Publishes a sleep again after the write to the waker failed. Does not replace a newer sleep.
+    /// If the loop has already woken up by its deadline, the next submission causes one spurious
+    /// wakeup.
     #[cold]
     pub(crate) fn restore(&self, asleep: Asleep) {
         let Asleep(until) = asleep;

@@ -196,9 +196,9 @@ impl EmbeddedLoop {
 
     /// Moves the time of all channels and runs what comes due, in order of time.
     ///
-    /// Every deadline on the way is stopped at, so a callback sees the time at which it is due. A timer that repeats,
-    /// an idle timeout for example, makes one stop for each time: a century of seconds takes its time. The time ends
-    /// after 584 years, and what would be due later never is; `Duration::MAX` goes there.
+    /// Every deadline on the way is stopped at, so a callback sees the time at which it is due. A
+    /// repeating timer, such as an idle timeout, stops once per period, so the call takes time in
+    /// proportion to `by`. Saturates after 584 years; later deadlines never come.
     pub fn advance(&mut self, by: Duration) {
         let target = self.services.time.now().saturating_add(nanos(by)).min(END_OF_TIME);
         loop {
@@ -211,16 +211,16 @@ impl EmbeddedLoop {
         self.move_to(target);
     }
 
-    /// Moves the time to `target` and runs what is due then; returns the time, which is earlier if the clock has come to
-    /// its end.
+    /// Advances the time to `target` and runs all due timers. Returns the new time, which is
+    /// earlier than `target` if the clock has saturated.
     fn move_to(&mut self, target: u64) -> u64 {
         self.clock.advance(Duration::from_nanos(target.saturating_sub(self.services.time.now())));
         self.within(|_| {});
         self.services.now
     }
 
-    /// Moves the time at once, like a loop that was held up; what is overdue then runs. The time ends after 584 years:
-    /// what would be due later never is.
+    /// Moves the time at once, like a loop that was held up; what is overdue then runs. Saturates
+    /// after 584 years; later deadlines never come.
     pub fn stall(&mut self, by: Duration) {
         self.clock.advance(by);
         self.within(|_| {});

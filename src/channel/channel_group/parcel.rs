@@ -152,7 +152,7 @@ pub(crate) struct Delivery {
     except: Option<Key>,
     memo: EncodingMemo,
     report: BroadcastReport,
-    /// Why the message could not be encoded for the first of those for whom it could not, and where to log that.
+    /// The first encoding error, and the rate limit and time for logging it.
     failed: Option<(Error, Arc<LogThrottle>, u64)>,
 }
 

@@ -41,14 +41,14 @@ macro_rules! metrics {
             pub tasks_pending: u64,
             /// Tasks that were refused because the queue was full.
             pub tasks_refused: u64,
-            /// Lines of the log that were suppressed, since there were too many like them.
+            /// Log lines suppressed by the loop's rate limit.
             pub log_lines_suppressed: u64,
             $($(#[$time_doc])* pub $time: Duration,)*
             $($(#[$histogram_doc])* pub $histogram: Histogram,)*
         }
 
         impl Metrics {
-            /// All but what the queue and the log's rate limit know.
+            /// All numbers except those of the queue and of the log's rate limit.
             pub(crate) fn snapshot(&self) -> LoopMetrics {
                 LoopMetrics {
                     $($name: self.$name.read(),)*
@@ -85,7 +85,8 @@ metrics! {
         ready,
         /// Writes to the waker, by whatever thread.
         wakes_written,
-        /// Wakes for which 16 writes to the waker failed in a row: the loop slept until the next submission or deadline.
+        /// Wakes that failed after 16 writes to the waker. The loop slept until its next deadline
+        /// or submission.
         wakes_failed,
         /// Polls that the waker ended although there was nothing to do.
         wakes_in_vain,
@@ -109,7 +110,8 @@ metrics! {
         tasks_run,
         /// Tasks, scheduled ones too, that panicked.
         tasks_panicked,
-        /// Tasks that returned an error: periodic ones, and one-shot ones whose value is a `Result<(), netwheel::Error>`.
+        /// Scheduled tasks that returned an error: periodic tasks, and one-shots that return
+        /// `Result<(), netwheel::Error>`.
         tasks_failed,
         /// Task phases that ended with tasks left for the next turn.
         tasks_deferred,

@@ -80,7 +80,7 @@ impl Shutdown {
             last_task: now,
             busy: false,
             quiet: request.quiet,
-            // A shutdown at the end of time ends, too.
+            // A shutdown must end even at the end of time.
             until: now.saturating_add(request.timeout).min(END_OF_TIME),
             next_look: now,
             pace: Pace::new(channels, now, request.window),

@@ -166,7 +166,8 @@ fn t_11_a_result_and_a_cancel_cannot_both_be_first() {
     });
 }
 
-/// What an operation was told to undo, and whether its result was accepted.
+/// Drops a completion while another thread completes it. `expected` checks whether the result was
+/// accepted, and the calls of the cancel hook.
 fn a_drop_meets(
     end: fn(Completer<u32>) -> bool,
     drop_it: fn(Completion<u32>),
@@ -189,7 +190,8 @@ fn a_drop_meets(
     });
 }
 
-/// A value has one owner: the operation, if the drop was first; else it comes back to be undone.
+/// If the drop is first, the operation keeps its value. Otherwise the cancel hook receives the
+/// value.
 #[test]
 fn of_a_drop_and_a_result_exactly_one_disposes_of_the_value() {
     a_drop_meets(
@@ -217,7 +219,7 @@ fn what_is_detached_is_never_undone() {
     );
 }
 
-/// As the future of a timeout that is dropped: it was polled before.
+/// A timeout polls its future and drops it later.
 #[test]
 fn a_drop_after_a_poll_undoes_once() {
     a_drop_meets(

@@ -86,8 +86,8 @@ impl Shared {
         wakes
     }
 
-    /// As [`Shared::submit`], and the write to the waker fails if there is one; whether it did.
-    fn submit_in_vain(&self, entry: u32, when: u64) -> bool {
+    /// Submits, with a waker whose writes fail. Returns whether a write was tried.
+    fn submit_with_broken_waker(&self, entry: u32, when: u64) -> bool {
         self.mailbox.put(entry).expect("there is room");
         let asleep = self.wake_up.must_wake(when);
         asleep.inspect(|asleep| self.wake_up.restore(*asleep)).is_some()
