@@ -142,8 +142,15 @@ impl Turn {
 
     fn next_deadline(&self) -> Option<u64> {
         let timers = self.io.services.next_deadline();
-        let others = [self.shutdown.as_ref().map(Shutdown::next_look), self.shared.log.due()];
-        others.into_iter().flatten().chain(timers).min()
+        let next = match (timers, self.shutdown.as_ref().map(Shutdown::next_look)) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        // Suppressed log lines are reported although nothing else happens.
+        match self.shared.log.due() {
+            None => next,
+            Some(report) => Some(next.map_or(report, |next| next.min(report))),
+        }
     }
 
     /// How long the poll may sleep; none: until something happens. Publishes the sleep to submitters.
