@@ -8,7 +8,7 @@ use super::load::Assignment;
 use crate::{
     channel::LoopServices,
     id::ChannelId,
-    log_throttle::{UNSENT, log_throttled},
+    log_throttle::{UNSENT, log_throttled, off_loop},
     transport::Stream,
     worker_pool::Work,
 };
@@ -51,7 +51,7 @@ impl Work for Lingering {
 
     fn run(self: Box<Self>) -> bool {
         if let Err(e) = self.leaving.stream.linger(self.time) {
-            log::debug!("a socket is closed without lingering: {e}");
+            log_throttled!(off_loop(), UNSENT, Level::Debug, "a socket is closed without lingering: {e}");
         }
         false
     }
