@@ -2,7 +2,8 @@
 //!
 //! One [`Clock`] per event loop group, real or manual; nothing else in the crate reads time. Inside a loop an
 //! instant is a `u64` of nanoseconds since the loop's origin ([`TimeSource`]), taken once per phase of a turn and
-//! passed down. It never goes back, whatever the clock does.
+//! passed down. It never goes back, whatever the clock does, and it never passes [`END_OF_TIME`]. A
+//! saturated deadline is later than that, so it is never due.
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod boot;
@@ -13,11 +14,18 @@ pub use boot::BootClock;
 use std::{
     fmt,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
+
+/// The last time that a loop reaches, 584 years after its origin. A later deadline, such as
+/// `u64::MAX`, never comes.
+///
+/// `WakeUp` represents a sleep without a deadline by `u64::MAX - 1`, so a timer at the end of time
+/// must be earlier.
+pub(crate) const END_OF_TIME: u64 = u64::MAX - 2;
 
 /// A source of monotonic time; callable from any thread.
 pub trait Clock: Send + Sync + fmt::Debug {
@@ -92,7 +100,8 @@ impl ManualClock {
         ManualClock { origin: Instant::now(), shared: Arc::default() }
     }
 
-    /// Moves the time on; saturates at 584 years.
+    /// Advances the time; saturates at 584 years. At that end of time loops still handle I/O and
+    /// tasks. Timers that are due by then run; later deadlines never come.
     pub fn advance(&self, by: Duration) {
         let by = nanos(by);
         let add = |offset: u64| Some(offset.saturating_add(by));
@@ -145,13 +154,20 @@ impl TimeSource {
     /// Reads the clock: nanoseconds since the origin.
     #[inline]
     pub(crate) fn now(&self) -> u64 {
-        nanos(self.clock.now().saturating_duration_since(self.origin))
+        nanos(self.clock.now().saturating_duration_since(self.origin)).min(END_OF_TIME)
     }
 
     /// A time of this source as an instant; the far future saturates.
     pub(crate) fn instant(&self, at: u64) -> Instant {
         self.origin.checked_add(Duration::from_nanos(at)).unwrap_or(self.origin)
     }
+}
+
+/// Returns the nanoseconds since the first call. Code outside event loops uses it, because it
+/// cannot use a loop's clock.
+pub(crate) fn process_time() -> u64 {
+    static ORIGIN: OnceLock<Instant> = OnceLock::new();
+    nanos(ORIGIN.get_or_init(Instant::now).elapsed())
 }
 
 /// A duration in nanoseconds; 584 years and more become the maximum.

@@ -4,6 +4,8 @@
 //! program's own use of the crate, the operating system. A value that an operation refuses is handed back in
 //! [`Refused`]. Nothing here is owned by a thread; errors are `Send + Sync`.
 
+use crate::log_throttle::{PANICS, log_throttled, off_loop};
+use log::Level;
 use std::{
     any::Any,
     fmt, io,
@@ -328,7 +330,8 @@ impl<T> std::error::Error for Refused<T> {
 pub(crate) fn drop_guarded<T>(value: T) {
     if let Some(message) = caught(|| drop(value)) {
         // The program's log may panic, too.
-        caught(|| log::error!("dropping a {}: {message}", std::any::type_name::<T>()));
+        let name = std::any::type_name::<T>();
+        caught(|| log_throttled!(off_loop(), PANICS, Level::Error, "dropping a {name}: {message}"));
     }
 }
 

@@ -51,8 +51,8 @@
 //! # The house
 //!
 //! Modules stand in layers; each imports only from those below it. From the top: `bootstrap`, `prometheus`; `group`,
-//! `event_loop`, `datagram`; `transport`; `codec`, `stage`, `relay`, `testing`; `channel`, `pipeline`; `timer`, `buffer`, `admission`,
-//! `sync`, `worker_pool`; `error`, `id`, `clock`.
+//! `event_loop`, `datagram`; `transport`; `codec`, `stage`, `relay`, `testing`; `channel`,
+//! `pipeline`; `timer`, `buffer`, `admission`, `sync`, `worker_pool`; `error`, `id`, `clock`, `log_throttle`.
 
 // Not `forbid`, for the sake of one small module that says why it needs it: `sync::task_cell`.
 #![deny(unsafe_code)]
@@ -83,6 +83,7 @@ mod worker_pool;
 mod clock;
 mod error;
 mod id;
+mod log_throttle;
 
 pub use admission::{Admission, IpFilter, IpRule, RejectReason, Rejection};
 pub use bootstrap::{
@@ -117,6 +118,11 @@ pub use worker_pool::{WorkerMetrics, WorkerPool, WorkerPoolBuilder};
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// Likewise.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/observability.md")]
+struct Observability;
 
 /// What most programs use, for `use netwheel::prelude::*`.
 pub mod prelude {

@@ -4,14 +4,14 @@
 mod loops;
 
 use loops::{PATIENCE, manual, ms, on, result, settle};
-use netwheel::{Completion, Error};
+use netwheel::{Completion, Error, EventLoop};
 use std::{
     future::{Future, IntoFuture},
     pin::pin,
     sync::{
         Arc, Barrier,
         atomic::{AtomicUsize, Ordering},
-        mpsc::channel,
+        mpsc::{Sender, channel},
     },
     task::{Context, Poll, Wake, Waker},
     thread::{self, Thread},
@@ -156,7 +156,7 @@ fn a_callback_of_what_is_cancelled_runs_where_it_is_cancelled() {
 /// C-36. A callback is somebody else's code: whatever the loop completes, a panic in it is not the loop's end.
 #[test]
 fn a_callback_that_panics_does_not_end_the_loop() {
-    fn panics<T>(completion: Completion<T>) {
+    fn panics<T: 'static>(completion: Completion<T>) {
         completion.on_complete(|_| panic!("on purpose"));
     }
     let (event_loop, clock) = manual();
@@ -235,6 +235,42 @@ fn a_future_may_be_awaited_on_its_own_loop() {
         std::pin::Pin::new(&mut completion).poll(&mut Context::from_waker(Waker::noop()))
     });
     assert!(matches!(poll, Poll::Ready(Ok(42))));
+}
+
+/// A chain of callbacks: each calls `on_complete` on a completion that is done.
+fn ask_again(of: EventLoop, left: usize, last: Sender<()>) {
+    let next = of.clone();
+    of.terminated().on_complete(move |result| {
+        result.unwrap();
+        match left {
+            0 => last.send(()).unwrap(),
+            _ => ask_again(next, left - 1, last),
+        }
+    });
+}
+
+const CHAIN: usize = 1_000_000;
+
+#[test]
+fn a_long_chain_of_callbacks_does_not_overflow_a_small_stack() {
+    let (ended, _clock) = manual();
+    result(ended.shutdown_gracefully(Duration::ZERO, Duration::ZERO)).unwrap();
+    let (last, end) = channel();
+    let small = thread::Builder::new().stack_size(128 * 1024);
+    small.spawn(move || ask_again(ended, CHAIN, last)).unwrap().join().unwrap();
+    end.try_recv().expect("the whole chain has run before the first call returned");
+}
+
+#[test]
+fn a_long_chain_of_callbacks_does_not_overflow_a_loops_stack() {
+    let ((ended, _), (event_loop, clock)) = (manual(), manual());
+    result(ended.shutdown_gracefully(Duration::ZERO, Duration::ZERO)).unwrap();
+    let (last, end) = channel();
+    // The first callback is called by the loop, when it completes something.
+    let first = event_loop.schedule(ms(1), || ()).unwrap();
+    first.completion().on_complete(move |_| ask_again(ended, CHAIN, last));
+    clock.advance(ms(1));
+    end.recv_timeout(PATIENCE).expect("the whole chain has run");
 }
 
 #[test]

@@ -8,9 +8,10 @@ mod recorder;
 use auto_read::set_auto_read;
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions, Clock, Error,
+    ChannelOptions, Clock, Error, IdleTimeouts, TimeLimits,
     codec::Line,
     prelude::*,
+    stage::Heartbeat,
     testing::{EmbeddedChannel, ManualClock},
 };
 use recorder::{Call, Log, Recorder, embedded, embedded_with, reason};
@@ -221,4 +222,62 @@ fn c_73_settings_are_checked() {
     let refused = EmbeddedChannel::with(pipeline, &ChannelOptions::new(), ManualClock::new(), Duration::ZERO)
         .unwrap_err();
     assert!(matches!(refused, Error::Setting(_)), "{refused}");
+}
+
+/// Timers that repeat do not repeat at the end of time.
+#[test]
+fn time_ends_without_a_spin() {
+    const EVER: Duration = Duration::MAX;
+    let log = Log::new();
+    let idle = IdleTimeouts::new().reader(SECOND).writer(SECOND / 3).all(7 * SECOND);
+    let limits = TimeLimits::new().read(EVER).progress(100, EVER);
+    let pipeline = Pipeline::new().idle(idle).time_limits(limits).codec(Line::new());
+    let pipeline =
+        pipeline.stage(Heartbeat::new(SECOND, || Bytes::from_static(b"ping"))).handler(alarm(&log));
+    let mut channel = EmbeddedChannel::new(pipeline);
+    channel.stall(EVER);
+    log.take();
+    for _ in 0..3 {
+        channel.stall(EVER);
+        channel.advance(EVER);
+        channel.advance(SECOND);
+    }
+    assert_eq!(log.take(), [""; 0], "time stands still");
+    assert_eq!(channel.run_pending(), 0);
+
+    // Reads, writes and tasks still work.
+    channel.write_inbound(b"0\n1000\n").unwrap();
+    channel.run_pending();
+    let ran = log.take();
+    assert!(ran.iter().any(|entry| entry == "0 after 0ns"), "{ran:?}");
+    assert!(
+        !ran.iter().any(|entry| entry.starts_with("1000 after")),
+        "what is later waits for ever: {ran:?}"
+    );
+    channel.close();
+    assert!(channel.is_closed());
+}
+
+#[test]
+fn a_channel_without_timers_goes_to_the_end_of_time_in_one_step() {
+    let log = Log::new();
+    let mut channel = embedded(alarm(&log));
+    channel.write_inbound(b"1\n").unwrap();
+    channel.advance(Duration::MAX);
+    assert_eq!(log.take().last().unwrap(), "1 after 1ms");
+    channel.advance(Duration::MAX);
+    // A clock that was moved before ends earlier.
+    let clock = ManualClock::new();
+    clock.advance(SECOND);
+    let tick = Duration::from_millis(1);
+    let mut late = EmbeddedChannel::with(
+        Pipeline::new().codec(Line::new()).handler(alarm(&log)),
+        &ChannelOptions::new(),
+        clock,
+        tick,
+    )
+    .unwrap();
+    late.write_inbound(b"18446744073708\n").unwrap();
+    late.advance(Duration::MAX);
+    late.advance(Duration::MAX);
 }

@@ -1,5 +1,5 @@
 //! The real kernel misbehaving (E-48): strace makes `epoll_wait` return early, for no reason, six hundred
-//! times in a row.
+//! times in a row, and writes to a loop's waker fail.
 //!
 //! Linux only. Where strace is missing the tests say so and pass, except where `CI=true`.
 
@@ -7,6 +7,8 @@
 
 #[path = "support/handlers.rs"]
 mod handlers;
+#[path = "support/logs.rs"]
+mod logs;
 #[path = "support/strace.rs"]
 mod strace;
 #[path = "support/tcp.rs"]
@@ -186,4 +188,84 @@ fn e_48_one_rebuild_is_counted_and_foreign_tasks_run() {
     assert!(premature + count("awake ") >= FAULT_COUNT, "each fault is one or the other");
     assert_eq!(count("ran "), 1000);
     child.succeed();
+}
+
+// ---- the waker
+// -------------------------------------------------------------------------------------------
+
+/// Writes to the waker fail, the first ones of each thread.
+fn broken_waker(error: &str, writes: usize) -> Vec<String> {
+    let inject = format!("inject=write:error={error}:when=1..{writes}");
+    ["-P", "anon_inode:[eventfd]", "-e", "trace=write", "-e", &inject].map(str::to_owned).to_vec()
+}
+
+/// The child: threads of their own give a loop that sleeps two tasks each, one after the other.
+fn submit_to_a_sleeping_loop() {
+    logs::collect();
+    let group = one_loop();
+    on_loop(&group, || ());
+    for n in 0..10 {
+        while !is_asleep(&group) {
+            thread::yield_now();
+        }
+        let event_loop = the_loop(&group).clone();
+        let submitter = thread::spawn(move || {
+            let (ran, runs) = mpsc::channel();
+            for task in 0..2 {
+                let ran = ran.clone();
+                event_loop.execute(move || ran.send(task).unwrap()).unwrap();
+            }
+            [receive(&runs), receive(&runs)]
+        });
+        println!("round {n} ran {:?}", submitter.join().unwrap());
+    }
+    let metrics = metrics(&group);
+    println!("failed {}", metrics.wakes_failed);
+    println!("written {}", metrics.wakes_written);
+    println!("lines {}", logs::lines_with("cannot wake the loop").len());
+    // The faults of this thread must be over before the shutdown.
+    for _ in 0..2 {
+        the_loop(&group).execute(|| ()).unwrap();
+    }
+    end(&group);
+}
+
+/// Whether the loop is in its poll, or just about to be.
+fn is_asleep(group: &EventLoopGroup) -> bool {
+    let metrics = metrics(group);
+    metrics.turns == metrics.polls + 1
+}
+
+#[test]
+fn sleeping_loop() {
+    if plays("sleeping_loop") {
+        submit_to_a_sleeping_loop();
+    }
+}
+
+fn break_waker(error: &str, writes: usize) -> Option<(String, String)> {
+    let options = broken_waker(error, writes);
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    if !strace_works(&options) {
+        return None;
+    }
+    Some(Process::strace(&options, &play("sleeping_loop")).succeed())
+}
+
+#[test]
+fn a_wake_that_a_signal_interrupts_is_not_lost() {
+    let Some((said, _)) = break_waker("EINTR", 3) else { return };
+    assert_eq!(said.matches("ran [0, 1]").count(), 10, "{said}");
+    assert!(said.contains("failed 0"), "{said}");
+    assert!(!said.contains("written 0"), "the loop was asleep at least once: {said}");
+}
+
+#[test]
+fn after_a_wake_that_fails_the_next_submitter_wakes_the_loop() {
+    // All 16 attempts of the first wake fail. The second task's wake succeeds.
+    let Some((said, _)) = break_waker("ENOSPC", 16) else { return };
+    assert_eq!(said.matches("ran [0, 1]").count(), 10, "{said}");
+    let failed = said.lines().find_map(|line| line.strip_prefix("failed ")).expect("it tells");
+    assert!((1..=11).contains(&failed.parse::<usize>().unwrap()), "{said}");
+    assert!(said.contains("lines 1"), "throttled: {said}");
 }

@@ -322,3 +322,111 @@ fn e_26_a_scheduled_task_that_panics_is_logged_with_its_origin_and_counted() {
     );
     assert_eq!(on(&event_loop, || "lives"), "lives");
 }
+
+/// The handle is dropped, so the log is the only place for the error.
+#[test]
+fn a_periodic_task_that_fails_is_logged_with_its_origin_and_counted() {
+    logs::collect();
+    let (event_loop, clock) = manual();
+    let line = line!() + 1;
+    let task = event_loop.schedule_at_fixed_rate(ms(1), ms(1), || Err(Error::other("the disk is full")));
+    drop(task.unwrap());
+    advance(&event_loop, &clock, ms(1));
+    assert_eq!(event_loop.metrics().tasks_failed, 1);
+    let origin = format!("the task scheduled at {}:{line}:", file!());
+    let lines = logs::lines_with(&origin);
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0].starts_with("ERROR") && lines[0].ends_with("failed: the disk is full"), "{lines:?}");
+    advance(&event_loop, &clock, ms(10));
+    assert_eq!(event_loop.metrics().timers_pending, 0, "it has ended");
+}
+
+#[test]
+fn a_task_that_fails_tells_its_completion_as_well() {
+    let (event_loop, clock) = manual();
+    let fails = || Err(Error::other("no"));
+    let periodic = event_loop.schedule_with_fixed_delay(ms(1), ms(1), fails).unwrap();
+    let once = event_loop.schedule(ms(1), || -> netwheel::Result { Err(Error::other("no")) }).unwrap();
+    advance(&event_loop, &clock, ms(1));
+    assert_eq!(result(periodic.completion()).unwrap_err().to_string(), "no");
+    assert_eq!(result(once.completion()).unwrap().unwrap_err().to_string(), "no");
+    assert_eq!(event_loop.metrics().tasks_failed, 2);
+}
+
+#[test]
+fn a_task_that_ends_itself_has_not_failed() {
+    let (event_loop, clock) = manual();
+    let mut runs = 3;
+    let task = event_loop.schedule_at_fixed_rate(ms(1), ms(1), move || {
+        runs -= 1;
+        if runs == 0 { Err(Error::Cancelled) } else { Ok(()) }
+    });
+    for _ in 0..3 {
+        advance(&event_loop, &clock, ms(1));
+    }
+    assert!(matches!(result(task.unwrap().completion()), Err(Error::Cancelled)));
+    assert_eq!(event_loop.metrics().tasks_failed, 0);
+}
+
+#[test]
+fn a_thousand_tasks_that_fail_are_a_few_lines() {
+    logs::collect();
+    let (event_loop, clock) = manual();
+    for _ in 0..1000 {
+        let task =
+            event_loop.schedule(ms(1), || -> netwheel::Result { Err(Error::other("again and again")) });
+        drop(task.unwrap());
+    }
+    advance(&event_loop, &clock, ms(1));
+    while event_loop.metrics().tasks_failed < 1000 {
+        settle(&event_loop);
+    }
+    let lines = logs::lines_with("failed: again and again");
+    assert_eq!(lines.len(), 10, "{lines:?}");
+    assert_eq!(event_loop.metrics().log_lines_suppressed, 990);
+}
+
+// ---- the end of time
+// -------------------------------------------------------------------------------------
+
+/// Periodic tasks whose next time does not fit, and one-shots that are never due, do not keep a
+/// loop busy.
+#[test]
+fn a_loop_at_the_end_of_time_sleeps_and_can_be_shut_down() {
+    let (event_loop, clock) = manual();
+    let runs = Journal::new();
+    let run = |what: &'static str| {
+        let runs = runs.clone();
+        move || {
+            runs.push(what);
+            Ok(())
+        }
+    };
+    let _rate = event_loop.schedule_at_fixed_rate(SECOND, SECOND, run("rate")).unwrap();
+    let up = Periodic::from(MissedRuns::CatchUp);
+    let half = Duration::from_nanos(u64::MAX / 2 - 1);
+    let _up = event_loop.schedule_at_fixed_rate_with(up, half, half, run("catch up")).unwrap();
+    let jitter = Periodic::new().jitter(SECOND);
+    let _delay = event_loop.schedule_with_fixed_delay_with(jitter, SECOND, SECOND, run("delay")).unwrap();
+    let never = event_loop.schedule(Duration::MAX, || ()).unwrap();
+    advance(&event_loop, &clock, Duration::MAX);
+    settle(&event_loop);
+    let mut ran = runs.all();
+    ran.sort_unstable();
+    assert_eq!(ran, ["catch up", "catch up", "delay", "rate"]);
+    assert!(!never.is_done(), "it waits for ever");
+
+    // From here on every turn runs a task of this test.
+    let before = event_loop.metrics();
+    for _ in 0..100 {
+        settle(&event_loop);
+    }
+    let after = event_loop.metrics();
+    assert!(after.turns - before.turns <= after.tasks_run - before.tasks_run + 1, "it spins");
+    assert_eq!(after.timers_fired, before.timers_fired);
+
+    let soon = event_loop.schedule(Duration::ZERO, || "now").unwrap();
+    assert_eq!(result(soon.completion()).unwrap(), "now");
+    result(event_loop.shutdown_gracefully(SECOND, Duration::MAX)).unwrap();
+    assert!(matches!(result(never.completion()), Err(Error::ShutDown)));
+}

@@ -371,6 +371,109 @@ fn t_11_what_is_done_is_not_cancelled() {
     end(&group);
 }
 
+// ---- dropping the completion
+// ------------------------------------------------------------------------------
+
+#[cfg(target_os = "linux")]
+#[test]
+fn dropping_a_pending_connect_leaves_neither_a_socket_nor_a_timer() {
+    let group = one_loop();
+    let hole = BlackHole::open();
+    let (bootstrap, events) = client(&group, Settings::new(), silent);
+    let connecting = bootstrap.connect(hole.address);
+    some_turns(&group);
+    assert_eq!((the_loop(&group).connections(), metrics(&group).timers_pending), (1, 1));
+    drop(connecting);
+    turn_until(&group, |metrics| metrics.timers_pending == 0);
+    assert_eq!(the_loop(&group).connections(), 0);
+    drop(bootstrap);
+    assert_eq!(events.rest(), [], "no pipeline was made");
+    end(&group);
+}
+
+#[test]
+fn dropping_a_connect_whose_channel_is_there_closes_the_channel() {
+    let group = one_loop();
+    let (server, _at_server) = serve(&group, Settings::new(), echo);
+    let (bootstrap, _events) = client(&group, Settings::new(), silent);
+    let connecting = bootstrap.connect(server.local_address());
+    turn_until(&group, |metrics| metrics.connected == 1 && metrics.channels == 2);
+    assert!(connecting.is_done());
+    drop(connecting);
+    turn_until(&group, |metrics| metrics.channels == 0);
+    end(&group);
+}
+
+#[test]
+fn a_connect_that_is_dropped_at_any_moment_leaves_nothing() {
+    let group = one_loop();
+    let (server, _at_server) = serve(&group, Settings::new(), echo);
+    let (bootstrap, _events) = client(&group, Settings::new(), silent);
+    let mut established = 0;
+    for round in 0..400u32 {
+        let connecting = bootstrap.connect(server.local_address());
+        // From before the loop has heard of it until after its handler was called.
+        match round % 4 {
+            0 => {}
+            1 => on_loop(&group, || ()),
+            2 => some_turns(&group),
+            _ => turn_until(&group, |_| connecting.is_done()),
+        }
+        for _ in 0..round * 10 {
+            std::hint::spin_loop();
+        }
+        established += usize::from(connecting.is_done());
+        drop(connecting);
+    }
+    assert!(established >= 100, "{established}");
+    turn_until(&group, |metrics| metrics.channels == 0 && metrics.timers_pending == 0);
+    assert_eq!(the_loop(&group).connections(), 0);
+    end(&group);
+}
+
+#[test]
+fn a_detached_connect_is_made_for_its_handler() {
+    let group = one_loop();
+    let (server, _at_server) = serve(&group, Settings::new(), echo);
+    let (bootstrap, events) = client(&group, Settings::new(), |ctx, event| {
+        if matches!(event, Event::Active(_)) { ctx.write("hello".into()) } else { Ok(()) }
+    });
+    bootstrap.connect(server.local_address()).detach();
+    assert_eq!(events.bytes(5), b"hello");
+    assert_eq!(metrics(&group).channels, 2);
+    end(&group);
+}
+
+/// What dropping the future of a timeout does is what dropping a completion does.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_timeout_of_tokio_around_a_connect_leaks_nothing() {
+    let group = one_loop();
+    let hole = BlackHole::open();
+    let (server, _at_server) = serve(&group, Settings::new(), echo);
+    let (bootstrap, _events) = client(&group, Settings::new(), silent);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(async {
+        for _ in 0..20 {
+            let connecting = bootstrap.connect(hole.address);
+            let timeout = tokio::time::timeout(Duration::from_millis(1), connecting);
+            assert!(timeout.await.is_err(), "nobody answers");
+            // May be made in time or not; if so, the channel is the program's.
+            let connecting = bootstrap.connect(server.local_address());
+            if let Ok(connected) = tokio::time::timeout(Duration::from_micros(200), connecting).await {
+                connected.unwrap().close_now();
+            }
+        }
+        let connecting = bootstrap.connect(server.local_address());
+        let channel = tokio::time::timeout(PATIENCE, connecting).await.unwrap().unwrap();
+        assert!(channel.is_open());
+        channel.close_now();
+    });
+    turn_until(&group, |metrics| metrics.channels == 0 && metrics.timers_pending == 0);
+    assert_eq!(the_loop(&group).connections(), 0);
+    end(&group);
+}
+
 // ---- local address ---------------------------------------------------------------------------------------
 
 #[test]

@@ -10,7 +10,7 @@ use crate::{
     error::Refused,
     event_loop::{Assignment, Attempt, ChildSetup, Connected, Connecting, LoopMail, LoopShared, Peer},
     pipeline::{AnyPipeline, IntoPipeline},
-    sync::{Completer, cancellable},
+    sync::{Completer, Unwanted, cancellable},
     transport::{Address, Endpoint, Stream, TcpOptions},
 };
 use std::{net::SocketAddr, sync::Arc, time::Duration};
@@ -108,9 +108,10 @@ where
 {
     /// Connects to `address` on the group's next loop; completes before the handler's `active` is called.
     ///
-    /// A host name is resolved here, which may block; its first address is taken. [`Completion::cancel`] gives the
-    /// attempt up: nobody gets the channel then, and the socket is closed soon. If the connection was made at the very
-    /// same time its handler may hear `active`, and `inactive` right after.
+    /// A host name is resolved here, which may block; its first address is taken. Dropping the
+    /// completion, or [`Completion::cancel`], cancels the attempt and closes the socket. If the
+    /// connection is established at the same time, its handler may receive `active`, followed by
+    /// `inactive`. With [`Completion::detach`] the handler keeps the channel.
     ///
     /// The completion fails with [`Error::TimedOut`] if the peer does not answer in time, [`Error::Cancelled`] if it was
     /// cancelled, [`Error::Setting`] if a setting is out of its range, [`Error::Full`] if each loop has as many connections
@@ -129,10 +130,12 @@ where
         };
         let attempt = Attempt::default();
         let (shared, cancelled) = (event_loop.shared.clone(), attempt.clone());
-        let (completer, completion) = cancellable(Some(event_loop.shared.id), move || {
+        let undo = move |unwanted: Unwanted<Channel<P::Message>>| match unwanted {
             // Refused by a loop that has ended, and its attempts with it.
-            let _ = shared.submit_always(LoopMail::CancelConnect(cancelled.clone()));
-        });
+            Unwanted::Operation => drop(shared.submit_always(LoopMail::CancelConnect(cancelled.clone()))),
+            Unwanted::Result(channel) => channel.close_now(),
+        };
+        let (completer, completion) = cancellable(Some(event_loop.shared.id), undo);
         let call = Call { peer, config, attempt, done: Box::new(Waiting(completer)) };
         self.call(event_loop, assignment, call, LoopShared::submit_now);
         completion

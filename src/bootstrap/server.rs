@@ -6,8 +6,7 @@ use crate::{
     admission::Gate,
     channel::{ChannelConfig, ChannelOptions},
     event_loop::{
-        AcceptRetry, ChildSetup, ListenerGuard, ListenerShared, Listening, LoopMail, Peer, Seldom,
-        ServerShared,
+        AcceptRetry, ChildSetup, ListenerGuard, ListenerShared, Listening, LoopMail, Peer, ServerShared,
     },
     pipeline::{AnyPipeline, IntoPipeline},
     transport::{Address, Adoptable, Endpoint, Listener, ListenerOptions, TcpOptions, socket_options},
@@ -325,8 +324,6 @@ where
                 accepting: *accepting,
                 paused: false,
                 retry: AcceptRetry::default(),
-                denied: Seldom::default(),
-                turned_away: Seldom::default(),
             };
             let acceptor = self.settings.acceptor(n).clone();
             if let Err(refused) = acceptor.shared.submit(LoopMail::Listen(Box::new(listening)), 0) {

@@ -17,8 +17,10 @@ use super::{
 use crate::{
     Error, Result,
     error::drop_guarded,
+    log_throttle::{REPLACED, log_throttled},
     pipeline::{EncodingMemo, Links, SharedMessage},
 };
+use log::Level;
 use std::any::Any;
 
 impl ChannelCore {
@@ -103,7 +105,13 @@ impl ChannelCore {
             match error {
                 // Whoever sent it raced with the replacement of the pipeline or the close; it is nobody's error.
                 Error::Replaced | Error::Closed => {
-                    log::debug!("channel {}: dropped a message: {error}", state.id());
+                    let id = state.id();
+                    log_throttled!(
+                        services,
+                        REPLACED,
+                        Level::Debug,
+                        "channel {id}: dropped a message: {error}"
+                    );
                     Ok(())
                 }
                 error => {

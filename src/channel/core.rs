@@ -23,8 +23,10 @@ use crate::{
     Error, Result,
     error::{drop_guarded, panic_message},
     id::ChannelId,
+    log_throttle::{CHANNEL_ERRORS, PANICS, STUCK, log_throttled},
     pipeline::{AnyPipeline, Event, Links},
 };
+use log::Level;
 use std::{
     net::SocketAddr,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -193,7 +195,7 @@ impl ChannelCore {
         }
         if let Err(error) = self.tell(services, Event::Inactive) {
             services.tally.channel_errors += 1;
-            log::warn!("channel {} ({}): in inactive: {error}", self.state.id(), self.handler_name());
+            self.log_failure(services, "in inactive", &error);
         }
         // A task or a timer armed in `inactive` has nobody to run for.
         self.state.end(services);
@@ -255,7 +257,12 @@ impl ChannelCore {
                 self.forget_replacement(services);
                 let message = panic_message(panic);
                 let (id, name) = (self.state.id(), self.handler_name());
-                log::error!("channel {id} ({name}): panicked: {message}; closing this channel");
+                log_throttled!(
+                    services,
+                    PANICS,
+                    Level::Error,
+                    "channel {id} ({name}): panicked: {message}; closing this channel"
+                );
                 // Half a message may have been encoded when it panicked: nothing more of this channel is sent.
                 self.state.note_cause(|| Error::Panicked(message.clone()));
                 self.fail(services, Error::Panicked(message));
@@ -320,9 +327,15 @@ impl ChannelCore {
         }
         if let Err(error) = told {
             services.tally.channel_errors += 1;
-            log::warn!("channel {} ({}): in error: {error}", self.state.id(), self.handler_name());
+            self.log_failure(services, "in error", &error);
             self.state.request_close_now();
         }
+    }
+
+    #[cold]
+    fn log_failure(&self, services: &LoopServices, place: &str, error: &Error) {
+        let (id, name) = (self.state.id(), self.handler_name());
+        log_throttled!(services, CHANNEL_ERRORS, Level::Warn, "channel {id} ({name}): {place}: {error}");
     }
 
     /// After every call: gives an unused buffer back, tells of writability, and gets the driver's attention.
@@ -375,7 +388,13 @@ impl ChannelCore {
         }
         // It schedules one more each time it is told: that would go on for ever.
         if self.state.take(Flags::TASK_REFUSED) {
-            log::warn!("channel {}: schedules a task whenever one is refused; closing", self.state.id());
+            let id = self.state.id();
+            log_throttled!(
+                services,
+                STUCK,
+                Level::Warn,
+                "channel {id}: schedules a task whenever one is refused; closing"
+            );
             self.state.request_close();
         }
     }

@@ -7,9 +7,11 @@
 use super::{core::ChannelCore, memory::Memory, services::LoopServices, state::Flags};
 use crate::{
     PeerError,
+    log_throttle::{STUCK, log_throttled},
     pipeline::{Batch, Event},
 };
 use bytes::Bytes;
+use log::Level;
 
 /// A decoding that is going on.
 #[derive(Debug)]
@@ -67,7 +69,13 @@ impl ChannelCore {
                 break;
             }
             if input.len() == before && self.stuck() {
-                log::warn!("channel {}: the codec fails and takes no byte; closing", self.state.id());
+                let id = self.state.id();
+                log_throttled!(
+                    services,
+                    STUCK,
+                    Level::Warn,
+                    "channel {id}: the codec fails and takes no byte; closing"
+                );
                 self.state.request_close();
                 self.state.want_attention(services);
                 break;

@@ -15,8 +15,10 @@ use super::{
 };
 use crate::{
     Error, Result,
+    log_throttle::{SLOW_PEERS, log_throttled},
     sync::{Completer, Completion, completion},
 };
+use log::Level;
 use std::collections::VecDeque;
 
 /// Writes of a channel that may wait for their answer.
@@ -266,7 +268,13 @@ impl ChannelState {
             }
             Overflow::Close if self.is_open() => {
                 let full = self.outbound_is_full();
-                log::info!("channel {}: its peer does not keep up ({full}); closing", self.id());
+                let id = self.id();
+                log_throttled!(
+                    services,
+                    SLOW_PEERS,
+                    Level::Info,
+                    "channel {id}: its peer does not keep up ({full}); closing"
+                );
                 services.tally.closes_overflowed += 1;
                 self.note_cause(|| full);
                 self.request_close_now();

@@ -15,8 +15,10 @@ use super::{
 use crate::{
     Error, Result,
     error::caught,
+    log_throttle::{PANICS, log_throttled},
     pipeline::{AnyPipeline, Event, IntoPipeline},
 };
+use log::Level;
 use std::sync::Arc;
 
 /// Calls that may follow one from the other before anything else happens: pipelines that replace each other, each in the
@@ -89,12 +91,12 @@ impl<M> Scope<'_, M> {
     pub fn replace_pipeline(&mut self, pipeline: impl IntoPipeline) -> Result {
         let pipeline: AnyPipeline = pipeline.into_pipeline()?.into();
         if !self.state.is_open() {
-            drop_pipeline(self.state, pipeline);
+            drop_pipeline(self.services, self.state, pipeline);
             return Err(Error::Closed);
         }
         self.state.set(Flags::REPLACED);
         if let Some(unused) = self.services.replacement.replace(pipeline) {
-            drop_pipeline(self.state, unused);
+            drop_pipeline(self.services, self.state, unused);
         }
         Ok(())
     }
@@ -119,7 +121,7 @@ impl ChannelCore {
         if self.state.take(Flags::REPLACED)
             && let Some(unused) = services.replacement.take()
         {
-            drop_pipeline(&self.state, unused);
+            drop_pipeline(services, &self.state, unused);
         }
     }
 
@@ -170,6 +172,7 @@ impl ChannelCore {
         let links = std::mem::replace(&mut self.links, links);
         let replaced = self.state.add_extras(extras);
         drop_pipeline(
+            services,
             &self.state,
             AnyPipeline { links, idle, limits, traffic: traffic.clone(), extras: replaced },
         );
@@ -193,10 +196,12 @@ impl ChannelCore {
 }
 
 /// Drops what is the program's own; a panic in that is logged and goes no further.
-fn drop_pipeline(state: &ChannelState, pipeline: AnyPipeline) {
+fn drop_pipeline(services: &LoopServices, state: &ChannelState, pipeline: AnyPipeline) {
     let (id, name) = (state.id(), (pipeline.links.handler_type())());
     if let Some(message) = caught(|| drop(pipeline)) {
         // The program's log may panic, too.
-        caught(|| log::error!("channel {id}: dropping its {name}: {message}"));
+        caught(|| {
+            log_throttled!(services, PANICS, Level::Error, "channel {id}: dropping its {name}: {message}")
+        });
     }
 }

@@ -68,6 +68,36 @@ impl<M> Scope<'_, M> {
         }
     }
 
+    /// Returns whether a line about `topic` may be logged now. A rate limit for log lines that a
+    /// peer can cause.
+    ///
+    /// Each loop allows 10 lines of each topic in 10 seconds, for all of its channels together. It
+    /// counts further lines ([`log_lines_suppressed`](crate::LoopMetrics::log_lines_suppressed)).
+    /// At the end of the 10 seconds it logs their number at level `warn`. The program's first 64
+    /// topics have separate limits; further topics share one. The loop's own log lines have the
+    /// same limit.
+    ///
+    /// ```
+    /// # use netwheel::prelude::*;
+    /// # struct Member { rooms: usize }
+    /// # impl Handler for Member {
+    /// #   type In = bytes::Bytes; type Out = bytes::Bytes;
+    /// fn read(&mut self, ctx: &mut Context<'_, Self>, room: bytes::Bytes) -> Result {
+    ///     if self.rooms == 100 {
+    ///         if ctx.may_log("refused joins") {
+    ///             log::warn!("channel {}: is in 100 rooms already", ctx.id());
+    ///         }
+    ///         return ctx.write("busy".into());
+    ///     }
+    ///     self.rooms += 1;
+    ///     ctx.write(room)
+    /// }
+    /// # }
+    /// ```
+    pub fn may_log(&self, topic: &'static str) -> bool {
+        self.services.may_log(topic)
+    }
+
     /// As [`write`](Scope::write), and tells when the kernel has taken the last byte of the message.
     ///
     /// Answers come in the order of the writes, on the channel's loop. That the kernel has it does not mean that the peer

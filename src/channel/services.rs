@@ -15,11 +15,13 @@ use super::{
 use crate::{
     clock::TimeSource,
     id::Key,
+    log_throttle::{LogThrottle, Topic},
     pipeline::AnyPipeline,
     sync::Whereabouts,
     timer::{QueueKey, Wheel},
     worker_pool::WorkerPool,
 };
+use log::Level;
 use std::{panic::Location, rc::Rc, sync::Arc};
 
 /// Spare outbound buffers kept for the next writers: as many as a turn's broadcasts take.
@@ -40,6 +42,8 @@ pub(crate) struct LoopServices {
     pub(crate) outlet: Arc<dyn Outlet>,
     /// Where the loop says what it is doing.
     pub(crate) whereabouts: Arc<Whereabouts>,
+    /// The rate limit of lines in the log.
+    pub(crate) log: Arc<LogThrottle>,
     /// Threads for work that blocks.
     pub(crate) workers: WorkerPool,
     /// Works that the channels of this loop have given to them.
@@ -159,6 +163,7 @@ impl LoopServices {
         wheel: Wheel<Coarse>,
         outlet: Arc<dyn Outlet>,
         whereabouts: Arc<Whereabouts>,
+        log: Arc<LogThrottle>,
         outbound: OutboundBudget,
         workers: WorkerPool,
     ) -> Self {
@@ -170,6 +175,7 @@ impl LoopServices {
             wheel,
             outlet,
             whereabouts,
+            log,
             workers,
             offloaded: 0,
             attention: Vec::new(),
@@ -190,6 +196,11 @@ impl LoopServices {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         }
+    }
+
+    /// Whether the program may write a line about `topic`; if not, the line is counted.
+    pub(crate) fn may_log(&self, topic: &'static str) -> bool {
+        self.log.admit(Topic::of_program(topic), "netwheel", Level::Warn, self.now)
     }
 
     /// Takes a timer out before it comes due; the caller drops it.

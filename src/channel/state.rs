@@ -22,8 +22,10 @@ use crate::{
     Error, Result,
     buffer::{Mark, Outbound},
     id::{ChannelId, Key},
+    log_throttle::{UNSENT, log_throttled},
 };
 use bytes::Bytes;
+use log::Level;
 use std::{net::SocketAddr, sync::Arc};
 
 /// Facts and wishes, one bit each.
@@ -543,7 +545,13 @@ impl ChannelState {
         self.confirm_nothing_more();
         let dropped = self.drop_outbound(services);
         if dropped > 0 {
-            log::debug!("channel {}: closed with {dropped} bytes unsent", self.id);
+            let id = self.id;
+            log_throttled!(
+                services,
+                UNSENT,
+                Level::Debug,
+                "channel {id}: closed with {dropped} bytes unsent"
+            );
         }
         self.partial = Kept::default();
     }

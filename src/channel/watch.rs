@@ -16,7 +16,7 @@ use std::time::Duration;
 /// How long a channel that reads only while it can write waits for its peer, unless it has a limit of its own.
 const CHOKED_LIMIT: Duration = Duration::from_secs(60);
 
-/// No stage waits.
+/// No stage has a timer, or its deadline is after the end of time.
 const NEVER: u64 = u64::MAX;
 
 #[derive(Debug)]
@@ -117,7 +117,7 @@ impl ChannelState {
     /// Has the stages be called at `deadline`, or before.
     pub(crate) fn wake_stages(&mut self, deadline: u64, now: u64) {
         let watch = self.watch(now);
-        watch.stages = watch.stages.min(deadline.min(NEVER - 1));
+        watch.stages = watch.stages.min(deadline);
         self.set(Flags::ARM);
     }
 

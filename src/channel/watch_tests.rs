@@ -65,6 +65,7 @@ fn an_hour_of_a_hundred_thousand_channels_visits_each_once_a_minute() {
         wheel,
         Arc::new(Nowhere),
         Arc::default(),
+        Arc::new(crate::log_throttle::LogThrottle::new("test")),
         OutboundBudget::unlimited(),
         WorkerPool::by_hand(),
     );

@@ -50,6 +50,17 @@ impl DatagramScope<'_> {
         sent.map_err(|(refused, _)| refused)
     }
 
+    /// Returns whether a line about `topic` may be logged now. A rate limit for log lines that a
+    /// peer can cause.
+    ///
+    /// Each loop allows 10 lines of each topic in 10 seconds, for all of its channels together. It
+    /// counts further lines ([`log_lines_suppressed`](crate::LoopMetrics::log_lines_suppressed)).
+    /// At the end of the 10 seconds it logs their number at level `warn`. See
+    /// [`Scope::may_log`](crate::Scope::may_log).
+    pub fn may_log(&self, topic: &'static str) -> bool {
+        self.services.may_log(topic)
+    }
+
     /// Sends a datagram to the peer of a connected channel, as [`send_to`](DatagramScope::send_to) does.
     ///
     /// # Errors

@@ -1,8 +1,12 @@
 //! What a program does with datagrams.
 
 use super::context::{DatagramContext, DatagramScope, DatagramTask, ScopeTask};
-use crate::{Error, Result};
+use crate::{
+    Error, Result,
+    log_throttle::{BROKEN, log_throttled},
+};
 use bytes::Bytes;
+use log::Level;
 use std::{any::Any, net::SocketAddr};
 
 /// What is done with the datagrams of one channel. It lives and dies on the channel's loop: it need be neither `Send`
@@ -54,10 +58,12 @@ pub trait DatagramHandler: Sized + 'static {
 
     /// Something failed: a call of this handler, a datagram that waited, or one sent through a handle. Or the network
     /// reports that nobody listens where an earlier datagram went (on a connected channel, `ConnectionRefused`). The
-    /// channel stays open, unless this closes it or fails itself. Logs it by default, at level `debug`: peers can cause
-    /// many of these.
+    /// channel stays open, unless this closes it or fails itself. Logs it by default, at level
+    /// `debug`, with the rate limit of [`may_log`](DatagramScope::may_log): peers can cause many of
+    /// these.
     fn error(&mut self, ctx: &mut DatagramContext<'_, Self>, error: Error) -> Result {
-        log::debug!("datagram channel {}: {error}", ctx.id());
+        let id = ctx.id();
+        log_throttled!(ctx.services, BROKEN, Level::Debug, "datagram channel {id}: {error}");
         Ok(())
     }
 

@@ -19,8 +19,10 @@ use crate::{
     error::{drop_guarded, panic_message},
     event_loop::{Io, Metrics},
     id::{ChannelId, Key},
+    log_throttle::{BROKEN, CHANNEL_ERRORS, PANICS, STUCK, log_throttled},
     transport::UdpSocket,
 };
+use log::Level;
 use std::{
     io::ErrorKind,
     net::SocketAddr,
@@ -191,7 +193,8 @@ impl DatagramSlot {
         let Some(mut socket) = self.state.socket.take() else { return };
         self.state.closing = true;
         if let Err(e) = io.selector.deregister(socket.source()) {
-            log::debug!("datagram channel {}: leaving the poll: {e}", self.state.id);
+            let (services, id) = (&io.services, self.state.id);
+            log_throttled!(services, BROKEN, Level::Debug, "datagram channel {id}: leaving the poll: {e}");
         }
         drop(socket);
         metrics.datagram_channels.set(metrics.datagram_channels.read().saturating_sub(1));
@@ -255,7 +258,13 @@ impl DatagramSlot {
                     self.failures += u32::from(!is_report(&e));
                     let error = Error::io("receiving a datagram", e);
                     if self.failures >= MAX_FAILURES {
-                        log::warn!("datagram channel {}: {error}, again and again; closing", self.state.id);
+                        let (services, id) = (&io.services, self.state.id);
+                        log_throttled!(
+                            services,
+                            STUCK,
+                            Level::Warn,
+                            "datagram channel {id}: {error}, again and again; closing"
+                        );
                         return self.fail_for_good(io, metrics, error);
                     }
                     self.fail(&mut io.services, metrics, error);
@@ -322,7 +331,10 @@ impl DatagramSlot {
         if let Err(error) = self.tell(services, metrics, event) {
             let panicked = matches!(error, Error::Panicked(_));
             if panicked {
-                log::error!(
+                log_throttled!(
+                    services,
+                    PANICS,
+                    Level::Error,
                     "datagram channel {} ({}): {error}; closing it",
                     self.state.id,
                     (self.handler.handler_type())()
@@ -357,7 +369,13 @@ impl DatagramSlot {
     fn log_failure(&self, services: &mut LoopServices, place: &str, error: &Error) {
         services.tally.channel_errors += 1;
         let handler = (self.handler.handler_type())();
-        log::warn!("datagram channel {} ({handler}): {place}: {error}", self.state.id);
+        let id = self.state.id;
+        log_throttled!(
+            services,
+            CHANNEL_ERRORS,
+            Level::Warn,
+            "datagram channel {id} ({handler}): {place}: {error}"
+        );
     }
 
     /// After a callback: tells what it has brought about, and closes the channel if it is to be closed.

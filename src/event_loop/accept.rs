@@ -19,9 +19,13 @@ use crate::{
     channel::{ChannelCore, Due, Flags},
     error::{caught, panic_message},
     id::{ChannelId, Key},
+    log_throttle::{
+        ABORTED, ACCEPT_ERRORS, DENIED, NOT_OPENED, TURNED_AWAY, TURNING_AWAY, UNSENT, log_throttled,
+    },
     pipeline::AnyPipeline,
     transport::Stream,
 };
+use log::Level;
 use std::{
     io::{self, ErrorKind},
     net::SocketAddr,
@@ -87,7 +91,7 @@ impl Turn {
                 Ok((stream, peer)) => {
                     listening.retry.succeeded();
                     match let_in(listening, &self.shared, stream, peer) {
-                        Ok((child, accepted)) => self.hand_over(key, &child, accepted),
+                        Ok((child, accepted)) => self.hand_over(&child, accepted),
                         Err((stream, rejection)) => self.turn_away(key, stream, &rejection),
                     }
                 }
@@ -98,7 +102,8 @@ impl Turn {
                         self.pause_accepting(key, &e);
                         return;
                     }
-                    log::debug!("{}: accepting: {e}", self.shared.name);
+                    let name = &self.shared.name;
+                    log_throttled!(self.io.services, ABORTED, Level::Debug, "{name}: accepting: {e}");
                 }
             }
         }
@@ -115,23 +120,26 @@ impl Turn {
     fn pause_accepting(&mut self, key: Key, e: &io::Error) {
         let Some(Slot::Listener(listening)) = self.sources.get(key) else { return };
         let now = self.io.services.now;
-        let (rest, told) = listening.retry.failed(now);
+        let rest = listening.retry.failed();
         listening.paused = true;
         let address = listening.address.clone();
         self.io.services.queue.insert(now.saturating_add(rest), Due::Source(key));
-        if let Some(unsaid) = told {
-            let (name, rest) = (&self.shared.name, Duration::from_nanos(rest));
-            log::warn!("{name}: accepting on {address}: {e}; trying again in {rest:?}{unsaid}");
-        }
+        let (name, rest) = (&self.shared.name, Duration::from_nanos(rest));
+        log_throttled!(
+            self.io.services,
+            ACCEPT_ERRORS,
+            Level::Warn,
+            "{name}: accepting on {address}: {e}; trying again in {rest:?}"
+        );
     }
 
     /// Closes a connection that was not let in; counts it first, and says so afterwards.
     fn turn_away(&mut self, key: Key, stream: Stream, rejection: &Rejection) {
         let Some(Slot::Listener(listening)) = self.sources.get(key) else { return };
         let metrics = &self.shared.metrics;
-        let (counter, seldom, level) = match rejection.reason {
-            RejectReason::Denied(_) => (&metrics.rejected_filter, &mut listening.denied, log::Level::Info),
-            _ => (&metrics.rejected_limit, &mut listening.turned_away, log::Level::Warn),
+        let (counter, topic, level) = match rejection.reason {
+            RejectReason::Denied(_) => (&metrics.rejected_filter, DENIED, Level::Info),
+            _ => (&metrics.rejected_limit, TURNED_AWAY, Level::Warn),
         };
         counter.add(1);
         // These are the program's, and must not cost the listener.
@@ -143,30 +151,31 @@ impl Turn {
         } else {
             drop(stream);
         }
-        let told = seldom.note(self.io.services.now);
         let panicked = caught(|| listening.gate.settings().tell(rejection)).or(panicked);
         let (name, address) = (&self.shared.name, &listening.address);
-        if let Some(unsaid) = told {
-            log::log!(level, "{name}: on {address}: {rejection}{unsaid}");
-            if let Some(message) = panicked {
-                log::error!("{name}: on {address}: being told of that panicked: {message}");
-            }
-            if too_long {
-                log::error!("{name}: on {address}: a farewell of more than {MAX_FAREWELL} bytes is not sent");
-            }
-        }
+        log_throttled!(self.io.services, topic, level, "{name}: on {address}: {rejection}");
+        let failed = match panicked {
+            Some(message) => format!("being told of that panicked: {message}"),
+            None if too_long => format!("a farewell of more than {MAX_FAREWELL} bytes is not sent"),
+            None => return,
+        };
+        log_throttled!(self.io.services, TURNING_AWAY, Level::Error, "{name}: on {address}: {failed}");
     }
 
     /// Gives a connection to the loop that is to serve it.
-    fn hand_over(&mut self, key: Key, child: &LoopShared, accepted: Accepted) {
+    fn hand_over(&mut self, child: &LoopShared, accepted: Accepted) {
         self.shared.metrics.accepted.add(1);
         if child.id == self.shared.id {
             self.adopt(accepted);
-        } else if let Err(refused) = child.submit(LoopMail::Adopt(Box::new(accepted)), 0)
-            && let Some(Slot::Listener(listening)) = self.sources.get(key)
-            && let Some(unsaid) = listening.turned_away.note(self.io.services.now)
-        {
-            log::warn!("{}: a connection is dropped: {}{unsaid}", self.shared.name, refused.reason);
+        } else if let Err(refused) = child.submit(LoopMail::Adopt(Box::new(accepted)), 0) {
+            let name = &self.shared.name;
+            let reason = &refused.reason;
+            log_throttled!(
+                self.io.services,
+                TURNED_AWAY,
+                Level::Warn,
+                "{name}: a connection is dropped: {reason}"
+            );
         }
     }
 
@@ -185,7 +194,13 @@ impl Turn {
             Some(Slot::Channel(slot)) => {
                 let state = &mut slot.core.state;
                 if state.has(Flags::CLOSE_ARMED) {
-                    log::debug!("channel {}: closed before its peer took everything", state.id());
+                    let id = state.id();
+                    log_throttled!(
+                        self.io.services,
+                        UNSENT,
+                        Level::Debug,
+                        "channel {id}: closed before its peer took everything"
+                    );
                     state.request_close_now();
                     slot.settle(&mut self.io, &self.shared.metrics);
                 }
@@ -201,7 +216,13 @@ impl Turn {
         let Accepted { assignment, mut stream, peer, local, setup } = accepted;
         if let Some(shutdown) = &mut self.shutdown {
             shutdown.note_refused_connection();
-            log::debug!("{}: shutting down: a connection from {peer:?} is closed", self.shared.name);
+            let name = &self.shared.name;
+            log_throttled!(
+                self.io.services,
+                TURNED_AWAY,
+                Level::Debug,
+                "{name}: shutting down: a connection from {peer:?} is closed"
+            );
             return;
         }
         let opened = (|| -> Result<_> {
@@ -224,9 +245,13 @@ impl Turn {
             // Whatever it is, it may be so for each that comes: the kernel watches no more sockets, a factory fails.
             Err(e) => {
                 drop(stream);
-                if let Some(unsaid) = self.not_opened.note(self.io.services.now) {
-                    log::warn!("{}: a connection from {peer:?} is closed: {e}{unsaid}", self.shared.name);
-                }
+                let name = &self.shared.name;
+                log_throttled!(
+                    self.io.services,
+                    NOT_OPENED,
+                    Level::Warn,
+                    "{name}: a connection from {peer:?} is closed: {e}"
+                );
             }
         }
     }

@@ -1,10 +1,9 @@
 //! What becomes of a listener whose accept fails.
 //!
 //! Always holds: it is tried again within half a second, so that a server which ran out of descriptors serves again
-//! soon after it has some; and never at once, so that it does not turn in vain meanwhile. A pure structure: time is
-//! given to it in nanoseconds. Runs on the loop's thread.
+//! soon after it has some; and never at once, so that it does not spin. A pure structure; times are
+//! in nanoseconds. Runs on the loop's thread.
 
-use super::seldom::{Seldom, Unsaid};
 use std::io::{self, ErrorKind};
 
 /// The first rest: long enough not to spin, short enough for a shortage of a moment.
@@ -18,7 +17,6 @@ const LONGEST: u64 = 500_000_000;
 pub(crate) struct AcceptRetry {
     /// In a row.
     failures: u32,
-    told: Seldom,
 }
 
 impl AcceptRetry {
@@ -26,11 +24,11 @@ impl AcceptRetry {
         self.failures = 0;
     }
 
-    /// It failed: for how long to rest, and what to say with it if it is to be said.
-    pub(crate) fn failed(&mut self, now: u64) -> (u64, Option<Unsaid>) {
+    /// It failed: for how long to rest.
+    pub(crate) fn failed(&mut self) -> u64 {
         let rest = FIRST.saturating_mul(1 << self.failures.min(16)).min(LONGEST);
         self.failures = self.failures.saturating_add(1);
-        (rest, self.told.note(now))
+        rest
     }
 }
 
@@ -64,13 +62,13 @@ mod tests {
     #[test]
     fn rests_grow_to_half_a_second_and_begin_anew_after_a_success() {
         let mut retry = AcceptRetry::default();
-        let mut rests = || [(); 9].map(|()| retry.failed(0).0 / 1_000_000);
+        let mut rests = || [(); 9].map(|()| retry.failed() / 1_000_000);
         assert_eq!(rests(), [10, 20, 40, 80, 160, 320, 500, 500, 500]);
         assert_eq!(rests(), [500; 9]);
         retry.failures = u32::MAX;
-        assert_eq!(retry.failed(0).0, LONGEST);
+        assert_eq!(retry.failed(), LONGEST);
         retry.succeeded();
-        assert_eq!(retry.failed(0).0, FIRST);
+        assert_eq!(retry.failed(), FIRST);
     }
 
     #[test]

@@ -9,7 +9,9 @@ use crate::{
     channel::Due,
     error::{caught, drop_guarded},
     id::Key,
+    log_throttle::{PANICS, log_throttled},
 };
+use log::Level;
 
 /// After a source's I/O panicked in the loop's own code it is tried again, if it is a listener, after so long.
 const LISTENER_REST: u64 = 1_000_000_000;
@@ -44,7 +46,8 @@ impl Turn {
             None => "something panicked that is not a socket's",
         };
         // What panicked may have been the log itself.
-        caught(|| log::error!("{}: {what}: {message}", self.shared.name));
+        let name = &self.shared.name;
+        caught(|| log_throttled!(self.io.services, PANICS, Level::Error, "{name}: {what}: {message}"));
         let Some(key) = key else { return };
         if let Some(Slot::Listener(listening)) = self.sources.get(key) {
             // A server goes on accepting, but not in a spin.

@@ -11,9 +11,11 @@ use crate::{
     buffer::{Outbound, RECEIVE_SIZE, ReceiveBuffers},
     channel::{Flags, LoopServices, Memory, Way, Wish},
     id::Key,
+    log_throttle::{BROKEN, log_throttled},
     transport::Stream,
 };
 use bytes::{Bytes, BytesMut};
+use log::Level;
 use std::{
     collections::VecDeque,
     io::{self, ErrorKind, IoSlice},
@@ -419,7 +421,8 @@ impl ChannelSlot {
     pub(crate) fn close(&mut self, io: &mut Io, metrics: &Metrics) {
         let Some(mut stream) = self.stream.take() else { return };
         if let Err(e) = io.selector.deregister(stream.source()) {
-            log::debug!("channel {}: leaving the poll: {e}", self.core.state.id());
+            let (services, id) = (&io.services, self.core.state.id());
+            log_throttled!(services, BROKEN, Level::Debug, "channel {id}: leaving the poll: {e}");
         }
         let reset = self.core.state.has(Flags::RESET).then_some(Duration::ZERO);
         let linger = reset.or(self.core.state.config.linger).filter(|_| stream.can_linger());

@@ -5,7 +5,14 @@
 //! elsewhere does not wait. What counts the connection goes with the socket, behind it.
 
 use super::load::Assignment;
-use crate::{channel::LoopServices, id::ChannelId, transport::Stream, worker_pool::Work};
+use crate::{
+    channel::LoopServices,
+    id::ChannelId,
+    log_throttle::{UNSENT, log_throttled, off_loop},
+    transport::Stream,
+    worker_pool::Work,
+};
+use log::Level;
 use std::time::Duration;
 
 /// A socket that has left the poll, and what counts it, which is dropped after it.
@@ -21,7 +28,13 @@ impl Leaving {
         let Some(time) = linger.filter(|time| !time.is_zero()) else { return };
         if let Err(refused) = services.workers.submit(Lingering { leaving: self, time }) {
             // Dropped here and now, without the option.
-            log::debug!("channel {id}: its socket is closed without lingering: {}", refused.reason);
+            let reason = refused.reason;
+            log_throttled!(
+                services,
+                UNSENT,
+                Level::Debug,
+                "channel {id}: its socket is closed without lingering: {reason}"
+            );
         }
     }
 }
@@ -38,7 +51,7 @@ impl Work for Lingering {
 
     fn run(self: Box<Self>) -> bool {
         if let Err(e) = self.leaving.stream.linger(self.time) {
-            log::debug!("a socket is closed without lingering: {e}");
+            log_throttled!(off_loop(), UNSENT, Level::Debug, "a socket is closed without lingering: {e}");
         }
         false
     }

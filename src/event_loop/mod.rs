@@ -25,7 +25,6 @@ mod metrics;
 mod periodic;
 mod rebuild;
 mod schedule;
-mod seldom;
 mod selector;
 mod shared;
 mod shutdown;
@@ -50,7 +49,6 @@ pub(crate) use metrics::Metrics;
 pub use metrics::{Histogram, LoopMetrics};
 pub use periodic::{MissedRuns, Periodic};
 pub use rebuild::{RebuildCause, RebuildReport};
-pub(crate) use seldom::Seldom;
 pub(crate) use shared::{LifeState, LoopMail, LoopShared};
 pub use shutdown::{ShutdownOptions, ShutdownReport};
 pub(crate) use shutdown::{ShutdownRequest, end_and_report, end_gracefully};
@@ -71,6 +69,7 @@ use crate::{
     channel::{LoopServices, OutboundBudget, Outlet, SharedBudget},
     clock::TimeSource,
     error::{Refused, caught},
+    log_throttle::{LogAt, off_loop},
     sync::{Completion, Phase, completion, loop_id, mailbox},
     timer::Wheel,
     worker_pool::WorkerPool,
@@ -171,6 +170,7 @@ impl EventLoop {
                     wheel,
                     outlet,
                     shared.whereabouts.clone(),
+                    shared.log.clone(),
                     outbound,
                     workers,
                 ),
@@ -198,7 +198,6 @@ impl EventLoop {
                 at_end: VecDeque::new(),
                 poll_failures: 0,
                 told_of_failure: false,
-                not_opened: Seldom::default(),
             }
         };
         Ok((shared, Box::new(make)))
@@ -222,6 +221,7 @@ impl EventLoop {
         let mut metrics = self.shared.metrics.snapshot();
         metrics.tasks_pending = self.shared.mailbox.len() as u64;
         metrics.tasks_refused = self.shared.mailbox.refused() as u64;
+        metrics.log_lines_suppressed = self.shared.log.suppressed();
         metrics
     }
 
@@ -410,6 +410,11 @@ fn end(turn: Turn, cause: Option<String>, watch: Option<Watch>) {
         caught(|| log::error!("{}: ending: {message}", shared.name));
     }
     shared.run_hooks();
+    caught(|| {
+        shared.log.finish(shared.time.now());
+        let LogAt { log, now } = off_loop();
+        log.finish(now);
+    });
     drop(watch);
     shared.advance(LifeState::Terminated);
     shared.set_terminated(cause);

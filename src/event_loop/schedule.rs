@@ -18,7 +18,9 @@ impl EventLoop {
     ///
     /// Never early; late by the loop's lag (at most a millisecond of sleep granularity when it is idle). A delay
     /// beyond 584 years waits for ever. Scheduled by a task that runs because it was due, it waits for the next turn
-    /// at least, even without a delay.
+    /// at least, even without a delay. An `Err` that is the task's value is logged and counted like
+    /// that of a [periodic task](EventLoop::schedule_at_fixed_rate), if its type is `Result<(),
+    /// netwheel::Error>`.
     ///
     /// # Errors
     /// If so many tasks are scheduled that there is no room for another one, if the loop's queue is full, or if the
@@ -41,7 +43,10 @@ impl EventLoop {
     /// missed are skipped.
     ///
     /// It ends when it is cancelled, when it returns an error or panics (its completion then fails with that),
-    /// or with the loop.
+    /// or with the loop. An error is also logged, with the location of this call, and counted
+    /// ([`tasks_failed`](crate::LoopMetrics::tasks_failed)), because the completion may have been
+    /// dropped. [`Error::Cancelled`] is neither logged nor counted: a task returns it to end
+    /// itself.
     ///
     /// # Errors
     /// If `period` is zero, and as of [`schedule`](EventLoop::schedule).

@@ -16,14 +16,17 @@ use crate::{
     channel::{Delivery, Mail, Outlet, Scheduled},
     clock::TimeSource,
     datagram::{DatagramMail, DatagramShared, Opening},
-    error::Refused,
+    error::{Refused, caught},
     event_loop::RebuildReport,
     id::Key,
-    sync::{Completer, Completion, Mailbox, WakeUp, Whereabouts, completion, loop_id},
+    log_throttle::{LogAt, LogThrottle, WAKES_FAILED, log_throttled},
+    sync::{Asleep, Completer, Completion, Mailbox, WakeUp, Whereabouts, completion, loop_id},
 };
 use crossbeam_utils::CachePadded;
+use log::Level;
 use mio::Waker;
 use std::{
+    io::{self, ErrorKind},
     panic::Location,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
@@ -31,6 +34,9 @@ use std::{
     },
     time::Duration,
 };
+
+/// Attempts to write to the waker before a wake fails.
+const WAKE_ATTEMPTS: usize = 16;
 
 /// What comes through a loop's queue.
 ///
@@ -106,6 +112,8 @@ pub(crate) struct LoopShared {
     pub(crate) wake_up: CachePadded<WakeUp>,
     pub(crate) whereabouts: Arc<Whereabouts>,
     pub(crate) mailbox: Mailbox<LoopMail>,
+    /// The rate limit of lines in the log.
+    pub(crate) log: Arc<LogThrottle>,
     pub(crate) max_scheduled_tasks: usize,
     /// Scheduled tasks that have not ended.
     pub(crate) scheduled_tasks: AtomicUsize,
@@ -144,6 +152,7 @@ impl LoopShared {
     ) -> Self {
         LoopShared {
             id,
+            log: Arc::new(LogThrottle::new(&name)),
             name,
             time,
             metrics: CachePadded::default(),
@@ -388,17 +397,38 @@ impl LoopShared {
 
     #[inline]
     pub(crate) fn wake_if_asleep(&self, when: u64) {
-        if !self.in_event_loop() && self.wake_up.must_wake(when) {
-            self.wake();
+        if !self.in_event_loop()
+            && let Some(asleep) = self.wake_up.must_wake(when)
+        {
+            self.wake(asleep);
         }
     }
 
     #[cold]
-    fn wake(&self) {
+    fn wake(&self, asleep: Asleep) {
         self.metrics.wakes_written.add_shared(1);
+        let Err(e) = self.write_to_waker() else { return };
+        // The next submitter tries again. Until then the queue waits for the loop's deadline.
+        self.wake_up.restore(asleep);
+        self.metrics.wakes_failed.add_shared(1);
+        let (at, name) = (LogAt { log: &self.log, now: self.time.now() }, &self.name);
+        caught(|| log_throttled!(at, WAKES_FAILED, Level::Error, "{name}: cannot wake the loop: {e}"));
+    }
+
+    /// Retries a few times: a signal interrupts a single write, and other errors may be transient,
+    /// too.
+    fn write_to_waker(&self) -> io::Result<()> {
         // The lock keeps the waker from being swapped in mid-write: a wake on a dropped poll would be lost.
-        if let Err(e) = lock(&self.waker).wake() {
-            log::error!("{}: cannot wake the loop: {e}", self.name);
+        let waker = lock(&self.waker);
+        let mut attempts = 1;
+        loop {
+            match waker.wake() {
+                Err(e) if attempts == WAKE_ATTEMPTS => return Err(e),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(_) => std::thread::yield_now(),
+                Ok(()) => return Ok(()),
+            }
+            attempts += 1;
         }
     }
 

@@ -4,7 +4,7 @@
 //! so events and mail for a source that is gone are recognised and dropped. A source takes twelve bytes beside itself, and a
 //! slot that was given up sixteen. Runs on the loop's thread.
 
-use super::{accept_retry::AcceptRetry, load::Assignment, seldom::Seldom};
+use super::{accept_retry::AcceptRetry, load::Assignment};
 use crate::{
     Error, Result,
     admission::Gate,
@@ -62,9 +62,6 @@ pub(crate) struct Listening {
     /// next turn, since it has had its share of this one.
     pub(crate) paused: bool,
     pub(crate) retry: AcceptRetry,
-    /// What was said of connections that the filter, and the limits, did not let in.
-    pub(crate) denied: Seldom,
-    pub(crate) turned_away: Seldom,
 }
 
 /// What a server's handle shares with its listeners.

@@ -14,7 +14,9 @@ use super::{
 use crate::{
     Error,
     error::{drop_guarded, panic_message},
+    log_throttle::{PANICS, log_throttled},
 };
+use log::Level;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 
 impl Turn {
@@ -143,7 +145,13 @@ impl Turn {
         if let Err(panic) = self.shared.whereabouts.in_task(origin, run) {
             self.shared.metrics.tasks_panicked.add(1);
             let message = panic_message(panic);
-            log::error!("{}: the task given at {origin} panicked: {message}", self.shared.name);
+            let name = &self.shared.name;
+            log_throttled!(
+                self.io.services,
+                PANICS,
+                Level::Error,
+                "{name}: the task given at {origin} panicked: {message}"
+            );
         }
     }
 }

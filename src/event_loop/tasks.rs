@@ -10,11 +10,14 @@ use crate::{
     Error, Result,
     channel::Scheduled,
     clock::TimeSource,
-    error::{drop_guarded, panic_message},
+    error::{caught, drop_guarded, panic_message},
+    log_throttle::{LogAt, PANICS, TASKS_FAILED, Topic, log_throttled},
     sync::{Completer, Completion},
     timer::QueueKey,
 };
+use log::Level;
 use std::{
+    any::Any,
     fmt,
     panic::{AssertUnwindSafe, Location, catch_unwind},
     sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
@@ -116,15 +119,25 @@ impl<T: Send + 'static> Scheduled for Entry<T> {
             Body::Once(body) => {
                 drop(permit);
                 match catch_unwind(AssertUnwindSafe(body)) {
-                    Ok(value) => completer.complete(Ok(value)),
-                    Err(panic) => completer.complete(Err(self.panicked(panic))),
+                    Ok(value) => {
+                        if let Some(Err(error)) = (&value as &dyn Any).downcast_ref::<Result>() {
+                            self.failed(error, time);
+                        }
+                        completer.complete(Ok(value));
+                    }
+                    Err(panic) => completer.complete(Err(self.panicked(panic, time))),
                 }
                 None
             }
             Body::Again { mut body, mut repeat } => {
                 let result = match catch_unwind(AssertUnwindSafe(&mut body)) {
-                    Ok(result) => result,
-                    Err(panic) => Err(self.panicked(panic)),
+                    Ok(result) => {
+                        if let Err(error) = &result {
+                            self.failed(error, time);
+                        }
+                        result
+                    }
+                    Err(panic) => Err(self.panicked(panic, time)),
                 };
                 let mut state = self.lock();
                 if result.is_ok() && matches!(*state, State::Running) {
@@ -165,11 +178,34 @@ impl<T: Send + 'static> Scheduled for Entry<T> {
 
 impl<T> Entry<T> {
     #[cold]
-    fn panicked(&self, panic: Box<dyn std::any::Any + Send>) -> Error {
+    fn panicked(&self, panic: Box<dyn Any + Send>, time: &TimeSource) -> Error {
         let message = panic_message(panic);
         self.shared.metrics.tasks_panicked.add(1);
-        log::error!("{}: the task scheduled at {} panicked: {message}", self.shared.name, self.origin);
+        self.log(PANICS, "panicked", &message, time);
         Error::Panicked(message)
+    }
+
+    /// Logs the error, because the completion may have been dropped. `Cancelled` means that the
+    /// task ended itself.
+    #[cold]
+    fn failed(&self, error: &Error, time: &TimeSource) {
+        if matches!(error, Error::Cancelled) {
+            return;
+        }
+        self.shared.metrics.tasks_failed.add(1);
+        self.log(TASKS_FAILED, "failed", error, time);
+    }
+
+    fn log(&self, topic: Topic, how: &str, why: &dyn fmt::Display, time: &TimeSource) {
+        let (name, origin) = (&self.shared.name, self.origin);
+        let at = LogAt { log: &self.shared.log, now: time.now() };
+        // The program's logger may panic, and so may the `Display` of its error. The completion
+        // still gets it.
+        let log =
+            || log_throttled!(at, topic, Level::Error, "{name}: the task scheduled at {origin} {how}: {why}");
+        if caught(log).is_some() {
+            self.shared.metrics.io_panics.add(1);
+        }
     }
 }
 

@@ -16,7 +16,6 @@ use super::{
     budget::{Budget, Share},
     io::Io,
     rebuild::RebuildCause,
-    seldom::Seldom,
     selector::{Selector, WakeCause},
     shared::{LoopMail, LoopShared},
     shutdown::Shutdown,
@@ -30,8 +29,10 @@ use crate::{
     clock::TimeSource,
     error::caught,
     id::Key,
+    log_throttle::{PANICS, log_throttled},
     sync::{Inbox, Phase},
 };
+use log::Level;
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 /// Sources that are read without an event in one turn; the rest has its turn in the next.
@@ -70,8 +71,6 @@ pub(crate) struct Turn {
     pub(crate) poll_failures: u32,
     /// Whether it was said that the poll fails, and not yet that it works again.
     pub(crate) told_of_failure: bool,
-    /// What was said of connections from which no channel could be made.
-    pub(crate) not_opened: Seldom,
 }
 
 impl Turn {
@@ -143,9 +142,14 @@ impl Turn {
 
     fn next_deadline(&self) -> Option<u64> {
         let timers = self.io.services.next_deadline();
-        match (timers, self.shutdown.as_ref().map(Shutdown::next_look)) {
+        let next = match (timers, self.shutdown.as_ref().map(Shutdown::next_look)) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
+        };
+        // Suppressed log lines are reported although nothing else happens.
+        match self.shared.log.due() {
+            None => next,
+            Some(report) => Some(next.map_or(report, |next| next.min(report))),
         }
     }
 
@@ -397,7 +401,15 @@ impl Turn {
                 _ => {}
             });
             if let Some(message) = caught(|| drop(slot)) {
-                caught(|| log::error!("{}: dropping a handler panicked: {message}", self.shared.name));
+                let name = &self.shared.name;
+                caught(|| {
+                    log_throttled!(
+                        self.io.services,
+                        PANICS,
+                        Level::Error,
+                        "{name}: dropping a handler panicked: {message}"
+                    );
+                });
             }
         }
     }
@@ -410,6 +422,10 @@ impl Turn {
         outbound.exchange();
         metrics.outbound_bytes.set(outbound.used() as u64);
         metrics.fold(&mut self.io.services.tally);
+        let now = self.io.services.now;
+        if self.shared.log.due().is_some_and(|due| due <= now) {
+            self.guarded_once(None, |turn| turn.shared.log.report(now));
+        }
     }
 
     pub(crate) fn time(&self) -> &TimeSource {

@@ -20,9 +20,11 @@ use crate::{
     buffer::Mark,
     channel::{ChannelState, IdleEvent, LoopServices, PipelineTypes, Scope, ScopeTask, SizeHint},
     error::drop_guarded,
+    log_throttle::{REPLACED, log_throttled},
     sync::TypeName,
 };
 use bytes::Bytes;
+use log::Level;
 use std::any::{Any, TypeId};
 
 /// Inward: the next message, if the bytes at hand make one.
@@ -349,7 +351,13 @@ impl<H: Handler, P: Pull<Item = H::In> + Push<H::Out>> Links for Assembled<P, H>
             Ok(task) => task.run(&mut ctx),
             // Whoever sent it raced with the replacement of the pipeline; it is nobody's error.
             Err(task) => {
-                log::debug!("channel {}: dropped a task for a pipeline that was replaced", ctx.id());
+                let id = ctx.id();
+                log_throttled!(
+                    ctx.services,
+                    REPLACED,
+                    Level::Debug,
+                    "channel {id}: dropped a task for a pipeline that was replaced"
+                );
                 drop_guarded(task);
                 Ok(())
             }

@@ -1,7 +1,12 @@
 //! The handler trait: where a program's own logic lives.
 
 use super::Context;
-use crate::{Error, Result, channel::IdleEvent};
+use crate::{
+    Error, Result,
+    channel::IdleEvent,
+    log_throttle::{BROKEN, CHANNEL_ERRORS, PEER_ERRORS, log_throttled},
+};
+use log::Level;
 
 /// What a program does with the messages of one channel; the last link of every [`Pipeline`](crate::Pipeline).
 ///
@@ -107,18 +112,21 @@ pub trait Handler: Sized + 'static {
     ///
     /// What it writes here is sent before a channel closes that is not broken: a word to the peer, why.
     ///
-    /// The default logs it and closes the channel. One that returns `Ok` without closing keeps the channel open,
+    /// The default logs the error and closes the channel. The level is `info` for protocol errors, `debug` for broken
+    /// connections and `warn` for all others. Each loop logs at most 10 lines of each kind in 10 seconds, and then the
+    /// number of suppressed lines; see [`Scope::may_log`](crate::Scope::may_log). One that returns `Ok` without closing keeps the channel open,
     /// unless the connection is broken or a callback panicked.
     ///
     /// # Errors
     /// An error returned from here is logged, and the channel is closed.
     fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> Result {
         let (id, name) = (ctx.id(), std::any::type_name::<Self>());
-        match &error {
-            Error::Io { .. } | Error::Closed => log::debug!("channel {id} ({name}): {error}"),
-            Error::Peer(_) => log::info!("channel {id} ({name}): {error}"),
-            _ => log::warn!("channel {id} ({name}): {error}"),
-        }
+        let (topic, level) = match &error {
+            Error::Io { .. } | Error::Closed => (BROKEN, Level::Debug),
+            Error::Peer(_) => (PEER_ERRORS, Level::Info),
+            _ => (CHANNEL_ERRORS, Level::Warn),
+        };
+        log_throttled!(ctx.services, topic, level, "channel {id} ({name}): {error}");
         ctx.close();
         Ok(())
     }

@@ -2,17 +2,26 @@
 //!
 //! Always holds: exactly one result is delivered, to exactly one of the three ways of asking (wait, callback,
 //! `Future`); a producer that is dropped without a word completes with [`Error::Cancelled`], and so does a cancel, of
-//! what can be cancelled: then the producer hears of it, and its own result is dropped. A callback runs on
+//! what can be cancelled: then the producer hears of it, and its own result is dropped. Dropping a cancellable
+//! completion cancels its operation. A result that arrived before the drop is returned to the operation, which
+//! releases it. So a drop and a result that race release the value exactly once. A callback runs on
 //! the thread that completes, where a panic in it is logged and goes no further, or at once on the calling thread
-//! if the result is there already; no lock is held meanwhile. Waiting on the loop that has to complete it, or on
+//! if the result is there already; no lock is held meanwhile, and `trampoline` bounds the recursion. Waiting on the loop that has to complete it, or on
 //! one of them if they are several, is an error; so is waiting on the thread that drives such a loop by hand.
 
 use super::{
     loop_id,
     primitives::{Condvar, Mutex, MutexGuard},
+    trampoline,
 };
-use crate::{Error, Result, error::panic_message};
+use crate::{
+    Error, Result,
+    error::{drop_guarded, panic_message},
+    log_throttle::{PANICS, log_throttled, off_loop},
+};
+use log::Level;
 use std::{
+    any::Any,
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
@@ -21,7 +30,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The consumer's side of something that completes later.
+/// The consumer's side of an operation that completes later.
+///
+/// [`wait`](Completion::wait), [`on_complete`](Completion::on_complete) and `.await` take the
+/// result. Dropping the completion of an operation that can be cancelled cancels it:
+///
+/// | operation | effect of a drop |
+/// |---|---|
+/// | [`ClientBootstrap::connect`](crate::ClientBootstrap::connect) | closes the connection, established or not |
+/// | [`ChannelPool::acquire`](crate::ChannelPool::acquire) | leaves the queue; returns an acquired channel to the pool |
+/// | writes, `closed`, `shutdown_gracefully`, `stats`, `terminated`, scheduled tasks | none: the operation continues |
+///
+/// So a timeout around a pending operation, such as `tokio::time::timeout(d,
+/// client.connect(address))`, leaks nothing. [`detach`](Completion::detach) lets the operation
+/// continue and ignores the result.
 ///
 /// ```no_run
 /// # use netwheel::prelude::*;
@@ -31,7 +53,7 @@ use std::{
 /// # Ok(())
 /// # }
 /// ```
-#[must_use = "it says whether the operation succeeded; call `detach` not to know"]
+#[must_use = "dropping a pending completion cancels the operation; call `.detach()` to let it run"]
 pub struct Completion<T = ()> {
     inner: Arc<Inner<T>>,
 }
@@ -44,16 +66,27 @@ pub(crate) struct Completer<T = ()> {
 struct Inner<T> {
     /// The loops without which it is not completed; usually one.
     event_loops: Loops,
-    /// Tells the producer that the result is not wanted; none if it cannot be stopped.
-    cancel: Option<Cancel>,
+    /// Tells the producer that the result is not wanted; none if the operation cannot be stopped.
+    cancel: Option<Cancel<T>>,
     state: Mutex<State<T>>,
     done: Condvar,
 }
 
 enum State<T> {
-    Pending { waker: Option<Waker>, callback: Option<Callback<T>> },
+    Pending {
+        waker: Option<Waker>,
+        callback: Option<Callback<T>>,
+    },
+    /// Still running, but the result will be dropped.
+    Detached,
     Done(Result<T>),
     Taken,
+}
+
+impl<T> State<T> {
+    fn is_pending(&self) -> bool {
+        matches!(self, State::Pending { .. } | State::Detached)
+    }
 }
 
 enum Loops {
@@ -62,17 +95,26 @@ enum Loops {
 }
 
 type Callback<T> = Box<dyn FnOnce(Result<T>) + Send>;
-type Cancel = Box<dyn Fn() + Send + Sync>;
+type Cancel<T> = Box<dyn Fn(Unwanted<T>) + Send + Sync>;
+
+/// The part of a cancellable operation that must be undone.
+pub(crate) enum Unwanted<T> {
+    /// The operation itself, which is still running.
+    Operation,
+    /// A result that the consumer did not take.
+    Result(T),
+}
 
 /// A pair of both sides; `event_loop` is the loop on which it will be completed.
 pub(crate) fn completion<T>(event_loop: Option<u32>) -> (Completer<T>, Completion<T>) {
     pair(Loops::One(event_loop), None)
 }
 
-/// As [`completion`], of what can be cancelled: then `cancel` is called, once at most, on the thread that cancels.
+/// A pair for an operation that can be cancelled. `cancel` is called at most once, on the thread
+/// that cancels or drops the completion.
 pub(crate) fn cancellable<T>(
     event_loop: Option<u32>,
-    cancel: impl Fn() + Send + Sync + 'static,
+    cancel: impl Fn(Unwanted<T>) + Send + Sync + 'static,
 ) -> (Completer<T>, Completion<T>) {
     pair(Loops::One(event_loop), Some(Box::new(cancel)))
 }
@@ -85,12 +127,12 @@ pub(crate) fn completion_of_all<T>(event_loops: Box<[u32]>) -> (Completer<T>, Co
 /// As [`cancellable`], for what any of several loops may have to do.
 pub(crate) fn cancellable_of_all<T>(
     event_loops: Box<[u32]>,
-    cancel: impl Fn() + Send + Sync + 'static,
+    cancel: impl Fn(Unwanted<T>) + Send + Sync + 'static,
 ) -> (Completer<T>, Completion<T>) {
     pair(Loops::All(event_loops), Some(Box::new(cancel)))
 }
 
-fn pair<T>(event_loops: Loops, cancel: Option<Cancel>) -> (Completer<T>, Completion<T>) {
+fn pair<T>(event_loops: Loops, cancel: Option<Cancel<T>>) -> (Completer<T>, Completion<T>) {
     let state = Mutex::new(State::Pending { waker: None, callback: None });
     let inner = Arc::new(Inner { event_loops, cancel, state, done: Condvar::new() });
     (Completer { inner: inner.clone() }, Completion { inner })
@@ -120,7 +162,7 @@ impl<T> Inner<T> {
                 drop(state);
                 // The completing thread may be a loop, which must not end because of somebody's callback.
                 if let Err(panic) = catch_unwind(AssertUnwindSafe(|| callback(result))) {
-                    log::error!("a completion's callback panicked: {}", panic_message(panic));
+                    log_panic("a completion's callback", panic);
                 }
             }
             State::Pending { waker, callback: None } => {
@@ -130,8 +172,12 @@ impl<T> Inner<T> {
                 if let Some(waker) = waker
                     && let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake()))
                 {
-                    log::error!("the waker of a completion's task panicked: {}", panic_message(panic));
+                    log_panic("the waker of a completion's task", panic);
                 }
+            }
+            State::Detached => {
+                drop(state);
+                drop_guarded(result);
             }
             first => {
                 *state = first;
@@ -140,6 +186,39 @@ impl<T> Inner<T> {
         }
         true
     }
+
+    /// Cancels the operation, or releases its result, unless a callback or `detach` has claimed the
+    /// result.
+    #[cold]
+    fn give_up(&self, cancel: &Cancel<T>) {
+        let mut state = self.lock();
+        let unwanted = match std::mem::replace(&mut *state, State::Taken) {
+            wanted @ (State::Detached | State::Pending { callback: Some(_), .. }) => {
+                *state = wanted;
+                return;
+            }
+            State::Pending { waker, callback: None } => {
+                // Dropping a waker may drop a task and run its destructors, so the lock is released
+                // first.
+                drop(state);
+                drop(waker);
+                Unwanted::Operation
+            }
+            State::Done(Ok(value)) => {
+                drop(state);
+                Unwanted::Result(value)
+            }
+            State::Done(Err(_)) | State::Taken => return,
+        };
+        cancel(unwanted);
+    }
+}
+
+/// Logs a panic with a rate limit, because a peer may cause thousands of panics in a second.
+#[cold]
+pub(super) fn log_panic(whose: &str, panic: Box<dyn Any + Send>) {
+    let message = panic_message(panic);
+    log_throttled!(off_loop(), PANICS, Level::Error, "{whose} panicked: {message}");
 }
 
 impl<T> Completion<T> {
@@ -152,7 +231,7 @@ impl<T> Completion<T> {
 
     /// Whether the result is there.
     pub fn is_done(&self) -> bool {
-        !matches!(*self.inner.lock(), State::Pending { .. })
+        !self.inner.lock().is_pending()
     }
 
     /// Blocks the calling thread until it is done.
@@ -182,7 +261,7 @@ impl<T> Completion<T> {
             match std::mem::replace(&mut *state, State::Taken) {
                 State::Done(result) => return Some(result),
                 State::Taken => return Some(Err(Error::Cancelled)),
-                pending => *state = pending,
+                pending @ (State::Pending { .. } | State::Detached) => *state = pending,
             }
             if self.inner.event_loops.is_here() {
                 return Some(Err(Error::WouldDeadlock));
@@ -197,8 +276,19 @@ impl<T> Completion<T> {
     }
 
     /// Calls `callback` with the result: on the completing thread (usually the event loop, so it must not block),
-    /// or here and now if it is done. The completing thread logs a panic in it and goes on.
-    pub fn on_complete(self, callback: impl FnOnce(Result<T>) + Send + 'static) {
+    /// or on this thread before `on_complete` returns if the operation is done. The completing
+    /// thread logs a panic in the callback and continues.
+    ///
+    /// A callback may itself call `on_complete` on a completion that is done. At most 8 callbacks
+    /// are nested. Further callbacks are queued, and run in order on the same thread when the
+    /// outermost callback has returned; a panic in a queued callback is logged. So a chain of
+    /// callbacks cannot overflow the stack, whatever its length. It keeps its thread busy until it
+    /// ends, like a loop.
+    pub fn on_complete(self, callback: impl FnOnce(Result<T>) + Send + 'static)
+    where
+        T: 'static,
+    {
+        let callback = move |result| trampoline::run(move || callback(result));
         let mut state = self.inner.lock();
         match std::mem::replace(&mut *state, State::Taken) {
             State::Pending { .. } => {
@@ -208,15 +298,16 @@ impl<T> Completion<T> {
                 drop(state);
                 callback(result);
             }
-            State::Taken => {}
+            State::Taken | State::Detached => {}
         }
     }
 
-    /// Cancels what is under way: a connection that is being made, an acquire of a pool that waits.
+    /// Cancels a pending operation: a connect, or an acquire of a pool.
     ///
-    /// True if that ended it: it completes with [`Error::Cancelled`] at once, and what was begun is undone soon, on its
-    /// event loop. False if it is done already, or of a kind that cannot be cancelled. Any thread may call this;
-    /// merely dropping a completion cancels nothing.
+    /// Returns `true` if this call ended the operation. The completion then fails with
+    /// [`Error::Cancelled`] immediately, and the event loop releases the socket soon. Returns
+    /// `false` if the operation is done or cannot be cancelled. Thread-safe. Dropping the
+    /// completion cancels the operation, too.
     ///
     /// ```
     /// # use netwheel::{codec::RawBytes, prelude::*};
@@ -239,13 +330,41 @@ impl<T> Completion<T> {
         let Some(cancel) = &self.inner.cancel else { return false };
         let first = self.inner.complete(Err(Error::Cancelled));
         if first {
-            cancel();
+            cancel(Unwanted::Operation);
         }
         first
     }
 
-    /// Does not want to know the result.
-    pub fn detach(self) {}
+    /// Lets the operation continue and drops its result.
+    ///
+    /// A channel made by [`ClientBootstrap::connect`](crate::ClientBootstrap::connect) stays open,
+    /// and its handler serves it. A channel acquired from a pool returns to the pool.
+    pub fn detach(self) {
+        // Only a cancellable operation ends with its completion.
+        if self.inner.cancel.is_some() {
+            let mut state = self.inner.lock();
+            match std::mem::replace(&mut *state, State::Taken) {
+                State::Pending { waker, .. } => {
+                    *state = State::Detached;
+                    drop(state);
+                    drop(waker);
+                }
+                done => {
+                    drop(state);
+                    drop(done);
+                }
+            }
+        }
+    }
+}
+
+impl<T> Drop for Completion<T> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(cancel) = &self.inner.cancel {
+            self.inner.give_up(cancel);
+        }
+    }
 }
 
 impl<T> Future for Completion<T> {
@@ -255,7 +374,7 @@ impl<T> Future for Completion<T> {
         let mut state = self.inner.lock();
         match std::mem::replace(&mut *state, State::Taken) {
             State::Done(result) => Poll::Ready(result),
-            State::Taken => Poll::Ready(Err(Error::Cancelled)),
+            State::Taken | State::Detached => Poll::Ready(Err(Error::Cancelled)),
             State::Pending { callback, .. } => {
                 *state = State::Pending { waker: Some(cx.waker().clone()), callback };
                 Poll::Pending
@@ -283,7 +402,7 @@ impl<T> Completer<T> {
 
     /// Whether a result would be the first: it was not cancelled.
     pub(crate) fn is_pending(&self) -> bool {
-        matches!(*self.inner.lock(), State::Pending { .. })
+        self.inner.lock().is_pending()
     }
 
     /// Whether anybody would get a result: it was neither cancelled nor dropped.
@@ -320,8 +439,65 @@ mod tests {
         completion.on_complete(drop);
         assert!(called_back.is_awaited());
 
-        let (cancelled, completion) = cancellable::<()>(None, || ());
+        let (cancelled, completion) = cancellable::<()>(None, |_| ());
         assert!(completion.cancel());
         assert!(!cancelled.is_pending() && !cancelled.is_awaited());
+    }
+
+    /// A cancellable pair, and a channel that receives each call of its cancel hook.
+    fn undone() -> (Completer<u8>, Completion<u8>, std::sync::mpsc::Receiver<Option<u8>>) {
+        let (told, undone) = std::sync::mpsc::channel();
+        let (completer, completion) = cancellable(None, move |unwanted| {
+            let _ = told.send(match unwanted {
+                Unwanted::Operation => None,
+                Unwanted::Result(value) => Some(value),
+            });
+        });
+        (completer, completion, undone)
+    }
+
+    #[test]
+    fn dropping_cancels_the_operation_or_hands_its_result_back() {
+        let (completer, completion, undone) = self::undone();
+        drop(completion);
+        assert_eq!(undone.try_recv(), Ok(None));
+        assert!(!completer.is_pending());
+        assert!(!completer.deliver(Ok(1)), "whoever delivers keeps what nobody takes");
+
+        let (completer, completion, undone) = self::undone();
+        assert!(completer.deliver(Ok(2)));
+        drop(completion);
+        assert_eq!(undone.try_recv(), Ok(Some(2)));
+
+        let (completer, completion, undone) = self::undone();
+        completer.complete(Err(Error::Closed));
+        drop(completion);
+        assert!(undone.try_recv().is_err(), "a failure leaves nothing to undo");
+    }
+
+    #[test]
+    fn a_result_that_is_taken_or_left_alone_is_not_undone() {
+        let (completer, completion, undone) = self::undone();
+        completion.detach();
+        assert!(completer.deliver(Ok(1)));
+        assert!(undone.try_recv().is_err(), "detached before the result");
+
+        let (completer, completion, undone) = self::undone();
+        assert!(completer.deliver(Ok(1)));
+        completion.detach();
+        assert!(undone.try_recv().is_err(), "detached after the result");
+
+        let (completer, completion, undone) = self::undone();
+        completion.on_complete(drop);
+        assert!(completer.deliver(Ok(1)));
+        let (completer, completion, again) = self::undone();
+        completer.complete(Ok(1));
+        assert_eq!(completion.wait().unwrap(), 1);
+        assert!(undone.try_recv().is_err() && again.try_recv().is_err());
+
+        let (_completer, completion, undone) = self::undone();
+        assert!(completion.cancel());
+        drop(completion);
+        assert_eq!(undone.try_iter().count(), 1, "cancelled once");
     }
 }

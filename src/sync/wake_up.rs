@@ -4,6 +4,7 @@
 //! puts its task into the queue, then looks at what is published. Whichever order the two run in, one of them
 //! sees the other (Dekker; both sides have a sequentially consistent fence between their store and their load),
 //! so no task is slept on. Of many submitters only the one that turns "asleep" into "awake" writes to the waker.
+//! If the write fails, that submitter restores the state, so that the next submitter writes again.
 //!
 //! Any thread submits; only the loop's thread calls [`WakeUp::about_to_sleep`] and [`WakeUp::awake`].
 
@@ -11,6 +12,11 @@ use super::primitives::{AtomicU64, Ordering, fence};
 
 /// The loop is running: it will look at its queue by itself.
 const AWAKE: u64 = 0;
+
+/// A sleep that the caller must end by writing to the waker.
+#[derive(Debug, Clone, Copy)]
+#[must_use = "the loop sleeps until the waker is written to"]
+pub(crate) struct Asleep(u64);
 
 pub(crate) struct WakeUp {
     /// [`AWAKE`], or the loop's time plus one at which it means to wake by itself.
@@ -37,15 +43,26 @@ impl WakeUp {
         }
     }
 
-    /// After something was put into the queue that is wanted at `when` (0: now): whether the caller has to write
-    /// to the waker.
+    /// Called after a submission that is due at `when` (0: now). Returns the loop's sleep if the
+    /// caller must end it.
     #[inline]
-    pub(crate) fn must_wake(&self, when: u64) -> bool {
+    pub(crate) fn must_wake(&self, when: u64) -> Option<Asleep> {
         fence(Ordering::SeqCst);
         let until = self.asleep_until.load(Ordering::Relaxed);
-        until != AWAKE
+        let claimed = until != AWAKE
             && when < until - 1
-            && self.asleep_until.compare_exchange(until, AWAKE, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+            && self.asleep_until.compare_exchange(until, AWAKE, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        claimed.then_some(Asleep(until))
+    }
+
+    /// Publishes a sleep again after the write to the waker failed. Does not replace a newer sleep.
+    /// If the loop has already woken up by its deadline, the next submission causes one spurious
+    /// wakeup.
+    #[cold]
+    pub(crate) fn restore(&self, asleep: Asleep) {
+        let Asleep(until) = asleep;
+        let _ = self.asleep_until.compare_exchange(AWAKE, until, Ordering::Relaxed, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
     }
 }
 
@@ -56,22 +73,37 @@ mod tests {
     #[test]
     fn e_23_one_wake_per_sleep() {
         let wake = WakeUp::new();
-        assert!(!wake.must_wake(0), "a running loop needs no wake");
+        assert!(wake.must_wake(0).is_none(), "a running loop needs no wake");
         wake.about_to_sleep(None);
-        assert!(wake.must_wake(0));
-        assert!(!wake.must_wake(0), "the first has woken it");
+        assert!(wake.must_wake(0).is_some());
+        assert!(wake.must_wake(0).is_none(), "the first has woken it");
         wake.awake();
-        assert!(!wake.must_wake(0));
+        assert!(wake.must_wake(0).is_none());
+    }
+
+    #[test]
+    fn a_sleep_that_could_not_be_ended_is_ended_by_the_next() {
+        let wake = WakeUp::new();
+        wake.about_to_sleep(Some(100));
+        let asleep = wake.must_wake(0).unwrap();
+        wake.restore(asleep);
+        assert!(wake.must_wake(100).is_none(), "it is the same sleep");
+        assert!(wake.must_wake(99).is_some());
+        // The loop has woken by itself, and sleeps again, until later.
+        wake.awake();
+        wake.about_to_sleep(Some(300));
+        wake.restore(asleep);
+        assert!(wake.must_wake(200).is_some(), "the later sleep is not forgotten");
     }
 
     #[test]
     fn e_15_a_timer_later_than_the_sleep_does_not_wake() {
         let wake = WakeUp::new();
         wake.about_to_sleep(Some(100));
-        assert!(!wake.must_wake(100));
-        assert!(!wake.must_wake(200));
-        assert!(wake.must_wake(99));
+        assert!(wake.must_wake(100).is_none());
+        assert!(wake.must_wake(200).is_none());
+        assert!(wake.must_wake(99).is_some());
         wake.about_to_sleep(Some(u64::MAX));
-        assert!(wake.must_wake(0));
+        assert!(wake.must_wake(0).is_some());
     }
 }

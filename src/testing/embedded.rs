@@ -115,12 +115,14 @@ impl<M: 'static> EmbeddedChannel<M> {
 
     /// Moves the channel's time and runs what comes due, in order of time.
     ///
-    /// Every deadline on the way is stopped at, so a callback sees the time at which it is due.
+    /// Every deadline on the way is stopped at, so a callback sees the time at which it is due. The
+    /// time ends after 584 years; see [`EmbeddedLoop::advance`].
     pub fn advance(&mut self, by: Duration) {
         self.event_loop.advance(by);
     }
 
     /// Moves the channel's time at once, like a loop that was held up; what is overdue then runs.
+    /// Saturates after 584 years; later deadlines never come.
     pub fn stall(&mut self, by: Duration) {
         self.event_loop.stall(by);
     }

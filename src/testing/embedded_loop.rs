@@ -10,12 +10,13 @@ use super::{
     wire::Wire,
 };
 use crate::{
-    ChannelOptions, Clock, Error, Result,
+    ChannelOptions, Error, Result,
     channel::{
         ChannelConfig, ChannelCore, ChannelShared, Coarse, Due, LoopServices, Mail, OutboundBudget, Outcome,
     },
-    clock::TimeSource,
+    clock::{END_OF_TIME, TimeSource, nanos},
     id::{ChannelId, Key},
+    log_throttle::LogThrottle,
     pipeline::ChannelPipeline,
     sync::{Inbox, loop_id, mailbox},
     timer::{Wheel, WheelBuilder},
@@ -109,6 +110,7 @@ impl EmbeddedLoop {
             wheel,
             mail.clone(),
             Arc::default(),
+            Arc::new(LogThrottle::new("embedded")),
             OutboundBudget::unlimited(),
             WorkerPool::by_hand(),
         );
@@ -194,22 +196,31 @@ impl EmbeddedLoop {
 
     /// Moves the time of all channels and runs what comes due, in order of time.
     ///
-    /// Every deadline on the way is stopped at, so a callback sees the time at which it is due.
+    /// Every deadline on the way is stopped at, so a callback sees the time at which it is due. A
+    /// repeating timer, such as an idle timeout, stops once per period, so the call takes time in
+    /// proportion to `by`. Saturates after 584 years; later deadlines never come.
     pub fn advance(&mut self, by: Duration) {
-        let target = self.clock.now() + by;
+        let target = self.services.time.now().saturating_add(nanos(by)).min(END_OF_TIME);
         loop {
-            let next =
-                self.services.next_deadline().map(|at| self.services.time.instant(at.max(self.services.now)));
-            let stop = next.filter(|next| *next <= target);
-            let Some(stop) = stop else { break };
-            self.clock.advance(stop.saturating_duration_since(self.clock.now()));
-            self.within(|_| {});
+            let next = self.services.next_deadline().map(|at| at.max(self.services.now));
+            let Some(stop) = next.filter(|next| *next <= target) else { break };
+            if self.move_to(stop) < stop {
+                break;
+            }
         }
-        self.clock.advance(target.saturating_duration_since(self.clock.now()));
-        self.within(|_| {});
+        self.move_to(target);
     }
 
-    /// Moves the time at once, like a loop that was held up; what is overdue then runs.
+    /// Advances the time to `target` and runs all due timers. Returns the new time, which is
+    /// earlier than `target` if the clock has saturated.
+    fn move_to(&mut self, target: u64) -> u64 {
+        self.clock.advance(Duration::from_nanos(target.saturating_sub(self.services.time.now())));
+        self.within(|_| {});
+        self.services.now
+    }
+
+    /// Moves the time at once, like a loop that was held up; what is overdue then runs. Saturates
+    /// after 584 years; later deadlines never come.
     pub fn stall(&mut self, by: Duration) {
         self.clock.advance(by);
         self.within(|_| {});
@@ -291,6 +302,7 @@ impl EmbeddedLoop {
     fn within(&mut self, act: impl FnOnce(&mut Self)) -> usize {
         let _entered = loop_id::enter(self.mail.event_loop);
         self.services.now = self.services.time.now().max(self.services.now);
+        self.services.log.report(self.services.now);
         act(self);
         let mut handled = 0;
         loop {
@@ -368,6 +380,12 @@ impl EmbeddedLoop {
         if self.services.attention.is_empty() {
             self.services.attention = listed;
         }
+    }
+}
+
+impl Drop for EmbeddedLoop {
+    fn drop(&mut self) {
+        self.services.log.finish(self.services.now);
     }
 }
 

@@ -14,8 +14,10 @@ pub use builder::WorkerPoolBuilder;
 use crate::{
     Error, Result,
     error::{Refused, caught, drop_guarded},
+    log_throttle::{PANICS, log_throttled, off_loop},
 };
 use cores::Cores;
+use log::Level;
 use std::{
     collections::VecDeque,
     fmt,
@@ -93,7 +95,10 @@ impl<T, F: FnOnce() -> T + Send> Work for Plain<F> {
     fn run(self: Box<Self>) -> bool {
         let panicked = caught(|| drop((self.0)()));
         if let Some(message) = &panicked {
-            caught(|| log::error!("a work of {} panicked: {message}", std::any::type_name::<F>()));
+            let name = std::any::type_name::<F>();
+            caught(|| {
+                log_throttled!(off_loop(), PANICS, Level::Error, "a work of {name} panicked: {message}")
+            });
         }
         panicked.is_some()
     }

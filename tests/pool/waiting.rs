@@ -1,7 +1,9 @@
 //! Who waits for a channel, for how long, and who gets it: H-19.
 
 use crate::{Trial, ms, tcp::*};
-use netwheel::{PoolTimeout, prelude::*};
+use bytes::Bytes;
+use netwheel::{ChannelPool, PoolTimeout, prelude::*};
+use std::sync::mpsc;
 
 #[test]
 fn h_19_the_second_waits_and_gets_the_same_channel() {
@@ -112,7 +114,7 @@ fn h_19_zero_is_not_to_wait_at_all() {
 }
 
 #[test]
-fn h_19_who_cancels_or_loses_interest_keeps_nothing() {
+fn h_19_who_cancels_or_detaches_keeps_nothing() {
     let trial = Trial::new(|pool| pool.size(1).max_waiters(20_000));
     let held = trial.get();
     let waiting = trial.pool.acquire();
@@ -126,7 +128,7 @@ fn h_19_who_cancels_or_loses_interest_keeps_nothing() {
 
     // Each of these gets the channel, drops it, and the next has it: a loop, and not a recursion.
     for _ in 0..20_000 {
-        drop(trial.pool.acquire());
+        trial.pool.acquire().detach();
     }
     let last = trial.pool.acquire();
     assert!(matches!(done(last), Err(Error::Full { .. })));
@@ -148,5 +150,89 @@ fn h_19_a_channel_whose_acquire_was_cancelled_while_it_was_made_is_free() {
     assert_eq!(trial.counts(), (0, 1, 0));
     drop(trial.get());
     assert_eq!(metrics(&trial.group).connected, 1);
+    end(&trial.group);
+}
+
+#[test]
+fn dropping_an_acquire_gives_up_its_place() {
+    let trial = Trial::new(|pool| pool.size(1));
+    let held = trial.get();
+    let [first, second] = [trial.pool.acquire(), trial.pool.acquire()];
+    some_turns(&trial.group);
+    assert_eq!(metrics(&trial.group).timers_pending, 2);
+    drop(first);
+    assert_eq!(trial.counts(), (1, 0, 1));
+    some_turns(&trial.group);
+    assert_eq!(metrics(&trial.group).timers_pending, 1, "nor is its timer left");
+    drop(held);
+    assert!(done(second).unwrap().is_open(), "the next one moves up");
+    end(&trial.group);
+}
+
+#[test]
+fn dropping_an_acquire_whose_channel_is_there_gives_it_back() {
+    let trial = Trial::new(|pool| pool.size(1));
+    drop(trial.get());
+    let acquire = trial.pool.acquire();
+    assert!(acquire.is_done());
+    assert_eq!(trial.counts(), (1, 0, 0));
+    drop(acquire);
+    assert_eq!(trial.counts(), (0, 1, 0));
+    assert!(trial.get().is_open());
+    end(&trial.group);
+}
+
+#[test]
+fn dropping_acquires_while_they_are_served_loses_no_channel() {
+    let trial = Trial::new(|pool| pool.size(2));
+    std::thread::scope(|scope| {
+        for n in 0..4 {
+            let pool = &trial.pool;
+            scope.spawn(move || {
+                for round in 0..2000 {
+                    let acquire = pool.acquire();
+                    for _ in 0..(n * round) % 50 {
+                        std::hint::spin_loop();
+                    }
+                    drop(acquire);
+                }
+            });
+        }
+    });
+    turn_until(&trial.group, |metrics| metrics.timers_pending == 0);
+    assert_eq!(trial.pool.waiters(), 0);
+    turn_until(&trial.group, |_| trial.pool.acquired() == 0);
+    let both = (trial.get(), trial.get());
+    assert_eq!(trial.counts(), (2, 0, 0));
+    drop(both);
+    trial.connections(trial.pool.free() as u64);
+    end(&trial.group);
+}
+
+/// Acquires, uses and gives back, a million times, each time in the callback of the time before.
+#[test]
+fn a_long_chain_of_acquires_does_not_overflow_the_stack() {
+    fn again(pool: ChannelPool<Bytes>, left: usize, last: mpsc::Sender<()>) {
+        let next = pool.clone();
+        pool.acquire().on_complete(move |channel| {
+            drop(channel.unwrap());
+            match left {
+                0 => last.send(()).unwrap(),
+                _ => again(next, left - 1, last),
+            }
+        });
+    }
+    let trial = Trial::new(|pool| pool.size(1));
+    drop(trial.get());
+    let (last, ended) = mpsc::channel();
+    let pool = trial.pool.clone();
+    let small = std::thread::Builder::new().stack_size(256 * 1024);
+    let elsewhere = last.clone();
+    small.spawn(move || again(pool, 500_000, elsewhere)).unwrap().join().unwrap();
+    ended.try_recv().expect("the whole chain has run");
+    let pool = trial.pool.clone();
+    on_loop(&trial.group, move || again(pool, 500_000, last));
+    receive(&ended);
+    assert_eq!(trial.counts(), (0, 1, 0));
     end(&trial.group);
 }

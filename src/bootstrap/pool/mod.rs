@@ -213,8 +213,10 @@ pub struct ChannelPool<M: 'static> {
 impl<M: 'static> ChannelPool<M> {
     /// Completes with a channel that nobody else has: a free one, a new one if there is room, else one that comes back.
     ///
-    /// First come, first served. [`Completion::cancel`] gives the wait up; so does dropping the completion, when a channel
-    /// comes: it is free at once.
+    /// First come, first served. Dropping the completion, or [`Completion::cancel`], leaves the
+    /// queue and returns a channel that was acquired already. A connect that was started for a
+    /// cancelled acquire continues, and its channel becomes free. [`Completion::detach`] stays in
+    /// the queue, and returns the acquired channel immediately.
     ///
     /// The completion fails with [`Error::TimedOut`] after the pool's `acquire_timeout`, [`Error::Full`] if too many wait,
     /// [`Error::Closed`] if the pool is closed, what `on_acquire` failed with, [`Error::ShutDown`] if the loops are shut

@@ -14,8 +14,10 @@ use crate::{
     channel::ChannelShared,
     error::caught,
     event_loop::{Attempt, Connected},
-    sync::{Completer, cancellable_of_all},
+    log_throttle::{PANICS, log_throttled, off_loop},
+    sync::{Completer, Unwanted, cancellable_of_all},
 };
+use log::Level;
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
@@ -79,7 +81,11 @@ impl<M: 'static> Service<M> {
         let number = shelf.next_number();
         let me = Arc::downgrade(self);
         // Whichever loop: it may be the one whose handler would give a channel back.
-        let (completer, completion) = cancellable_of_all(self.group.loop_ids(), move || {
+        let (completer, completion) = cancellable_of_all(self.group.loop_ids(), move |unwanted| {
+            if let Unwanted::Result(channel) = unwanted {
+                // Dropped, it goes back.
+                return drop::<Pooled<M>>(channel);
+            }
             let waiter = me.upgrade().and_then(|me| me.shelf().wait_no_more(number));
             if let Some(timer) = waiter.and_then(|waiter| waiter.timer) {
                 timer.cancel();
@@ -191,7 +197,12 @@ impl<M: 'static> Service<M> {
         let Some(check) = &self.hooks.health_check else { return true };
         let mut healthy = false;
         if let Some(message) = caught(|| healthy = check(channel)) {
-            log::error!("the health check of a channel pool panicked: {message}");
+            log_throttled!(
+                off_loop(),
+                PANICS,
+                Level::Error,
+                "the health check of a channel pool panicked: {message}"
+            );
         }
         healthy
     }

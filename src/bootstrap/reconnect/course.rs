@@ -14,9 +14,11 @@ use crate::{
     channel::ChannelShared,
     error::caught,
     event_loop::{Attempt, Connected, LoopMail},
+    log_throttle::{PANICS, log_throttled, off_loop},
     sync::Completer,
     transport::Address,
 };
+use log::Level;
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -91,7 +93,12 @@ impl<M> Course<M> {
         let Some(hook) = &self.hook else { return true };
         let mut goes_on = true;
         if let Some(message) = caught(|| goes_on = hook(event).is_continue()) {
-            log::error!("the hook of a client that stays connected panicked: {message}");
+            log_throttled!(
+                off_loop(),
+                PANICS,
+                Level::Error,
+                "the hook of a client that stays connected panicked: {message}"
+            );
         }
         goes_on
     }

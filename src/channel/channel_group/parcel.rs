@@ -14,10 +14,12 @@ use crate::{
     channel::{ChannelCore, LoopServices},
     error::caught,
     id::{ChannelId, Key},
+    log_throttle::{BROADCASTS, LogAt, LogThrottle, log_throttled},
     pipeline::{Encoder, EncodingMemo, SharedMessage, again},
     sync::Places,
 };
 use bytes::Bytes;
+use log::Level;
 use std::{
     any::{Any, type_name},
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
@@ -150,7 +152,8 @@ pub(crate) struct Delivery {
     except: Option<Key>,
     memo: EncodingMemo,
     report: BroadcastReport,
-    error: Option<Error>,
+    /// The first encoding error, and the rate limit and time for logging it.
+    failed: Option<(Error, Arc<LogThrottle>, u64)>,
 }
 
 impl Delivery {
@@ -160,7 +163,7 @@ impl Delivery {
         let except = except.filter(|id| id.event_loop == *event_loop).map(|id| id.key);
         let (keys, members) = (keys.clone(), keys.len() - usize::from(except.is_some()));
         let report = BroadcastReport { members, ..BroadcastReport::default() };
-        Delivery { parcel, keys, next: 0, except, memo: EncodingMemo::default(), report, error: None }
+        Delivery { parcel, keys, next: 0, except, memo: EncodingMemo::default(), report, failed: None }
     }
 
     /// The next member; none if there are no more.
@@ -201,7 +204,9 @@ impl Delivery {
             Outcome::Gone => report.gone += 1,
             Outcome::Failed(error) => {
                 report.failed += 1;
-                self.error = self.error.take().or(error);
+                if self.failed.is_none() {
+                    self.failed = error.map(|error| (error, services.log.clone(), services.now));
+                }
             }
         }
     }
@@ -211,10 +216,18 @@ impl Drop for Delivery {
     /// However it ends: every member is counted, and nobody waits for the report in vain.
     fn drop(&mut self) {
         self.report.unreached += self.report.members - self.report.counted();
-        if let Some(error) = &self.error {
+        if let Some((error, log, now)) = &self.failed {
             let (n, message) = (self.report.failed, self.parcel.message_type());
+            let at = LogAt { log, now: *now };
             // The program's log may panic.
-            caught(|| log::warn!("a broadcast of {message} could not be encoded for {n} channels: {error}"));
+            caught(|| {
+                log_throttled!(
+                    at,
+                    BROADCASTS,
+                    Level::Warn,
+                    "a broadcast of {message} could not be encoded for {n} channels: {error}"
+                );
+            });
         }
         self.parcel.progress().end_part(&self.report);
     }

@@ -41,17 +41,20 @@ macro_rules! metrics {
             pub tasks_pending: u64,
             /// Tasks that were refused because the queue was full.
             pub tasks_refused: u64,
+            /// Log lines suppressed by the loop's rate limit.
+            pub log_lines_suppressed: u64,
             $($(#[$time_doc])* pub $time: Duration,)*
             $($(#[$histogram_doc])* pub $histogram: Histogram,)*
         }
 
         impl Metrics {
-            /// All but what the queue knows.
+            /// All numbers except those of the queue and of the log's rate limit.
             pub(crate) fn snapshot(&self) -> LoopMetrics {
                 LoopMetrics {
                     $($name: self.$name.read(),)*
                     tasks_pending: 0,
                     tasks_refused: 0,
+                    log_lines_suppressed: 0,
                     $($time: Duration::from_nanos(self.$time.read()),)*
                     $($histogram: self.$histogram.snapshot(),)*
                 }
@@ -82,6 +85,9 @@ metrics! {
         ready,
         /// Writes to the waker, by whatever thread.
         wakes_written,
+        /// Wakes that failed after 16 writes to the waker. The loop slept until its next deadline
+        /// or submission.
+        wakes_failed,
         /// Polls that the waker ended although there was nothing to do.
         wakes_in_vain,
         /// Times that the poll was rebuilt.
@@ -104,6 +110,9 @@ metrics! {
         tasks_run,
         /// Tasks, scheduled ones too, that panicked.
         tasks_panicked,
+        /// Scheduled tasks that returned an error: periodic tasks, and one-shots that return
+        /// `Result<(), netwheel::Error>`.
+        tasks_failed,
         /// Task phases that ended with tasks left for the next turn.
         tasks_deferred,
         /// Scheduled tasks that came due, of channels and of the loop.

@@ -30,6 +30,7 @@ use super::{
 };
 use crate::{
     channel::{Due, Flags, Scheduled},
+    clock::END_OF_TIME,
     error::{caught, drop_guarded},
     id::Key,
     sync::Phase,
@@ -79,7 +80,8 @@ impl Shutdown {
             last_task: now,
             busy: false,
             quiet: request.quiet,
-            until: now.saturating_add(request.timeout),
+            // A shutdown must end even at the end of time.
+            until: now.saturating_add(request.timeout).min(END_OF_TIME),
             next_look: now,
             pace: Pace::new(channels, now, request.window),
             report,
@@ -110,7 +112,7 @@ impl Shutdown {
     }
 
     fn quiet_until(&self) -> u64 {
-        self.last_task.saturating_add(self.quiet)
+        self.last_task.saturating_add(self.quiet).min(END_OF_TIME)
     }
 
     /// The report, when nothing is left to count.

@@ -146,7 +146,7 @@ fn t_11_a_result_and_a_cancel_cannot_both_be_first() {
     model(|| {
         let calls = Arc::new(AtomicU32::new(0));
         let mine = calls.clone();
-        let (completer, completion) = cancellable(None, move || {
+        let (completer, completion) = cancellable(None, move |_| {
             mine.fetch_add(1, SeqCst);
         });
         let thread = thread::spawn(move || completer.deliver(Ok(7)));
@@ -164,4 +164,77 @@ fn t_11_a_result_and_a_cancel_cannot_both_be_first() {
             other => panic!("{other:?}"),
         }
     });
+}
+
+/// Drops a completion while another thread completes it. `expected` checks whether the result was
+/// accepted, and the calls of the cancel hook.
+fn a_drop_meets(
+    end: fn(Completer<u32>) -> bool,
+    drop_it: fn(Completion<u32>),
+    expected: fn(bool, &[Option<u32>]),
+) {
+    use crate::sync::{Unwanted, cancellable};
+    model(move || {
+        let undone = Arc::new(Mutex::new(Vec::new()));
+        let mine = undone.clone();
+        let (completer, completion) = cancellable(None, move |unwanted| {
+            mine.lock().unwrap().push(match unwanted {
+                Unwanted::Operation => None,
+                Unwanted::Result(value) => Some(value),
+            });
+        });
+        let thread = thread::spawn(move || end(completer));
+        drop_it(completion);
+        let delivered = thread.join().unwrap();
+        expected(delivered, &undone.lock().unwrap());
+    });
+}
+
+/// If the drop is first, the operation keeps its value. Otherwise the cancel hook receives the
+/// value.
+#[test]
+fn of_a_drop_and_a_result_exactly_one_disposes_of_the_value() {
+    a_drop_meets(
+        |completer| completer.deliver(Ok(7)),
+        drop,
+        |delivered, undone| assert_eq!(undone, if delivered { [Some(7)] } else { [None] }),
+    );
+}
+
+#[test]
+fn a_drop_that_meets_a_failure_undoes_at_most_the_operation() {
+    a_drop_meets(
+        |completer| completer.deliver(Err(Error::Closed)),
+        drop,
+        |delivered, undone| assert_eq!(undone, if delivered { &[][..] } else { &[None] }),
+    );
+}
+
+#[test]
+fn what_is_detached_is_never_undone() {
+    a_drop_meets(
+        |completer| completer.deliver(Ok(7)),
+        Completion::detach,
+        |delivered, undone| assert!(delivered && undone.is_empty()),
+    );
+}
+
+/// A timeout polls its future and drops it later.
+#[test]
+fn a_drop_after_a_poll_undoes_once() {
+    a_drop_meets(
+        |completer| completer.deliver(Ok(7)),
+        |mut completion| {
+            let polled = pin!(&mut completion).poll(&mut Context::from_waker(std::task::Waker::noop()));
+            if let Poll::Ready(result) = polled {
+                assert_eq!(result.unwrap(), 7);
+            }
+        },
+        |delivered, undone| match undone {
+            [] => assert!(delivered, "taken by the poll"),
+            [Some(7)] => assert!(delivered),
+            [None] => assert!(!delivered),
+            other => panic!("{other:?}"),
+        },
+    );
 }

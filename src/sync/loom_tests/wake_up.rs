@@ -94,3 +94,18 @@ fn e_15_a_timer_that_meets_a_longer_sleep_is_not_slept_on() {
         timer.join().unwrap();
     });
 }
+
+/// The write to the waker fails. The next submission wakes the loop, unless the loop runs by then.
+#[test]
+fn after_a_failed_wake_the_next_submitter_wakes() {
+    model(|| {
+        let mut event_loop = Loop::new(8);
+        let submitter = event_loop.beside(|shared| {
+            shared.submit_with_broken_waker(1, NOW);
+            shared.submit(2, NOW);
+        });
+        event_loop.turn_until(2);
+        submitter.join().unwrap();
+        assert_eq!(event_loop.sorted(), [1, 2]);
+    });
+}

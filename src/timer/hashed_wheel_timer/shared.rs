@@ -228,7 +228,7 @@ impl Shared {
 
     /// Wakes the thread if it sleeps beyond `when`.
     pub(super) fn wake(&self, when: u64) {
-        if self.wake_up.must_wake(when) {
+        if self.wake_up.must_wake(when).is_some() {
             self.unpark();
         }
     }
