@@ -197,6 +197,12 @@ impl Idle {
         (0..3).filter_map(|kind| self.due(kind, traffic)).min()
     }
 
+    /// Whether an event is due now that bytes from the peer would put off.
+    pub(crate) fn waits_for_peer(&self, traffic: Traffic, now: u64) -> bool {
+        const OF_READING: [IdleState; 2] = [IdleState::Reader, IdleState::All];
+        OF_READING.iter().any(|kind| self.due(*kind as usize, traffic).is_some_and(|due| due <= now))
+    }
+
     /// The events that are due now: reader, writer, all.
     pub(crate) fn take_due(&mut self, traffic: Traffic, now: u64) -> [Option<IdleEvent>; 3] {
         let events = std::array::from_fn(|kind| {

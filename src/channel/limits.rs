@@ -290,6 +290,13 @@ impl Limits {
         all.flatten().min()
     }
 
+    /// Whether a limit is reached now that bytes from the peer would put off.
+    pub(crate) fn waits_for_peer(&self, traffic: Traffic, now: u64) -> bool {
+        let first = [self.first_byte_due(), self.first_message_due()];
+        let all = first.into_iter().chain([self.read_due(traffic), self.progress_due()]);
+        all.flatten().any(|due| due <= now)
+    }
+
     /// The limit that is reached now, if one is; it is off from then on.
     pub(crate) fn take_reached(&mut self, traffic: Traffic, now: u64) -> Option<Reached> {
         let is_due = |due: Option<u64>| due.is_some_and(|due| due <= now);

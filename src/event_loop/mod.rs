@@ -17,6 +17,7 @@ mod budget;
 mod datagrams;
 mod guard;
 mod io;
+mod last_look;
 mod linger;
 mod load;
 mod local;

@@ -71,7 +71,10 @@ impl Selector {
         match self.poll.poll(events, timeout) {
             Ok(()) => {}
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {
-                events.clear();
+                // The signal may have come after a long stop of the process: what is ready goes before what is due.
+                if self.poll.poll(events, Some(Duration::ZERO)).is_err() {
+                    events.clear();
+                }
                 return Ok(Some(WakeCause::Interrupted));
             }
             Err(e) => {

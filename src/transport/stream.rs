@@ -12,6 +12,7 @@ use mio::{event::Source, net::TcpStream};
 use socket2::SockRef;
 use std::{
     io::{self, IoSlice},
+    mem::MaybeUninit,
     net::{Shutdown, SocketAddr},
     time::Duration,
 };
@@ -101,6 +102,11 @@ impl Stream {
     #[inline]
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         each!(self, socket => calls::read(socket, buffer))
+    }
+
+    /// Looks whether anything can be read, and leaves it there: 0 at the end of the stream, else 1.
+    pub(crate) fn peek(&self) -> io::Result<usize> {
+        each!(self, socket => SockRef::from(socket).peek(&mut [MaybeUninit::uninit()]))
     }
 
     #[inline]
