@@ -179,12 +179,14 @@ impl ChannelCore {
         }
     }
 
-    /// The socket is closed: ends timers and tells who waits for it. `inactive` comes later.
+    /// The socket is closed, or lingers without the channel: the channel leaves its groups, `closed` completes, unsent
+    /// writes fail, tasks and timers are dropped. `inactive` comes later.
     pub(crate) fn handle_closed(&mut self, services: &mut LoopServices) {
-        self.state.end(services);
+        self.state.set(Flags::CLOSED);
         if let Some(shared) = &self.state.shared {
             shared.set_closed();
         }
+        self.state.end(services);
     }
 
     /// The last call: tells the handler that it is over.

@@ -19,6 +19,7 @@ mod guard;
 mod io;
 mod last_look;
 mod linger;
+mod lingering;
 mod load;
 mod local;
 mod manual;
@@ -45,6 +46,8 @@ pub(crate) use accept_retry::AcceptRetry;
 pub(crate) use affinity::Core;
 pub(crate) use budget::{Budget, DEFAULT_MAX_TASK_TIME, UNLIMITED};
 pub(crate) use io::Io;
+pub(crate) use linger::Ended;
+pub(crate) use lingering::DEFAULT_MAX_LINGERING;
 pub(crate) use load::Assignment;
 pub use manual::ManualEventLoop;
 pub(crate) use metrics::Metrics;
@@ -103,6 +106,7 @@ pub(crate) struct LoopConfig {
     pub(crate) max_pending_tasks: usize,
     pub(crate) max_scheduled_tasks: usize,
     pub(crate) max_connections: usize,
+    pub(crate) max_lingering: usize,
     pub(crate) max_outbound: usize,
     pub(crate) group_outbound: Arc<SharedBudget>,
     pub(crate) wheel_tick: Duration,
@@ -160,7 +164,7 @@ impl EventLoop {
         let workers = config.workers;
         let (max_outbound, group_outbound) = (config.max_outbound, config.group_outbound);
         let (budget, real_time) = (config.budget, config.clock.is_real_time());
-        let threshold = config.rebuild_threshold;
+        let (threshold, max_lingering) = (config.rebuild_threshold, config.max_lingering);
         let sleep = Sleep::new(config.clock.longest_sleep(), config.busy_poll);
         let make = move |shared: Arc<LoopShared>| {
             let outlet: Arc<dyn Outlet> = shared.clone();
@@ -180,6 +184,7 @@ impl EventLoop {
                 turn_bytes: 0,
                 listed: io::Listed::default(),
                 inactive: Vec::new(),
+                lingering: lingering::Lingering::new(max_lingering),
             };
             let now = io.services.now;
             Turn {

@@ -4,7 +4,7 @@
 //! so events and mail for a source that is gone are recognised and dropped. A source takes twelve bytes beside itself, and a
 //! slot that was given up sixteen. Runs on the loop's thread.
 
-use super::{accept_retry::AcceptRetry, load::Assignment, seldom::Seldom};
+use super::{accept_retry::AcceptRetry, lingering::LingeringSocket, load::Assignment, seldom::Seldom};
 use crate::{
     Error, Result,
     admission::Gate,
@@ -193,7 +193,8 @@ pub(crate) struct ChannelSlot {
     pub(crate) core: ChannelCore,
     /// None once it is closed and only `inactive` is still to come.
     pub(crate) stream: Option<Stream>,
-    /// None as soon as the stream is.
+    /// Behind the core, so that the connection counts until its handler is dropped; with a socket that outlives it, the
+    /// socket takes it over.
     pub(crate) assignment: Option<Assignment>,
 }
 
@@ -203,6 +204,7 @@ pub(crate) enum Slot {
     Listener(Box<Listening>),
     Connecting(Connecting),
     Datagram(Box<DatagramSlot>),
+    Lingering(LingeringSocket),
 }
 
 pub(crate) struct Sources {
