@@ -1,0 +1,10 @@
+//! How channels end: the order of events (docs/endings.md), sockets that linger, and what counts until when.
+
+#[path = "../support/loops.rs"]
+mod loops;
+#[cfg(target_os = "linux")]
+#[path = "../support/strace.rs"]
+mod strace;
+
+mod counting;
+mod lingering;
