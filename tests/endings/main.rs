@@ -2,9 +2,12 @@
 
 #[path = "../support/loops.rs"]
 mod loops;
+#[path = "../support/recorder.rs"]
+mod recorder;
 #[cfg(target_os = "linux")]
 #[path = "../support/strace.rs"]
 mod strace;
 
 mod counting;
 mod lingering;
+mod table;
