@@ -40,6 +40,9 @@ impl fmt::Display for IdleEvent {
 /// are never early, and late by at most one tick of the loop's wheel (100 ms unless set otherwise) plus the loop's lag,
 /// and plus the [jitter](IdleTimeouts::jitter) if there is one.
 ///
+/// Bytes that wait in the socket count as activity: the loop looks there before it reports that nothing came. This holds also
+/// while the program does not read, so a peer with unread bytes is not idle for want of input.
+///
 /// Reading and writing cost the watch one store each, however many channels there are. Each channel has one entry on the
 /// wheel, whatever it watches.
 ///

@@ -15,6 +15,9 @@ use std::time::Duration;
 /// loop's wheel (100 ms unless set otherwise) plus the loop's lag. While the program itself does not read
 /// (auto-read is off), the peer cannot be late: all limits but the one for writing begin anew when it reads again.
 ///
+/// Before a limit on input is reached, the loop looks at the socket once more. Bytes that wait there are read first, so a
+/// loop that was held up does not close peers that have sent something in time.
+///
 /// To be told of quiet without an end to the channel, see [`IdleTimeouts`](crate::IdleTimeouts).
 ///
 /// ```

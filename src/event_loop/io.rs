@@ -2,7 +2,7 @@
 //!
 //! Always holds: a channel is read in bounded bursts, and what is left is remembered, since an edge-triggered poll will not tell
 //! again; what it answers is tried with one write when it has been read, and so is what the kernel had refused when it takes
-//! more; it is flushed at most once more in the turn unless it asks for more; its socket leaves the poll before it is closed.
+//! more; it is flushed at most once more in the turn unless it asks for more; its socket leaves the poll before it is closed, or lingers there without it.
 //! Runs on the loop's thread.
 
 use super::{
@@ -41,7 +41,7 @@ pub(crate) struct Io {
     /// Bytes read in this turn.
     pub(crate) turn_bytes: usize,
     pub(crate) listed: Listed,
-    /// Channels whose socket is closed and whose handler has still to hear of it.
+    /// Channels that are closed and whose handler has still to hear of it.
     pub(crate) inactive: Vec<Ended>,
     pub(crate) lingering: Lingering,
 }

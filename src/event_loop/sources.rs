@@ -191,7 +191,7 @@ pub(crate) trait Connected: Send {
 /// A channel and its socket.
 pub(crate) struct ChannelSlot {
     pub(crate) core: ChannelCore,
-    /// None once it is closed and only `inactive` is still to come.
+    /// None once the channel is closed and only `inactive` is still to come.
     pub(crate) stream: Option<Stream>,
     /// Behind the core, so that the connection counts until its handler is dropped; with a socket that outlives it, the
     /// socket takes it over.

@@ -3,7 +3,7 @@
 
 use crate::{
     loops::{Journal, PATIENCE, advance, ms, result, settle, single},
-    recorder::quiet_panics,
+    recorder::{AtLast, Log, Recorder, quiet_panics},
 };
 use bytes::Bytes;
 use netwheel::{
@@ -501,5 +501,24 @@ fn a_channel_ends_as_the_table_in_the_docs_says() {
         for happened in ends {
             assert_eq!(happened, told, "{name}");
         }
+    }
+}
+
+#[test]
+fn what_is_kept_is_decoded_at_the_peers_end_and_neither_at_ones_own_nor_after_a_reset() {
+    let end: fn(&mut EmbeddedChannel<Bytes>) = |channel| channel.end_inbound();
+    let reset: fn(&mut EmbeddedChannel<Bytes>) = |channel| Ends::reset(channel);
+    let close: fn(&mut EmbeddedChannel<Bytes>) = |channel| channel.close();
+    for (act, told) in [
+        (end, &["read a", "read b", "read_complete", "inactive"][..]),
+        (reset, &["error reading: connection reset", "inactive"]),
+        (close, &["inactive"]),
+    ] {
+        let log = Log::new();
+        let mut channel = EmbeddedChannel::new(Pipeline::new().codec(AtLast).handler(Recorder::new(&log)));
+        channel.write_inbound(b"ab").unwrap();
+        assert_eq!(log.take(), ["active", "read_complete"]);
+        act(&mut channel);
+        assert_eq!(log.take(), told);
     }
 }
