@@ -300,7 +300,7 @@ fn an_hour_of_churn(seed: u64) {
             assert!(!told.recv_timeout(PATIENCE).unwrap().1);
         }
     };
-    // A connection counts until its handler, which has told of its end, is dropped.
+    // A connection counts until its handler is dropped, which is after `inactive`.
     let await_connections = |connected: usize| {
         let began = Instant::now();
         while connections(&children).iter().sum::<usize>() != connected {

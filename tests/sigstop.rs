@@ -173,7 +173,7 @@ fn a_client_that_sent_something_while_the_process_was_stopped_is_not_idle() {
     child.signal("STOP");
     wait_for_stop(child.id());
     clients.iter_mut().for_each(|client| say(client, b"meanwhile\n"));
-    // Real time is what this is about, as above.
+    // The test is about real time, as above.
     child.stdout.within(STOPPED);
     child.signal("CONT");
     clients.iter_mut().for_each(|client| hear(client, b"meanwhile\n"));

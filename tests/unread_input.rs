@@ -1,7 +1,8 @@
-//! Bytes that wait in the socket are activity: a channel is found idle or late only after one more look at its input.
+//! Unread bytes in the socket are activity: the loop looks for them before it reports a channel as
+//! idle or late.
 //!
-//! The loop is held up on a manual clock for longer than the timeout, which is what a stopped process, a suspended
-//! machine or one slow callback amounts to. Meanwhile the peer sends.
+//! Each test holds up the loop on a manual clock for longer than the timeout, as a stopped process,
+//! a suspended machine or a slow callback does, while the peer sends.
 
 #[path = "support/loops.rs"]
 mod loops;

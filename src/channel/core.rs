@@ -179,8 +179,9 @@ impl ChannelCore {
         }
     }
 
-    /// The socket is closed, or lingers without the channel: the channel leaves its groups, `closed` completes, unsent
-    /// writes fail, tasks and timers are dropped. `inactive` comes later.
+    /// The socket is closed, or lingers without the channel: the channel leaves its groups,
+    /// `closed` completes, unsent writes fail, tasks and timers are dropped. `inactive` comes
+    /// later.
     pub(crate) fn handle_closed(&mut self, services: &mut LoopServices) {
         self.state.set(Flags::CLOSED);
         if let Some(shared) = &self.state.shared {

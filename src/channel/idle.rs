@@ -40,8 +40,8 @@ impl fmt::Display for IdleEvent {
 /// are never early, and late by at most one tick of the loop's wheel (100 ms unless set otherwise) plus the loop's lag,
 /// and plus the [jitter](IdleTimeouts::jitter) if there is one.
 ///
-/// Bytes that wait in the socket count as activity: the loop looks there before it reports that nothing came. This holds also
-/// while the program does not read, so a peer with unread bytes is not idle for want of input.
+/// Unread bytes in the socket count as activity: the loop checks for them before it reports an
+/// event. This includes bytes that the program does not read because auto-read is off.
 ///
 /// Reading and writing cost the watch one store each, however many channels there are. Each channel has one entry on the
 /// wheel, whatever it watches.
@@ -200,7 +200,7 @@ impl Idle {
         (0..3).filter_map(|kind| self.due(kind, traffic)).min()
     }
 
-    /// Whether an event is due now that bytes from the peer would put off.
+    /// Returns whether an event is due that input would have postponed.
     pub(crate) fn waits_for_peer(&self, traffic: Traffic, now: u64) -> bool {
         const OF_READING: [IdleState; 2] = [IdleState::Reader, IdleState::All];
         OF_READING.iter().any(|kind| self.due(*kind as usize, traffic).is_some_and(|due| due <= now))

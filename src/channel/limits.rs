@@ -15,8 +15,8 @@ use std::time::Duration;
 /// loop's wheel (100 ms unless set otherwise) plus the loop's lag. While the program itself does not read
 /// (auto-read is off), the peer cannot be late: all limits but the one for writing begin anew when it reads again.
 ///
-/// Before a limit on input is reached, the loop looks at the socket once more. Bytes that wait there are read first, so a
-/// loop that was held up does not close peers that have sent something in time.
+/// The loop reads unread bytes from the socket before it enforces a limit on input. So a loop that
+/// was held up does not close peers that have sent something in time.
 ///
 /// To be told of quiet without an end to the channel, see [`IdleTimeouts`](crate::IdleTimeouts).
 ///
@@ -293,7 +293,7 @@ impl Limits {
         all.flatten().min()
     }
 
-    /// Whether a limit is reached now that bytes from the peer would put off.
+    /// Returns whether a limit is reached that input would have postponed.
     pub(crate) fn waits_for_peer(&self, traffic: Traffic, now: u64) -> bool {
         let first = [self.first_byte_due(), self.first_message_due()];
         let all = first.into_iter().chain([self.read_due(traffic), self.progress_due()]);

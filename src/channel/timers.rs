@@ -176,7 +176,8 @@ impl ChannelState {
         self.timers.as_mut().is_some_and(|timers| timers.cancel(services, key))
     }
 
-    /// Takes the timer of the close timeout, if it is armed: from here on it does not end with the channel.
+    /// Takes the timer of the close timeout, if it is armed. It is no longer cancelled with the
+    /// channel.
     pub(crate) fn take_close_timer(&mut self) -> Option<QueueKey> {
         if !self.has(Flags::CLOSE_ARMED) {
             return None;

@@ -42,8 +42,8 @@ impl Watch {
         [self.idle.deadline(traffic), limits, stages].into_iter().flatten().min()
     }
 
-    /// Whether something is due that bytes from the peer would put off. A stage may go by the last
-    /// read, too, but cannot if that was less than a tick ago.
+    /// Returns whether a timeout has expired that input would have postponed. Stages may depend on
+    /// the time of the last read, unless that was less than a tick ago.
     fn waits_for_peer(&self, traffic: Traffic, now: u64, tick: u64) -> bool {
         let stages = self.stages <= now && traffic.read.saturating_add(tick) < now;
         stages
@@ -206,8 +206,8 @@ impl ChannelState {
         }
     }
 
-    /// The entry has expired. Returns whether something is due that bytes from the peer would put
-    /// off, so that the driver has to look at the socket first.
+    /// The entry has expired. Returns whether the driver has to look for unread input first,
+    /// because input would have postponed the timeout.
     pub(crate) fn watch_expired(&mut self, services: &LoopServices) -> bool {
         let (traffic, now, open) = (self.traffic, services.now, self.is_open());
         let Some(watch) = &mut self.watch else { return false };
@@ -215,7 +215,7 @@ impl ChannelState {
         open && watch.waits_for_peer(traffic, now, nanos(services.wheel.tick()))
     }
 
-    /// Unread bytes wait in the socket. They count as activity from now on.
+    /// Counts unread bytes in the socket as activity at `now`.
     pub(crate) fn note_unread(&mut self, now: u64) {
         self.traffic.read = now;
     }

@@ -2,7 +2,8 @@
 //!
 //! Always holds: a channel is read in bounded bursts, and what is left is remembered, since an edge-triggered poll will not tell
 //! again; what it answers is tried with one write when it has been read, and so is what the kernel had refused when it takes
-//! more; it is flushed at most once more in the turn unless it asks for more; its socket leaves the poll before it is closed, or lingers there without it.
+//! more; it is flushed at most once more in the turn unless it asks for more; its socket leaves the
+//! poll before it is closed, or lingers there without it.
 //! Runs on the loop's thread.
 
 use super::{
@@ -41,7 +42,7 @@ pub(crate) struct Io {
     /// Bytes read in this turn.
     pub(crate) turn_bytes: usize,
     pub(crate) listed: Listed,
-    /// Channels that are closed and whose handler has still to hear of it.
+    /// Channels that are closed, and for which `inactive` has not been called yet.
     pub(crate) inactive: Vec<Ended>,
     pub(crate) lingering: Lingering,
 }
@@ -181,8 +182,8 @@ impl ChannelSlot {
         self.list_to_read(io, in_full);
     }
 
-    /// The channel is closing, so what comes is discarded; or its stream has been read to its end, and all that can still
-    /// come is that the connection breaks.
+    /// Reads where the handler gets nothing: a closing channel discards its input, and after the
+    /// end of the stream a read can only find that the connection is broken.
     #[cold]
     fn read_for_nothing(&mut self, io: &mut Io, metrics: &Metrics) {
         let size = self.core.state.config.read_size;
@@ -402,7 +403,8 @@ impl ChannelSlot {
                     self.close(io, metrics);
                 } else {
                     self.core.state.arm_close(&mut io.services);
-                    if self.core.state.has(Flags::MAYBE_READABLE) {
+                    let listed = self.core.state.has(Flags::LISTED_TO_READ);
+                    if self.core.state.has(Flags::MAYBE_READABLE) && !listed {
                         self.read(io, metrics);
                     }
                 }
@@ -424,8 +426,8 @@ impl ChannelSlot {
         }
     }
 
-    /// Closes the channel: its socket is closed, or lingers without it. The handler hears of it later in the turn, never
-    /// from here.
+    /// Closes the channel and its socket; after a graceful close the socket may linger. `inactive`
+    /// is called later in the turn, never from here.
     pub(crate) fn close(&mut self, io: &mut Io, metrics: &Metrics) {
         let Some(stream) = self.stream.take() else { return };
         let linger = self.core.state.config.linger.filter(|_| stream.can_linger());

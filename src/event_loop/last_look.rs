@@ -1,9 +1,10 @@
 //! The last look at a channel's socket before the channel is found idle or late.
 //!
-//! Always holds: a channel is not reported as idle for want of input, and no limit on input is reached, while bytes that
-//! the loop could have read wait in its socket. They wait there when timers run first: after a signal has interrupted the
-//! poll, or when a callback of this turn took longer than the timeout. The look costs one system call, made only when
-//! something is about to be reported. Runs on the loop's thread.
+//! Always holds: a channel is not reported as reader-idle, and no limit on input is reached, while
+//! unread bytes wait in its socket. This happens when timers run before the socket is read: after a
+//! signal has interrupted the poll, or when a callback of this turn took longer than the timeout.
+//! The look is one system call, made only when something is about to be reported. Runs on the
+//! loop's thread.
 
 use super::{io::Io, metrics::Metrics, sources::ChannelSlot};
 use crate::channel::{Coarse, Flags, Way};
@@ -19,7 +20,8 @@ impl ChannelSlot {
         self.settle(io, metrics);
     }
 
-    /// Reads what waits in the socket. If the channel may not be read now, what waits counts as activity all the same.
+    /// Reads the socket if it has unread input. If the channel may not be read now, that input
+    /// still counts as activity.
     #[cold]
     fn look(&mut self, io: &mut Io, metrics: &Metrics) {
         let state = &self.core.state;
@@ -35,7 +37,7 @@ impl ChannelSlot {
             Err(e) if e.kind() == ErrorKind::WouldBlock => {}
             // One that is listed had its share of reads already, and has the next in the next turn.
             _ if may_read && !state.has(Flags::LISTED_TO_READ) => self.read(io, metrics),
-            // The end of a stream is no activity, and is not read unasked.
+            // The end of a stream is not activity, and it is not read while reading is off.
             Ok(0) | Err(_) if !may_read => {}
             _ => self.core.state.note_unread(io.services.now),
         }

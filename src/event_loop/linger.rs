@@ -1,27 +1,27 @@
-//! What becomes of a socket when its channel has ended.
+//! The sockets of channels that have ended.
 //!
-//! Always holds: the loop never closes a socket that is to wait for its peer by `SO_LINGER`, since `close` blocks for as
-//! long as that says, also on a non-blocking one (socket(7)); a worker does. The option is set there, just before, so that
-//! whoever drops the socket elsewhere does not wait. What counts the connection goes with the socket, behind it.
+//! Always holds: the loop never closes a socket for which `SO_LINGER` is set, because `close` then
+//! blocks for up to that time, even on a non-blocking socket (socket(7)). A worker closes it. The
+//! worker sets the option just before, so that dropping the socket elsewhere does not block. The
+//! connection's [`Assignment`] is dropped behind the socket.
 
 use super::{lingering::LingeringSocket, load::Assignment};
 use crate::{channel::LoopServices, id::Key, transport::Stream, worker_pool::Work};
 use std::time::Duration;
 
-/// A channel that is closed and whose handler has still to be called and dropped.
+/// A closed channel. Its handler has not been dropped yet.
 pub(crate) struct Ended {
     pub(super) key: Key,
     pub(super) socket: Leaving,
 }
 
-/// What is left of its socket.
-#[expect(clippy::large_enum_variant, reason = "a box would be one more allocation for each close")]
+/// The socket of a closed channel.
 pub(super) enum Leaving {
-    /// Nothing.
+    /// The socket is closed.
     Closed,
-    /// It stays in the poll until the peer ends the connection.
+    /// The socket stays in the poll until the peer ends the connection.
     Lingers(LingeringSocket),
-    /// It has left the poll, and a worker closes it, which takes so long at most.
+    /// The socket has left the poll. A worker will close it, which may block for the given time.
     Blocks(Stream, Duration),
 }
 
@@ -32,7 +32,7 @@ impl Ended {
     }
 }
 
-/// Has a worker close the socket.
+/// Hands the socket to a worker, which closes it.
 pub(super) fn close_on_worker(
     stream: Stream,
     time: Duration,
@@ -40,7 +40,7 @@ pub(super) fn close_on_worker(
     services: &LoopServices,
 ) {
     if let Err(refused) = services.workers.submit(Closing { stream, _counted: counted, time }) {
-        // Dropped here and now, without the option.
+        // The socket has been dropped here, without the option.
         log::debug!("a socket is closed without lingering: {}", refused.reason);
     }
 }

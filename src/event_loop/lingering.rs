@@ -1,12 +1,14 @@
 //! Sockets that outlive their channel until the peer has read everything.
 //!
-//! A kernel that has data for a closed socket answers with a reset, and a reset discards what the peer has not read yet. So
-//! after a graceful close the write half is shut down, and the socket stays in the poll: what the peer sends is read and
-//! discarded until the peer ends the connection or the channel's close timeout expires.
+//! A kernel that receives data for a closed socket answers with a reset, and a reset discards bytes
+//! that the peer has not read yet. So after a graceful close only the write half is shut down. The
+//! socket stays in the poll, and its input is read and discarded until the peer ends the connection
+//! or the channel's close timeout expires.
 //!
-//! Always holds: a lingering socket has no channel, handler or buffer; it keeps the key of its channel, so nothing is
-//! registered anew, and counts as a connection until it is closed; a loop has a bounded number of them, of which the oldest
-//! is closed when there is one too many; a turn reads a bounded amount from each. Runs on the loop's thread.
+//! Always holds: a lingering socket keeps the slot, key and registration of its channel, which is
+//! gone; it counts as a connection until it is closed; a loop has a bounded number of them and
+//! closes the oldest when there is one more; a turn reads a bounded amount from each. Runs on the
+//! loop's thread.
 
 use super::{
     io::Io,
@@ -26,22 +28,23 @@ use std::{
     io::{self, ErrorKind},
 };
 
-/// Sockets of one loop that may linger, unless set otherwise.
+/// Default number of sockets of one loop that may linger.
 pub(crate) const DEFAULT_MAX_LINGERING: usize = 1024;
 
-/// Reads from one socket in one turn whose bytes are discarded.
+/// Reads in one turn from a socket whose input is discarded.
 const DISCARDED_READS: usize = 4;
 
 /// A socket without a channel, which waits for its peer to end the connection.
 pub(crate) struct LingeringSocket {
     pub(super) stream: Stream,
-    /// Behind the stream, so that the connection counts until the socket is closed. None until the handler is dropped.
+    /// Dropped behind the stream: the connection counts until the socket is closed. `None` until
+    /// the handler is dropped.
     assignment: Option<Assignment>,
     /// The close timeout.
     deadline: QueueKey,
-    /// Its place among the lingering sockets of the loop.
+    /// The key of this socket in [`Lingering::places`].
     place: u64,
-    /// Whether to read until nothing is left, because no event may follow.
+    /// Whether to read until the kernel has nothing left, because no further event may come.
     to_the_end: bool,
     /// Whether it is in the loop's list of sources to be read without an event.
     listed: bool,
@@ -50,16 +53,16 @@ pub(crate) struct LingeringSocket {
 /// The lingering sockets of a loop.
 pub(crate) struct Lingering {
     limit: usize,
-    /// In the order in which they began.
+    /// Oldest first.
     places: BTreeMap<u64, Key>,
     began: u64,
 }
 
-/// What came of reading for nothing.
+/// The result of discarding input.
 pub(super) enum Drained {
-    /// Nothing is left for now.
+    /// The socket is empty for now.
     Nothing,
-    /// More may be left than one turn may discard.
+    /// The bound of the turn is reached, and the socket may hold more.
     More,
     /// The peer has ended its stream.
     End,
@@ -67,7 +70,7 @@ pub(super) enum Drained {
 }
 
 impl Lingering {
-    /// At most `limit` sockets.
+    /// A registry for at most `limit` sockets.
     pub(crate) fn new(limit: usize) -> Self {
         Lingering { limit, places: BTreeMap::new(), began: 0 }
     }
@@ -76,7 +79,7 @@ impl Lingering {
         self.places.len()
     }
 
-    /// From here on no socket lingers any more.
+    /// Closes later sockets at once instead of letting them linger.
     pub(super) fn stop(&mut self) {
         self.limit = 0;
     }
@@ -87,15 +90,15 @@ impl Lingering {
         self.began
     }
 
-    /// The oldest, if there are more than there may be.
+    /// Returns the oldest socket if the limit is exceeded.
     fn surplus(&self) -> Option<Key> {
         if self.places.len() > self.limit { self.places.first_key_value().map(|(_, key)| *key) } else { None }
     }
 }
 
 impl Io {
-    /// Reads and discards what the peer has sent, within the bound of a turn. Unless `to_the_end`, a read that does not
-    /// fill the buffer is taken for the last: later bytes make an event.
+    /// Reads and discards input, within the bound of a turn. Unless `to_the_end` is set, a read
+    /// that does not fill the buffer is the last one, because later bytes cause an event.
     pub(super) fn drain(&mut self, stream: &mut Stream, to_the_end: bool) -> Drained {
         for _ in 0..self.reads_allowed(DISCARDED_READS) {
             match self.receive.read(&[], |room| stream.read(room)) {
@@ -121,8 +124,8 @@ impl Io {
 }
 
 impl ChannelSlot {
-    /// Discards what comes while the channel is closing and not everything is sent: a peer that cannot get rid of its
-    /// bytes may never read ours.
+    /// Discards the input of a channel that is closing and still has bytes to send. A peer that is
+    /// blocked in its own write may never read them otherwise.
     pub(super) fn discard_input(&mut self, io: &mut Io) {
         let state = &mut self.core.state;
         let Some(stream) = self.stream.as_mut().filter(|_| !state.has(Flags::CLOSE_NOW)) else { return };
@@ -137,8 +140,9 @@ impl ChannelSlot {
         }
     }
 
-    /// Shuts down the write half of a channel whose output is sent. Returns the socket as one that is to linger if it `may`,
-    /// unless the peer has ended the connection already, or the loop or the channel's settings do not have it linger.
+    /// Shuts down the write half of the socket, and returns the socket as one that lingers. Returns
+    /// the stream, to be closed, if the peer has ended the connection already, or if settings of
+    /// the channel (`may`) or the loop are against it.
     pub(super) fn begin_lingering(
         &mut self,
         mut stream: Stream,
@@ -159,7 +163,7 @@ impl ChannelSlot {
             return Err(stream);
         }
         let key = state.key();
-        // One that has waited for its peer already has the rest of that time.
+        // The timeout counts from the close request: a timer that is armed already goes on.
         let deadline = state.take_close_timer().unwrap_or_else(|| {
             let deadline = io.services.now.saturating_add(state.config.close_timeout);
             io.services.queue.insert(deadline, Due::Source(key))
@@ -174,7 +178,8 @@ impl ChannelSlot {
 }
 
 impl Turn {
-    /// The handler of the channel that had this key is dropped: from here on the socket counts as the connection.
+    /// Begins to linger after the channel's handler has been dropped; the socket takes over the
+    /// assignment.
     pub(super) fn linger(&mut self, key: Key, assignment: Option<Assignment>) {
         if let Some(Slot::Lingering(socket)) = self.sources.get(key) {
             socket.assignment = assignment;
@@ -195,7 +200,7 @@ impl Turn {
         }
     }
 
-    /// Discards what came; closes the socket if the peer has ended the connection.
+    /// Discards input, and closes the socket if the peer has ended the connection.
     pub(super) fn drain_lingering(&mut self, key: Key) {
         let Turn { sources, io, .. } = self;
         let Some(Slot::Lingering(socket)) = sources.get(key) else { return };

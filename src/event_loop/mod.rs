@@ -3,8 +3,10 @@
 //! [`EventLoop`] is the handle, which any thread may hold (`schedule` has its ways to run something later, `shutdown`
 //! those to end it). The loop itself is in `turn` (the order of things) with `task_phase` and `timer_phase` (what runs
 //! for how long, by `budget`), `selector` (the poll, wake causes), `sleep` (whether and how long), `spin` (turning in
-//! vain), `guard` (panics that nobody has caught), `rebuild` (moving to a new poll), `io` (one channel's socket), `last_look` (before a channel
-//! is found idle), `linger` and `lingering` (closing a socket slowly), `accept` (new connections), `datagrams` (channels of UDP), `task` and `tasks` (given, and scheduled
+//! vain), `guard` (panics that nobody has caught), `rebuild` (moving to a new poll), `io` (one
+//! channel's socket), `last_look` (before a channel is found idle), `linger` and `lingering`
+//! (closing a socket slowly), `accept` (new connections), `datagrams` (channels of UDP), `task` and
+//! `tasks` (given, and scheduled
 //! ones, repeated as `periodic` says, found by
 //! `local`) and `shutdown`. `stopwatch`, `load` (how many connections, how long turns take), `metrics` and `watchdog`
 //! look on. `manual` is the loop without a thread, `affinity` says where a thread runs.
@@ -232,8 +234,9 @@ impl EventLoop {
     }
 
     /// Connections that the loop serves now, or will: each counts from the moment in which it is assigned to the
-    /// loop (accepted, or about to be made) until its handler is dropped and its socket is closed, or it has failed. A socket that
-    /// [lingers](crate::EventLoopGroupBuilder::max_lingering) still counts.
+    /// loop (accepted, or about to be made) until its handler is dropped and its socket is closed,
+    /// or it has failed. A socket that [lingers](crate::EventLoopGroupBuilder::max_lingering) still
+    /// counts.
     pub fn connections(&self) -> usize {
         self.shared.load.connections()
     }

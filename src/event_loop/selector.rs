@@ -71,7 +71,8 @@ impl Selector {
         match self.poll.poll(events, timeout) {
             Ok(()) => {}
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {
-                // The signal may have come after a long stop of the process: what is ready goes before what is due.
+                // The process may have been stopped for a long time. Ready sockets come before
+                // expired timers.
                 if self.poll.poll(events, Some(Duration::ZERO)).is_err() {
                     events.clear();
                 }

@@ -193,8 +193,8 @@ pub(crate) struct ChannelSlot {
     pub(crate) core: ChannelCore,
     /// None once the channel is closed and only `inactive` is still to come.
     pub(crate) stream: Option<Stream>,
-    /// Behind the core, so that the connection counts until its handler is dropped; with a socket that outlives it, the
-    /// socket takes it over.
+    /// Dropped behind the core: the connection counts until its handler is dropped. A socket that
+    /// outlives the channel takes the assignment over.
     pub(crate) assignment: Option<Assignment>,
 }
 

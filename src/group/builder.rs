@@ -142,14 +142,16 @@ impl EventLoopGroupBuilder {
         self
     }
 
-    /// Sets how many sockets of closed channels may linger on each loop. The default is 1024; with 0 none lingers.
+    /// Sets how many sockets of closed channels may linger on each loop. The default is 1024; with
+    /// 0 none lingers.
     ///
-    /// A channel that closes gracefully shuts down the write half of its socket. The socket then stays open until the peer
-    /// ends the connection, at most until the channel's [`close_timeout`](crate::ChannelOptions::close_timeout) has
-    /// passed, and what the peer sends meanwhile is discarded. Otherwise those bytes would make the kernel reset the
-    /// connection, and the peer would lose what it has not read yet. Lingering sockets count as
-    /// [connections](Self::max_connections). When a loop has one more than this limit, the oldest is closed at once and
-    /// counted as [`lingering_cut`](crate::LoopMetrics::lingering_cut).
+    /// A channel that closes gracefully shuts down the write half of its socket. The socket then
+    /// stays open until the peer ends the connection, at most until the channel's
+    /// [`close_timeout`](crate::ChannelOptions::close_timeout) has passed, and the peer's further
+    /// input is discarded. Without this, that input would make the kernel reset the connection, and
+    /// the peer would lose the bytes that it has not read yet. Lingering sockets count as
+    /// [connections](Self::max_connections). When a loop has one more than this limit, the oldest
+    /// is closed at once and counted as [`lingering_cut`](crate::LoopMetrics::lingering_cut).
     pub fn max_lingering(mut self, sockets: usize) -> Self {
         self.max_lingering = sockets;
         self

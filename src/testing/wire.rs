@@ -97,8 +97,8 @@ impl Wire {
         self.core.state.give_allowance_back(Way::Write);
     }
 
-    /// An entry of the channel on the wheel has expired. As with a socket, unread bytes come first, and count as activity
-    /// if they may not be read now.
+    /// An entry of the channel on the wheel has expired. As with a socket, unread bytes are read
+    /// first, or count as activity if reading is off.
     pub(super) fn handle_coarse(&mut self, services: &mut LoopServices, slot: u32) {
         if slot == Coarse::WATCH && self.core.state.watch_expired(services) {
             let state = &mut self.core.state;

@@ -104,7 +104,8 @@ impl Stream {
         each!(self, socket => calls::read(socket, buffer))
     }
 
-    /// Looks whether anything can be read, and leaves it there: 0 at the end of the stream, else 1.
+    /// Returns the number of bytes that can be read, at most 1, and leaves them there. 0 is the end
+    /// of the stream.
     pub(crate) fn peek(&self) -> io::Result<usize> {
         each!(self, socket => SockRef::from(socket).peek(&mut [MaybeUninit::uninit()]))
     }

@@ -1,4 +1,5 @@
-//! After a graceful close the socket lingers until the peer has read everything, or the close timeout has passed.
+//! After a graceful close the socket lingers until the peer has read everything, or the close
+//! timeout expires.
 
 use crate::loops::{PATIENCE, advance, ms, result, settle, single};
 use bytes::Bytes;
@@ -16,7 +17,7 @@ use std::{
 const BYE: &[u8] = b"bye";
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Bytes that the kernel of the server takes, and that of a slow consumer does not.
+/// Bytes that fit into the server's kernel, but not into that of a slow consumer.
 const BACKLOG: usize = 100 * 1024;
 const SEND_BUFFER: usize = 512 * 1024;
 const RECEIVE_BUFFER: usize = 4 * 1024;
@@ -90,7 +91,7 @@ impl House {
     }
 }
 
-/// A slow consumer that is not ours: its kernel takes little, and it reads when the test says so.
+/// A slow consumer with a small receive buffer, which reads when the test says so.
 struct Peer(TcpStream);
 
 impl Peer {
@@ -124,11 +125,11 @@ impl Peer {
         assert!(all.ends_with(BYE));
     }
 
-    /// Sends until the server's kernel answers that there is no connection any more.
+    /// Sends until the server's kernel resets the connection.
     fn expect_reset(&mut self) {
         let end = loop {
-            match self.0.write(b"ping") {
-                Ok(_) => thread::yield_now(),
+            match self.0.write_all(b"ping") {
+                Ok(()) => thread::yield_now(),
                 Err(e) => break e.kind(),
             }
         };
@@ -159,7 +160,7 @@ fn a_slow_consumer_that_keeps_sending_reads_everything_and_the_farewell() {
 
 #[test]
 fn a_peer_that_reads_only_when_its_own_bytes_are_gone_reads_everything() {
-    // More than both kernels take: neither side gets on unless the server discards what comes while it closes.
+    // More than both kernels buffer: both sides block unless the closing server discards its input.
     const MANY: usize = 24 * 1024 * 1024;
     const LONG: usize = 8 * 1024 * 1024;
     let house = House::new(LONG);
@@ -363,8 +364,8 @@ mod traced {
             let end = close + text[close..].find('\n')?;
             Some((text[accepted..end].to_owned(), end))
         });
-        // Read to the end, taken out of the poll, closed. In debug builds the standard library looks
-        // at a descriptor before it closes it.
+        // Read to the end, taken out of the poll, closed. In debug builds the standard library
+        // looks at a descriptor before it closes it.
         let (_, end) = calls.split_once(", \"\", ").expect("the end of the stream is read");
         let made = end.lines().skip(1).filter_map(|line| line.split('(').next());
         let made: Vec<_> = made.filter(|call| *call != "fcntl").collect();

@@ -1,4 +1,5 @@
-//! How channels end: the order of events (docs/endings.md), sockets that linger, and what counts until when.
+//! How channels end: the order of events (docs/endings.md), lingering sockets, and connection
+//! counts.
 
 #[path = "../support/loops.rs"]
 mod loops;

@@ -1,5 +1,5 @@
-//! Has a channel end in every way that docs/endings.md lists, over sockets and embedded, and compares what happens
-//! with the table there.
+//! Ends channels in every way that docs/endings.md lists, over sockets and embedded, and compares
+//! the events with the table there.
 
 use crate::{
     loops::{Journal, PATIENCE, advance, ms, result, settle, single},
@@ -21,7 +21,7 @@ use std::{
 };
 
 const DOCS: &str = include_str!("../../docs/endings.md");
-const TABLE: &str = "| how the channel ends |";
+const TABLE: &str = "| ending |";
 
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 const LIMIT: Duration = Duration::from_secs(60);
@@ -30,7 +30,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// More than two kernels take, and less than a channel may have waiting.
 const MUCH: usize = 15 * 1024 * 1024;
 
-/// Whatever comes is a message, except for one word.
+/// Every read is a message, except for one word.
 #[derive(Clone)]
 struct Words;
 
@@ -61,7 +61,7 @@ impl Drop for Guard {
     }
 }
 
-/// Writes down its end, and closes whenever it is told of something.
+/// Records the events of its end. Closes in `input_shutdown`, `idle`, `shutdown` and `error`.
 struct Mortal {
     journal: Journal<&'static str>,
     stays: bool,
@@ -132,13 +132,13 @@ impl Handler for Mortal {
     }
 }
 
-/// How the channel of a row is set up.
+/// The settings of a channel.
 #[derive(Clone)]
 struct Setup {
     options: ChannelOptions,
     idle: IdleTimeouts,
     limits: TimeLimits,
-    /// Whether the handler does not close when it is told of a shutdown, and fails when it is told of an error.
+    /// Whether the handler ignores `shutdown`, and fails in `error`.
     stays: bool,
 }
 
@@ -169,7 +169,7 @@ type Task = dyn FnOnce(&mut Scope<'_, Bytes>) -> Result + Send;
 trait Ends {
     /// Runs a task on the channel.
     fn execute(&mut self, task: Box<Task>);
-    /// Waits until the peer's kernel takes no more of what the channel has written.
+    /// Waits until the peer's kernel does not take further bytes.
     fn stall(&mut self);
     /// The peer reads everything from now on.
     fn take(&mut self);
@@ -179,7 +179,7 @@ trait Ends {
     fn pass(&mut self, time: Duration);
 }
 
-/// Writes and says in the journal what becomes of it.
+/// Writes, and records the result.
 fn write(channel: &mut dyn Ends, journal: &Journal<&'static str>, bytes: usize) {
     let journal = journal.clone();
     channel.execute(Box::new(move |scope| {
@@ -189,7 +189,7 @@ fn write(channel: &mut dyn Ends, journal: &Journal<&'static str>, bytes: usize) 
     }));
 }
 
-/// Has bytes wait that the peer does not take.
+/// Writes more than the peer takes.
 fn wait(channel: &mut dyn Ends, journal: &Journal<&'static str>) {
     write(channel, journal, MUCH);
     channel.stall();
@@ -202,7 +202,7 @@ fn close(channel: &mut dyn Ends) {
     }));
 }
 
-// ---- the two kinds -----------------------------------------------------------------------------------------
+// ---- sockets and embedded channels -----------------------------------------------------------
 
 /// A channel over TCP on a loop with a manual clock.
 struct Socket {
@@ -305,11 +305,11 @@ impl Ends for EmbeddedChannel<Bytes> {
     }
 }
 
-// ---- every way ---------------------------------------------------------------------------------------------
+// ---- endings -----------------------------------------------------------------------------------
 
 type Act = fn(&mut dyn Ends, &Journal<&'static str>);
 
-/// How the channel of a row is set up and what is done to it; none for rows with a test function of their own.
+/// The setup and the actions of a row; `None` for rows with a function of their own.
 fn scenario(name: &str) -> Option<(Setup, Act)> {
     let usual = Setup::usual();
     Some(match name {
@@ -342,7 +342,7 @@ fn scenario(name: &str) -> Option<(Setup, Act)> {
             }));
         }),
         "the peer ends its stream" => (usual, |channel, _| channel.end()),
-        "the peer ends its stream, and takes what waits" => (usual, |channel, journal| {
+        "the peer ends its stream, and takes all pending bytes" => (usual, |channel, journal| {
             wait(channel, journal);
             channel.end();
             channel.take();
@@ -381,7 +381,7 @@ fn scenario(name: &str) -> Option<(Setup, Act)> {
             wait(channel, journal);
             channel.say("panic");
         }),
-        "the codec refuses what came" => (usual, |channel, _| channel.say("bad")),
+        "the codec refuses the input" => (usual, |channel, _| channel.say("bad")),
         "`error` fails itself while bytes wait" => (Setup { stays: true, ..usual }, |channel, journal| {
             wait(channel, journal);
             channel.say("fail");
@@ -399,7 +399,7 @@ fn over_a_socket(setup: &Setup, act: Act) -> Vec<&'static str> {
         assert!(began.elapsed() < PATIENCE, "it does not end: {:?}", journal.all());
         settle(&channel.event_loop);
     }
-    // Nothing comes behind that, also if the socket lingers until here.
+    // Nothing follows, even if the socket lingers until here.
     drop(channel.peer.take());
     while channel.event_loop.connections() > 0 {
         assert!(began.elapsed() < PATIENCE, "the socket stays");
@@ -468,7 +468,7 @@ fn an_embedded_one_is_gone(removed: bool) -> Vec<&'static str> {
     journal.all()
 }
 
-/// The rows of the table: how it ends, what happens, and where.
+/// The rows of the table: the ending, the events, and the kinds of channels.
 fn rows() -> Vec<[&'static str; 3]> {
     let table = DOCS.lines().skip_while(|line| !line.starts_with(TABLE)).skip(2);
     let rows = table.take_while(|line| line.starts_with('|')).map(|line| {

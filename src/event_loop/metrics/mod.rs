@@ -152,7 +152,8 @@ metrics! {
         writes_blocked,
         /// Bytes written.
         bytes_written,
-        /// Sockets of closed channels that linger now: they wait for their peers to read everything and end the connection.
+        /// Sockets of closed channels that linger now: they wait for their peers to read everything
+        /// and end the connection.
         lingering,
         /// Lingering sockets that were closed since there were too many of them
         /// ([`max_lingering`](crate::EventLoopGroupBuilder::max_lingering)).

@@ -47,7 +47,7 @@ pub(crate) struct Shutdown {
     last_task: u64,
     /// Whether a task ran in this turn.
     busy: bool,
-    /// When the last channel was gone.
+    /// The time at which the last channel ended.
     emptied: Option<u64>,
     quiet: u64,
     until: u64,
@@ -112,8 +112,8 @@ impl Shutdown {
         self.next_look
     }
 
-    /// When a shutdown ends that has no channel left: after the quiet period, in which sockets that linger have time until
-    /// the last channel has been gone for as long.
+    /// Returns when a shutdown without channels ends: after the quiet period. While sockets linger,
+    /// the period counts from the end of the last channel.
     fn ends_when_empty(&mut self, lingering: usize, now: u64) -> u64 {
         let emptied = *self.emptied.get_or_insert(now);
         let since = if lingering > 0 { self.last_task.max(emptied) } else { self.last_task };
