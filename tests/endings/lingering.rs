@@ -159,6 +159,21 @@ fn a_slow_consumer_that_keeps_sending_reads_everything_and_the_farewell() {
 }
 
 #[test]
+fn a_lingering_socket_takes_all_further_input_and_other_peers_are_served() {
+    // More than a turn discards, and more than both kernels buffer.
+    const MANY: usize = 24 * 1024 * 1024;
+    let house = House::new(BACKLOG);
+    let mut flood = house.dismissed();
+    let mut socket = flood.0.try_clone().unwrap();
+    let sender = thread::spawn(move || socket.write_all(&vec![b'x'; MANY]));
+    house.dismissed().expect_everything(BACKLOG);
+    sender.join().unwrap().expect("the server takes it");
+    flood.expect_everything(BACKLOG);
+    let metrics = house.metrics();
+    assert_eq!((metrics.bytes_read, metrics.messages_read), (2 * "hello".len() as u64, 2));
+}
+
+#[test]
 fn a_peer_that_reads_only_when_its_own_bytes_are_gone_reads_everything() {
     // More than both kernels buffer: both sides block unless the closing server discards its input.
     const MANY: usize = 24 * 1024 * 1024;
