@@ -230,6 +230,8 @@ fn families(metrics: &LoopMetrics) -> Vec<Family<'_>> {
         writes,
         writes_blocked,
         bytes_written,
+        lingering,
+        lingering_cut,
         closes_unsent,
         bytes_unsent,
         messages_written,
@@ -340,6 +342,12 @@ fn families(metrics: &LoopMetrics) -> Vec<Family<'_>> {
         counter("writes", "Writes to sockets.", *writes),
         counter("writes_blocked", "Writes to sockets that the kernel took nothing of.", *writes_blocked),
         counter("written", "Bytes written to sockets.", *bytes_written).unit(Unit::Bytes),
+        gauge("lingering", "Sockets of closed channels that wait for their peers.", *lingering),
+        counter(
+            "lingering_cut",
+            "Lingering sockets that were closed since there were too many.",
+            *lingering_cut,
+        ),
         counter("closes_unsent", "Channels that closed with bytes unsent.", *closes_unsent),
         counter("unsent", "Bytes that were not sent when their channel closed.", *bytes_unsent)
             .unit(Unit::Bytes),

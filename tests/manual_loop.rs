@@ -315,7 +315,10 @@ fn e_32_a_server_and_its_client_run_on_one_thread() {
     for last in ["server: inactive", "server: gone", "client: inactive", "client: gone"] {
         assert_eq!(rest.iter().filter(|entry| *entry == last).count(), 1, "{last} in {rest:?}");
     }
-    assert_eq!(by_hand.event_loop().connections(), 0);
+    // The server's socket lingers until the client has closed its own.
+    while by_hand.event_loop().connections() > 0 {
+        by_hand.run_once(PATIENCE);
+    }
     by_hand.run_until(server.close()).unwrap();
 }
 

@@ -11,9 +11,10 @@ mod loops;
 mod strace;
 
 use loops::{Gate, PATIENCE, on, result, settle};
-use netwheel::{EventLoopGroup, Watchdog};
+use netwheel::{EventLoopGroup, Watchdog, codec::Line, prelude::*};
 use std::{
-    io,
+    io::{self, Read, Write},
+    net::TcpStream,
     process::Command,
     sync::{
         Arc,
@@ -87,10 +88,9 @@ fn stopped_child() {
     println!("fine");
 }
 
-#[test]
-fn sigstop_cont() {
-    let mut child = Process::start(&play("stopped_child"));
-    let stat = format!("/proc/{}/stat", child.id());
+/// Waits until a process stands still.
+fn wait_for_stop(process: u32) {
+    let stat = format!("/proc/{process}/stat");
     let is_stopped = || {
         let stat = std::fs::read_to_string(&stat).expect("the child lives");
         stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'))
@@ -100,6 +100,12 @@ fn sigstop_cont() {
         assert!(Instant::now() < end, "it does not stop");
         thread::yield_now();
     }
+}
+
+#[test]
+fn sigstop_cont() {
+    let mut child = Process::start(&play("stopped_child"));
+    wait_for_stop(child.id());
     // Real time is what this is about: nothing happens in a process that is stopped, so there is nothing else to
     // wait for.
     let said = child.stdout.within(STOPPED);
@@ -109,5 +115,67 @@ fn sigstop_cont() {
     child.stdout.wait_for("continued");
     child.say("go on\n");
     child.stdout.wait_for("fine");
+    child.succeed();
+}
+
+/// The most that a client of the second child is quiet; less than it is stopped for.
+const QUIET: Duration = Duration::from_secs(3);
+const CLIENTS: usize = 10;
+
+/// The second child: a server that closes idle clients; until the end of its input.
+#[test]
+fn idle_child() {
+    struct Echo;
+    impl Handler for Echo {
+        type In = bytes::Bytes;
+        type Out = bytes::Bytes;
+
+        fn read(&mut self, ctx: &mut Context<'_, Self>, line: bytes::Bytes) -> Result {
+            ctx.write(line)
+        }
+
+        fn idle(&mut self, ctx: &mut Context<'_, Self>, _: IdleEvent) -> Result {
+            ctx.close();
+            Ok(())
+        }
+    }
+
+    if !plays("idle_child") {
+        return;
+    }
+    let group = EventLoopGroup::builder().threads(1).build().unwrap();
+    let idle = IdleTimeouts::new().reader(QUIET);
+    let server = ServerBootstrap::new(&group)
+        .pipeline(move |_| Pipeline::new().idle(idle).codec(Line::new()).handler(Echo))
+        .bind("127.0.0.1:0")
+        .unwrap();
+    println!("listening on {}", server.local_address());
+    io::stdin().read_to_end(&mut Vec::new()).unwrap();
+    result(group.shutdown_gracefully(Duration::ZERO, Duration::ZERO)).unwrap();
+}
+
+#[test]
+fn a_client_that_sent_something_while_the_process_was_stopped_is_not_idle() {
+    let mut child = Process::start(&play("idle_child"));
+    let to = child.stdout.wait_for("listening on ");
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| TcpStream::connect(&to).unwrap()).collect();
+    let say = |client: &mut TcpStream, line: &[u8]| client.write_all(line).unwrap();
+    let hear = |client: &mut TcpStream, line: &[u8]| {
+        client.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut heard = vec![0; line.len()];
+        client.read_exact(&mut heard).expect("the server answers");
+        assert_eq!(heard, line);
+    };
+    for client in &mut clients {
+        say(client, b"before\n");
+        hear(client, b"before\n");
+    }
+    child.signal("STOP");
+    wait_for_stop(child.id());
+    clients.iter_mut().for_each(|client| say(client, b"meanwhile\n"));
+    // The test is about real time, as above.
+    child.stdout.within(STOPPED);
+    child.signal("CONT");
+    clients.iter_mut().for_each(|client| hear(client, b"meanwhile\n"));
     child.succeed();
 }

@@ -1,8 +1,9 @@
 //! The gate of one server: lets connections in or not, and counts those that are inside.
 //!
 //! Always holds: never more than the limits say are inside, however many threads let in at once; who is inside is
-//! counted by a value ([`Admitted`]) that travels with the connection and is dropped behind its socket, wherever that
-//! ends. Any thread lets in and lets out; the lock is taken for limits per address only, and nothing of the program's
+//! counted by a value ([`Admitted`]) that travels with the connection and is dropped behind its
+//! handler and its socket, wherever those end. Any thread lets in and lets out; the lock is taken
+//! for limits per address only, and nothing of the program's
 //! runs under it.
 
 use super::{Admission, RejectReason};

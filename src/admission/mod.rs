@@ -31,7 +31,8 @@ pub(crate) const MAX_FAREWELL: usize = 1024;
 /// asked, then the limits of the server, at last that of the loop
 /// ([`EventLoopGroupBuilder::max_connections`](crate::EventLoopGroupBuilder::max_connections)).
 ///
-/// A place is free again when the socket is closed. A peer that sees the end of its connection and comes back in the same
+/// A place is free again when the handler is dropped and the socket is closed. A peer that sees the
+/// end of its connection and comes back in the same
 /// instant may still find its place taken.
 ///
 /// ```no_run
@@ -96,6 +97,10 @@ impl Admission {
     }
 
     /// Connections that the server may have at once, on all loops together.
+    ///
+    /// A connection counts until its handler is dropped and its socket is closed, so there are
+    /// never more handlers or descriptors than that. A socket that
+    /// [lingers](crate::EventLoopGroupBuilder::max_lingering) still counts.
     pub fn max_connections(mut self, connections: usize) -> Self {
         self.max_connections = Some(connections);
         self

@@ -22,7 +22,7 @@ use std::time::Duration;
 /// | `read_size` | 64 KiB | 1 B to 64 KiB | bytes that one read takes at most |
 /// | `reads_per_turn` | 16 | 1 or more | the rest is read in the next turn, after the other channels |
 /// | `writes_per_turn` | 16 | 1 or more | the rest is written in the next turn |
-/// | `close_timeout` | 10 s | 0 or more | a closing channel drops what its peer did not take |
+/// | `close_timeout` | 10 s | 0 or more | unsent bytes are dropped, and a lingering socket is closed |
 /// | `max_scheduled_tasks` | 1024 | 1 to 65,536 | a task that is scheduled beyond them is dropped, and `error` is told [`Error::Full`] |
 /// | `weight` | 1 | 1 to 65,536 | |
 #[derive(Debug, Clone)]
@@ -155,7 +155,10 @@ impl ChannelOptions {
         self
     }
 
-    /// How long a closing channel waits for its peer to take what was written before.
+    /// Sets how long a closing channel waits for its peer to take all pending bytes. The rest of
+    /// this time its socket may [linger](crate::EventLoopGroupBuilder::max_lingering), until the
+    /// peer has read them. The time counts from the close request. With zero there is neither a
+    /// wait nor lingering.
     pub fn close_timeout(mut self, timeout: Duration) -> Self {
         self.close_timeout = timeout;
         self

@@ -109,12 +109,13 @@ impl ChannelCore {
     }
 
     /// The channel's entry on the wheel is due: stages are called, the handler is told of quiet, then of a time limit.
+    /// The driver has looked at the socket before, see `ChannelState::watch_expired`.
     fn handle_watch(&mut self, services: &mut LoopServices) {
         let (traffic, now, replaced) = (self.state.traffic, services.now, services.replaced);
         let paused =
             !self.state.may_read() || self.state.has(Flags::INPUT_ENDED) || self.state.was_held_up(Way::Read);
         let writing_paused = self.state.was_held_up(Way::Write);
-        let Some(watch) = self.state.watch_is_due() else { return };
+        let Some(watch) = &mut self.state.watch else { return };
         let events = watch.idle.take_due(traffic, now);
         let stages = watch.take_stages(now);
         let reached = watch.limits.as_mut().and_then(|limits| {
@@ -180,12 +181,15 @@ impl ChannelCore {
         }
     }
 
-    /// The socket is closed: ends timers and tells who waits for it. `inactive` comes later.
+    /// The socket is closed, or lingers without the channel: the channel leaves its groups,
+    /// `closed` completes, unsent writes fail, tasks and timers are dropped. `inactive` comes
+    /// later.
     pub(crate) fn handle_closed(&mut self, services: &mut LoopServices) {
-        self.state.end(services);
+        self.state.set(Flags::CLOSED);
         if let Some(shared) = &self.state.shared {
             shared.set_closed();
         }
+        self.state.end(services);
     }
 
     /// The last call: tells the handler that it is over.

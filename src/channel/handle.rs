@@ -125,7 +125,7 @@ impl ChannelShared {
         self.open.load(Ordering::Acquire) && !self.output_ended.load(Ordering::Acquire)
     }
 
-    /// The socket is closed: the channel leaves its groups, and everybody who asked is told.
+    /// The channel is closed: it leaves its groups, then the completions of `closed` complete.
     pub(crate) fn set_closed(&self) {
         self.set_closing();
         self.at_close.run(self.id);
@@ -242,7 +242,12 @@ impl<M> Channel<M> {
         let _ = self.shared.outlet.deliver(self.shared.id.key, mail);
     }
 
-    /// Completes when the channel's socket is closed; at once if it is.
+    /// Completes when the channel is closed; at once if it is.
+    ///
+    /// Its socket is closed then, or, after a graceful close,
+    /// [lingers](crate::EventLoopGroupBuilder::max_lingering) without the channel. The channel has
+    /// left its groups; unsent writes fail and `inactive` is called after this. All ends and their
+    /// order are in `docs/endings.md`.
     pub fn closed(&self) -> Completion {
         self.shared.at_close.tell(self.shared.id.event_loop)
     }

@@ -40,6 +40,9 @@ impl fmt::Display for IdleEvent {
 /// are never early, and late by at most one tick of the loop's wheel (100 ms unless set otherwise) plus the loop's lag,
 /// and plus the [jitter](IdleTimeouts::jitter) if there is one.
 ///
+/// Unread bytes in the socket count as activity: the loop checks for them before it reports an
+/// event. This includes bytes that the program does not read because auto-read is off.
+///
 /// Reading and writing cost the watch one store each, however many channels there are. Each channel has one entry on the
 /// wheel, whatever it watches.
 ///
@@ -195,6 +198,12 @@ impl Idle {
     /// When the next event is due if no more bytes move.
     pub(crate) fn deadline(&self, traffic: Traffic) -> Option<u64> {
         (0..3).filter_map(|kind| self.due(kind, traffic)).min()
+    }
+
+    /// Returns whether an event is due that input would have postponed.
+    pub(crate) fn waits_for_peer(&self, traffic: Traffic, now: u64) -> bool {
+        const OF_READING: [IdleState; 2] = [IdleState::Reader, IdleState::All];
+        OF_READING.iter().any(|kind| self.due(*kind as usize, traffic).is_some_and(|due| due <= now))
     }
 
     /// The events that are due now: reader, writer, all.

@@ -15,6 +15,9 @@ use std::time::Duration;
 /// loop's wheel (100 ms unless set otherwise) plus the loop's lag. While the program itself does not read
 /// (auto-read is off), the peer cannot be late: all limits but the one for writing begin anew when it reads again.
 ///
+/// The loop reads unread bytes from the socket before it enforces a limit on input. So a loop that
+/// was held up does not close peers that have sent something in time.
+///
 /// To be told of quiet without an end to the channel, see [`IdleTimeouts`](crate::IdleTimeouts).
 ///
 /// ```
@@ -288,6 +291,13 @@ impl Limits {
         let first = [self.first_byte_due(), self.first_message_due()];
         let all = first.into_iter().chain([self.read_due(traffic), self.write_due(), self.progress_due()]);
         all.flatten().min()
+    }
+
+    /// Returns whether a limit is reached that input would have postponed.
+    pub(crate) fn waits_for_peer(&self, traffic: Traffic, now: u64) -> bool {
+        let first = [self.first_byte_due(), self.first_message_due()];
+        let all = first.into_iter().chain([self.read_due(traffic), self.progress_due()]);
+        all.flatten().any(|due| due <= now)
     }
 
     /// The limit that is reached now, if one is; it is off from then on.

@@ -136,7 +136,9 @@ impl<M> Scope<'_, M> {
 
     /// Closes the channel after what was written before is sent, at most `close_timeout` later.
     ///
-    /// No message is read after this; `inactive` is called later in the turn, never from within this call.
+    /// No message is read after this, and further input is discarded. `inactive` is called at the
+    /// end of the turn in which everything is sent, never from within this call. The socket then
+    /// [lingers](crate::EventLoopGroupBuilder::max_lingering) until the peer has read everything.
     pub fn close(&mut self) {
         self.state.request_close();
     }

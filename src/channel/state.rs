@@ -539,10 +539,10 @@ impl ChannelState {
     /// Ends everything that would come later: timers, tasks, unsent bytes.
     pub(crate) fn end(&mut self, services: &mut LoopServices) {
         self.set(Flags::CLOSED);
+        self.confirm_nothing_more();
         self.end_watch(services);
         self.end_shaper(services);
         self.cancel_tasks(services);
-        self.confirm_nothing_more();
         let dropped = self.drop_outbound(services);
         if dropped > 0 {
             let id = self.id;

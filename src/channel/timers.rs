@@ -176,6 +176,20 @@ impl ChannelState {
         self.timers.as_mut().is_some_and(|timers| timers.cancel(services, key))
     }
 
+    /// Takes the timer of the close timeout, if it is armed. It is no longer cancelled with the
+    /// channel.
+    pub(crate) fn take_close_timer(&mut self) -> Option<QueueKey> {
+        if !self.has(Flags::CLOSE_ARMED) {
+            return None;
+        }
+        let timers = &mut self.timers.as_mut()?.0;
+        let slot = timers.iter().find(|(_, timer)| timer.task.is_none()).map(|(slot, _)| slot)?;
+        match timers.remove(slot).place {
+            Place::Exact(key) => Some(key),
+            _ => None,
+        }
+    }
+
     /// Takes out the task whose entry has come due.
     pub(crate) fn take_due_task(&mut self, slot: u32) -> Option<Box<dyn Any>> {
         self.timers.as_mut()?.take_due(slot)

@@ -10,7 +10,7 @@ use super::{
     services::{Coarse, LoopServices},
     state::{ChannelState, Flags},
 };
-use crate::timer::WheelKey;
+use crate::{clock::nanos, timer::WheelKey};
 use std::time::Duration;
 
 /// How long a channel that reads only while it can write waits for its peer, unless it has a limit of its own.
@@ -40,6 +40,15 @@ impl Watch {
         let limits = self.limits.as_ref().and_then(|limits| limits.deadline(traffic));
         let stages = (self.stages != NEVER).then_some(self.stages);
         [self.idle.deadline(traffic), limits, stages].into_iter().flatten().min()
+    }
+
+    /// Returns whether a timeout has expired that input would have postponed. Stages may depend on
+    /// the time of the last read, unless that was less than a tick ago.
+    fn waits_for_peer(&self, traffic: Traffic, now: u64, tick: u64) -> bool {
+        let stages = self.stages <= now && traffic.read.saturating_add(tick) < now;
+        stages
+            || self.idle.waits_for_peer(traffic, now)
+            || self.limits.as_ref().is_some_and(|limits| limits.waits_for_peer(traffic, now))
     }
 
     /// Whether a stage's time has come, which is told once.
@@ -196,11 +205,18 @@ impl ChannelState {
         }
     }
 
-    /// The entry has come due, and is gone.
-    pub(crate) fn watch_is_due(&mut self) -> Option<&mut Watch> {
-        let watch = self.watch.as_deref_mut()?;
+    /// The entry has expired. Returns whether the driver has to look for unread input first,
+    /// because input would have postponed the timeout.
+    pub(crate) fn watch_expired(&mut self, services: &LoopServices) -> bool {
+        let (traffic, now, open) = (self.traffic, services.now, self.is_open());
+        let Some(watch) = &mut self.watch else { return false };
         watch.entry = WheelKey::NONE;
-        Some(watch)
+        open && watch.waits_for_peer(traffic, now, nanos(services.wheel.tick()))
+    }
+
+    /// Counts unread bytes in the socket as activity at `now`.
+    pub(crate) fn note_unread(&mut self, now: u64) {
+        self.traffic.read = now;
     }
 
     pub(crate) fn end_watch(&mut self, services: &mut LoopServices) {

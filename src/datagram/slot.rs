@@ -17,7 +17,7 @@ use crate::{
     Error, Result,
     channel::{LoopServices, TASKS, Timers},
     error::{drop_guarded, panic_message},
-    event_loop::{Io, Metrics},
+    event_loop::{Ended, Io, Metrics},
     id::{ChannelId, Key},
     log_throttle::{BROKEN, CHANNEL_ERRORS, PANICS, STUCK, log_throttled},
     transport::UdpSocket,
@@ -197,6 +197,7 @@ impl DatagramSlot {
             log_throttled!(services, BROKEN, Level::Debug, "datagram channel {id}: leaving the poll: {e}");
         }
         drop(socket);
+        self.state.handle().set_closed();
         metrics.datagram_channels.set(metrics.datagram_channels.read().saturating_sub(1));
         let mut unsent = 0;
         while let Some(Outgoing { datagram, done, .. }) = self.state.queue.pop() {
@@ -212,8 +213,7 @@ impl DatagramSlot {
         }
         self.state.note_weight(&mut io.services.outbound);
         self.state.timers.cancel_all(&mut io.services);
-        self.state.handle().set_closed();
-        io.inactive.push(self.key());
+        io.inactive.push(Ended::closed(self.key()));
     }
 
     // ---- sockets -------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@
 
 use super::{
     accept_retry::concerns_one_connection,
-    io::{Io, discard},
+    io::Io,
     metrics::Metrics,
     shared::{LifeState, LoopMail, LoopShared},
     sources::{Accepted, ChannelSlot, ChildSetup, Connecting, Listening, Peer, Slot},
@@ -205,6 +205,7 @@ impl Turn {
                     slot.settle(&mut self.io, &self.shared.metrics);
                 }
             }
+            Some(Slot::Lingering(_)) => self.end_lingering(key),
             // It has no timers of its own.
             Some(Slot::Datagram(_)) | None => {}
         }
@@ -423,7 +424,7 @@ fn say_farewell(mut stream: Stream, bytes: &[u8], io: &mut Io) {
     let _ = stream.write(bytes);
     let _ = stream.shutdown_write();
     // Unread bytes would have the kernel send a reset, which could overtake them.
-    discard(&mut stream, io);
+    let _ = io.drain(&mut stream, false);
 }
 
 /// Calls a pipeline factory; a panic in it is an error.

@@ -2,10 +2,17 @@
 //!
 //! Always holds: a channel is read in bounded bursts, and what is left is remembered, since an edge-triggered poll will not tell
 //! again; what it answers is tried with one write when it has been read, and so is what the kernel had refused when it takes
-//! more; it is flushed at most once more in the turn unless it asks for more; its socket leaves the poll before it is closed.
+//! more; it is flushed at most once more in the turn unless it asks for more; its socket leaves the
+//! poll before it is closed, or lingers there without it.
 //! Runs on the loop's thread.
 
-use super::{linger::Leaving, metrics::Metrics, selector::Selector, sources::ChannelSlot};
+use super::{
+    linger::{Ended, Leaving},
+    lingering::Lingering,
+    metrics::Metrics,
+    selector::Selector,
+    sources::ChannelSlot,
+};
 use crate::{
     Error,
     buffer::{Outbound, RECEIVE_SIZE, ReceiveBuffers},
@@ -25,10 +32,6 @@ use std::{
 /// Slices that one write takes; 64 of at least 4 KiB are more than a socket buffer usually holds.
 const SLICES: usize = 64;
 
-/// Reads that are thrown away before a close, so that bytes which the peer had sent already do not make the
-/// kernel answer with a reset that would overtake our last words.
-const DISCARDED_READS: usize = 4;
-
 /// Bytes read in a turn after which each channel that is still to come gets one read only.
 const TURN_BYTES: usize = 8 * 1024 * 1024;
 
@@ -42,8 +45,9 @@ pub(crate) struct Io {
     /// Bytes read in this turn.
     pub(crate) turn_bytes: usize,
     pub(crate) listed: Listed,
-    /// Channels whose socket is closed and whose handler has still to hear of it.
-    pub(crate) inactive: Vec<Key>,
+    /// Channels that are closed, and for which `inactive` has not been called yet.
+    pub(crate) inactive: Vec<Ended>,
+    pub(crate) lingering: Lingering,
 }
 
 /// What was added to [`Io::to_read`] in this turn.
@@ -80,7 +84,7 @@ impl Io {
 
     /// How often one channel may be read now. Once much was read in a turn, the others that are ready still have
     /// theirs, but no more than one read each: so the I/O of a turn has an end, however many there are.
-    fn reads_allowed(&self, reads_per_turn: usize) -> usize {
+    pub(super) fn reads_allowed(&self, reads_per_turn: usize) -> usize {
         if self.has_room() { reads_per_turn } else { 1 }
     }
 }
@@ -114,8 +118,8 @@ impl ChannelSlot {
     /// Reads until nothing is left, the budget of this turn is spent, or the channel wants no more.
     pub(crate) fn read(&mut self, io: &mut Io, metrics: &Metrics) {
         self.core.state.unset(Flags::LISTED_TO_READ.with(Flags::MAYBE_READABLE));
-        if self.core.state.has(Flags::INPUT_ENDED) {
-            self.look_for_error(io, metrics);
+        if self.core.state.has(Flags::INPUT_ENDED.with(Flags::CLOSING)) {
+            self.read_for_nothing(io, metrics);
             return;
         }
         let in_full = io.has_room();
@@ -181,11 +185,15 @@ impl ChannelSlot {
         self.list_to_read(io, in_full);
     }
 
-    /// The stream has been read to its end; all that can still come is that the connection breaks.
+    /// Reads where the handler gets nothing: a closing channel discards its input, and after the
+    /// end of the stream a read can only find that the connection is broken.
     #[cold]
-    fn look_for_error(&mut self, io: &mut Io, metrics: &Metrics) {
+    fn read_for_nothing(&mut self, io: &mut Io, metrics: &Metrics) {
         let size = self.core.state.config.read_size;
-        if self.core.state.is_open()
+        if !self.core.state.has(Flags::INPUT_ENDED) {
+            self.discard_input(io);
+            self.settle(io, metrics);
+        } else if self.core.state.is_open()
             && let Read::Failed(e) = self.read_once(io, metrics, size)
         {
             self.core.handle_io_error(&mut io.services, Error::io("reading", e));
@@ -398,6 +406,10 @@ impl ChannelSlot {
                     self.close(io, metrics);
                 } else {
                     self.core.state.arm_close(&mut io.services);
+                    let listed = self.core.state.has(Flags::LISTED_TO_READ);
+                    if self.core.state.has(Flags::MAYBE_READABLE) && !listed {
+                        self.read(io, metrics);
+                    }
                 }
             }
             Wish::CloseNow => self.close(io, metrics),
@@ -417,32 +429,38 @@ impl ChannelSlot {
         }
     }
 
-    /// Closes the socket. The handler hears of it later in the turn, never from here.
+    /// Closes the channel and its socket; after a graceful close the socket may linger. `inactive`
+    /// is called later in the turn, never from here.
     pub(crate) fn close(&mut self, io: &mut Io, metrics: &Metrics) {
-        let Some(mut stream) = self.stream.take() else { return };
-        if let Err(e) = io.selector.deregister(stream.source()) {
-            let (services, id) = (&io.services, self.core.state.id());
-            log_throttled!(services, BROKEN, Level::Debug, "channel {id}: leaving the poll: {e}");
-        }
+        let Some(stream) = self.stream.take() else { return };
         let reset = self.core.state.has(Flags::RESET).then_some(Duration::ZERO);
         let linger = reset.or(self.core.state.config.linger).filter(|_| stream.can_linger());
         if reset.is_some()
             && linger.is_some()
             && let Err(e) = stream.linger(Duration::ZERO)
         {
-            log::debug!("channel {}: closed without a reset: {e}", self.core.state.id());
+            let (services, id) = (&io.services, self.core.state.id());
+            log_throttled!(services, BROKEN, Level::Debug, "channel {id}: closed without a reset: {e}");
         }
         // The end of the stream would come before the reset, and the peer take it for a good one.
         let resets = linger.is_some_and(|time| time.is_zero());
         // A stream that was read to its end has nothing more: there to close it is to end it.
         let unread = !self.core.state.has(Flags::HANG_UP) || self.core.state.has(Flags::MAYBE_READABLE);
-        if unread && !self.core.state.has(Flags::CLOSE_NOW) && !resets {
-            // Nothing more comes from us: the peer sees the end of the stream after our last byte.
-            let _ = stream.shutdown_write();
-            discard(&mut stream, io);
-        }
-        let counted = self.assignment.take();
-        Leaving { stream, counted }.close(linger, self.core.state.id(), &io.services);
+        let gracefully = unread && !self.core.state.has(Flags::CLOSE_NOW) && !resets;
+        let kept = if gracefully { self.begin_lingering(stream, io, linger.is_none()) } else { Err(stream) };
+        let socket = match kept {
+            Ok(socket) => Leaving::Lingers(socket),
+            Err(mut stream) => {
+                if let Err(e) = io.selector.deregister(stream.source()) {
+                    let (services, id) = (&io.services, self.core.state.id());
+                    log_throttled!(services, BROKEN, Level::Debug, "channel {id}: leaving the poll: {e}");
+                }
+                match linger.filter(|time| !time.is_zero()) {
+                    Some(time) => Leaving::Blocks(stream, time),
+                    None => Leaving::Closed,
+                }
+            }
+        };
         metrics.channels.set(metrics.channels.read().saturating_sub(1));
         metrics.channels_closed.add(1);
         let unsent = self.core.state.pending_bytes();
@@ -451,7 +469,7 @@ impl ChannelSlot {
             metrics.bytes_unsent.add(unsent as u64);
         }
         self.core.handle_closed(&mut io.services);
-        io.inactive.push(self.core.state.key());
+        io.inactive.push(Ended { key: self.core.state.key(), socket });
     }
 }
 
@@ -473,21 +491,4 @@ fn write_slices(stream: &mut Stream, out: &Outbound, most: usize) -> io::Result<
     let mut slices = [IoSlice::new(&[]); SLICES];
     let n = out.slices(&mut slices, most);
     stream.write_vectored(&slices[..n])
-}
-
-/// Throws away what the peer has sent, a little of it.
-pub(super) fn discard(stream: &mut Stream, io: &mut Io) {
-    for _ in 0..DISCARDED_READS {
-        match io.receive.read(&[], |room| stream.read(room)) {
-            Ok(received) => {
-                let full = received.full;
-                drop(received);
-                io.receive.give_back();
-                if !full {
-                    break;
-                }
-            }
-            Err(_) => break,
-        }
-    }
 }

@@ -1,13 +1,14 @@
-//! Closing a socket that is to wait for its peer.
+//! The sockets of channels that have ended.
 //!
-//! Always holds: the loop never closes such a socket, since `close` blocks for as long as `SO_LINGER` says, also on a
-//! non-blocking one (socket(7)); a worker does. The option is set there, just before, so that whoever drops the socket
-//! elsewhere does not wait. What counts the connection goes with the socket, behind it.
+//! Always holds: the loop never closes a socket for which `SO_LINGER` is set, because `close` then
+//! blocks for up to that time, even on a non-blocking socket (socket(7)). A worker closes it. The
+//! worker sets the option just before, so that dropping the socket elsewhere does not block. The
+//! connection's [`Assignment`] is dropped behind the socket.
 
-use super::load::Assignment;
+use super::{lingering::LingeringSocket, load::Assignment};
 use crate::{
     channel::LoopServices,
-    id::ChannelId,
+    id::Key,
     log_throttle::{UNSENT, log_throttled, off_loop},
     transport::Stream,
     worker_pool::Work,
@@ -15,42 +16,57 @@ use crate::{
 use log::Level;
 use std::time::Duration;
 
-/// A socket that has left the poll, and what counts it, which is dropped after it.
-pub(super) struct Leaving {
-    pub(super) stream: Stream,
-    #[expect(dead_code, reason = "it is there to be dropped behind the stream")]
-    pub(super) counted: Option<Assignment>,
+/// A closed channel. Its handler has not been dropped yet.
+pub(crate) struct Ended {
+    pub(super) key: Key,
+    pub(super) socket: Leaving,
 }
 
-impl Leaving {
-    /// Closes the socket: here, or on a worker if it is to wait.
-    pub(super) fn close(self, linger: Option<Duration>, id: ChannelId, services: &LoopServices) {
-        let Some(time) = linger.filter(|time| !time.is_zero()) else { return };
-        if let Err(refused) = services.workers.submit(Lingering { leaving: self, time }) {
-            // Dropped here and now, without the option.
-            let reason = refused.reason;
-            log_throttled!(
-                services,
-                UNSENT,
-                Level::Debug,
-                "channel {id}: its socket is closed without lingering: {reason}"
-            );
-        }
+/// The socket of a closed channel.
+pub(super) enum Leaving {
+    /// The socket is closed.
+    Closed,
+    /// The socket stays in the poll until the peer ends the connection.
+    Lingers(LingeringSocket),
+    /// The socket has left the poll. A worker will close it, which may block for the given time.
+    Blocks(Stream, Duration),
+}
+
+impl Ended {
+    /// A channel whose socket is closed.
+    pub(crate) fn closed(key: Key) -> Self {
+        Ended { key, socket: Leaving::Closed }
     }
 }
 
-struct Lingering {
-    leaving: Leaving,
+/// Hands the socket to a worker, which closes it.
+pub(super) fn close_on_worker(
+    stream: Stream,
+    time: Duration,
+    counted: Option<Assignment>,
+    services: &LoopServices,
+) {
+    if let Err(refused) = services.workers.submit(Closing { stream, _counted: counted, time }) {
+        // The socket has been dropped here, without the option.
+        let reason = refused.reason;
+        log_throttled!(services, UNSENT, Level::Debug, "a socket is closed without lingering: {reason}");
+    }
+}
+
+struct Closing {
+    stream: Stream,
+    /// Dropped behind the stream.
+    _counted: Option<Assignment>,
     time: Duration,
 }
 
-impl Work for Lingering {
+impl Work for Closing {
     fn is_wanted(&self) -> bool {
         true
     }
 
     fn run(self: Box<Self>) -> bool {
-        if let Err(e) = self.leaving.stream.linger(self.time) {
+        if let Err(e) = self.stream.linger(self.time) {
             log_throttled!(off_loop(), UNSENT, Level::Debug, "a socket is closed without lingering: {e}");
         }
         false

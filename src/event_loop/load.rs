@@ -1,8 +1,9 @@
 //! What a loop has to carry: its connections, and how long something that is given to it waits.
 //!
 //! Always holds: there are never more connections than the limit, however many threads assign at once; a connection counts
-//! from the moment in which it is assigned to a loop, long before that loop hears of it, until its socket is
-//! closed, wherever it ends: the count is kept by a value ([`Assignment`]) that travels with the connection. Any
+//! from the moment in which it is assigned to a loop, long before that loop hears of it, until its
+//! handler is dropped and its socket is closed, wherever it ends: the count is kept by a value
+//! ([`Assignment`]) that travels with the connection. Any
 //! thread assigns, gives back and reads; only the loop's thread says when its turns begin and end.
 
 use crate::{admission::Admitted, sync::Places};

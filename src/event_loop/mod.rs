@@ -3,8 +3,10 @@
 //! [`EventLoop`] is the handle, which any thread may hold (`schedule` has its ways to run something later, `shutdown`
 //! those to end it). The loop itself is in `turn` (the order of things) with `task_phase` and `timer_phase` (what runs
 //! for how long, by `budget`), `selector` (the poll, wake causes), `sleep` (whether and how long), `spin` (turning in
-//! vain), `guard` (panics that nobody has caught), `rebuild` (moving to a new poll), `io` (one channel's socket), `linger`
-//! (closing it slowly), `accept` (new connections), `datagrams` (channels of UDP), `task` and `tasks` (given, and scheduled
+//! vain), `guard` (panics that nobody has caught), `rebuild` (moving to a new poll), `io` (one
+//! channel's socket), `last_look` (before a channel is found idle), `linger` and `lingering`
+//! (closing a socket slowly), `accept` (new connections), `datagrams` (channels of UDP), `task` and
+//! `tasks` (given, and scheduled
 //! ones, repeated as `periodic` says, found by
 //! `local`) and `shutdown`. `stopwatch`, `load` (how many connections, how long turns take), `metrics` and `watchdog`
 //! look on. `manual` is the loop without a thread, `affinity` says where a thread runs.
@@ -17,7 +19,9 @@ mod budget;
 mod datagrams;
 mod guard;
 mod io;
+mod last_look;
 mod linger;
+mod lingering;
 mod load;
 mod local;
 mod manual;
@@ -43,6 +47,8 @@ pub(crate) use accept_retry::AcceptRetry;
 pub(crate) use affinity::Core;
 pub(crate) use budget::{Budget, DEFAULT_MAX_TASK_TIME, UNLIMITED};
 pub(crate) use io::Io;
+pub(crate) use linger::Ended;
+pub(crate) use lingering::DEFAULT_MAX_LINGERING;
 pub(crate) use load::Assignment;
 pub use manual::ManualEventLoop;
 pub(crate) use metrics::Metrics;
@@ -101,6 +107,7 @@ pub(crate) struct LoopConfig {
     pub(crate) max_pending_tasks: usize,
     pub(crate) max_scheduled_tasks: usize,
     pub(crate) max_connections: usize,
+    pub(crate) max_lingering: usize,
     pub(crate) max_outbound: usize,
     pub(crate) group_outbound: Arc<SharedBudget>,
     pub(crate) wheel_tick: Duration,
@@ -158,7 +165,7 @@ impl EventLoop {
         let workers = config.workers;
         let (max_outbound, group_outbound) = (config.max_outbound, config.group_outbound);
         let (budget, real_time) = (config.budget, config.clock.is_real_time());
-        let threshold = config.rebuild_threshold;
+        let (threshold, max_lingering) = (config.rebuild_threshold, config.max_lingering);
         let sleep = Sleep::new(config.clock.longest_sleep(), config.busy_poll);
         let make = move |shared: Arc<LoopShared>| {
             let outlet: Arc<dyn Outlet> = shared.clone();
@@ -179,6 +186,7 @@ impl EventLoop {
                 turn_bytes: 0,
                 listed: io::Listed::default(),
                 inactive: Vec::new(),
+                lingering: lingering::Lingering::new(max_lingering),
             };
             let now = io.services.now;
             Turn {
@@ -226,7 +234,9 @@ impl EventLoop {
     }
 
     /// Connections that the loop serves now, or will: each counts from the moment in which it is assigned to the
-    /// loop (accepted, or about to be made) until its socket is closed, or it has failed.
+    /// loop (accepted, or about to be made) until its handler is dropped and its socket is closed,
+    /// or it has failed. A socket that [lingers](crate::EventLoopGroupBuilder::max_lingering) still
+    /// counts.
     pub fn connections(&self) -> usize {
         self.shared.load.connections()
     }

@@ -110,6 +110,9 @@ impl Turn {
                     let Some(source) = slot.source() else { continue };
                     self.io.selector.move_source(&successor, source, key.token(), true)
                 }
+                Some(Slot::Lingering(socket)) => {
+                    self.io.selector.move_source(&successor, socket.stream.source(), key.token(), true)
+                }
                 None => continue,
             };
             match result {
@@ -160,6 +163,7 @@ impl Turn {
                 self.close_listener(key);
             }
             Some(Slot::Datagram(slot)) => slot.fail_for_good(io, &shared.metrics, error),
+            Some(Slot::Lingering(_)) => self.end_lingering(key),
             None => {}
         }
     }

@@ -71,7 +71,11 @@ impl Selector {
         match self.poll.poll(events, timeout) {
             Ok(()) => {}
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {
-                events.clear();
+                // The process may have been stopped for a long time. Ready sockets come before
+                // expired timers.
+                if self.poll.poll(events, Some(Duration::ZERO)).is_err() {
+                    events.clear();
+                }
                 return Ok(Some(WakeCause::Interrupted));
             }
             Err(e) => {

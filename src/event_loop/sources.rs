@@ -4,7 +4,7 @@
 //! so events and mail for a source that is gone are recognised and dropped. A source takes twelve bytes beside itself, and a
 //! slot that was given up sixteen. Runs on the loop's thread.
 
-use super::{accept_retry::AcceptRetry, load::Assignment};
+use super::{accept_retry::AcceptRetry, lingering::LingeringSocket, load::Assignment};
 use crate::{
     Error, Result,
     admission::Gate,
@@ -188,9 +188,10 @@ pub(crate) trait Connected: Send {
 /// A channel and its socket.
 pub(crate) struct ChannelSlot {
     pub(crate) core: ChannelCore,
-    /// None once it is closed and only `inactive` is still to come.
+    /// None once the channel is closed and only `inactive` is still to come.
     pub(crate) stream: Option<Stream>,
-    /// None as soon as the stream is.
+    /// Dropped behind the core: the connection counts until its handler is dropped. A socket that
+    /// outlives the channel takes the assignment over.
     pub(crate) assignment: Option<Assignment>,
 }
 
@@ -200,6 +201,7 @@ pub(crate) enum Slot {
     Listener(Box<Listening>),
     Connecting(Connecting),
     Datagram(Box<DatagramSlot>),
+    Lingering(LingeringSocket),
 }
 
 pub(crate) struct Sources {

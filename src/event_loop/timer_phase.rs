@@ -156,8 +156,7 @@ impl Turn {
                     *current = Some(key);
                     match source {
                         Slot::Channel(source) => {
-                            source.core.handle_coarse(&mut io.services, coarse.slot());
-                            source.settle(io, &shared.metrics);
+                            source.handle_coarse(io, &shared.metrics, coarse.slot());
                         }
                         Slot::Datagram(source) => source.handle_task(io, &shared.metrics, coarse.slot()),
                         _ => {}

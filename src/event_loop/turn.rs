@@ -15,6 +15,7 @@
 use super::{
     budget::{Budget, Share},
     io::Io,
+    linger::{Ended, Leaving, close_on_worker},
     rebuild::RebuildCause,
     selector::{Selector, WakeCause},
     shared::{LoopMail, LoopShared},
@@ -316,6 +317,7 @@ impl Turn {
                     Some(Slot::Channel(slot)) => slot.read(io, &shared.metrics),
                     Some(Slot::Listener(_)) => turn.source_is_due(key),
                     Some(Slot::Datagram(slot)) => slot.proceed(io, &shared.metrics),
+                    Some(Slot::Lingering(_)) => turn.drain_lingering(key),
                     _ => {}
                 }
             }
@@ -334,6 +336,7 @@ impl Turn {
             Slot::Listener(_) => self.accept(key),
             Slot::Connecting(_) => self.finish_connect(key, event),
             Slot::Datagram(slot) => slot.handle_ready(io, &shared.metrics, event),
+            Slot::Lingering(_) => self.handle_lingering(key, event),
         }
     }
 
@@ -390,9 +393,18 @@ impl Turn {
         if self.io.inactive.is_empty() {
             return;
         }
-        for key in std::mem::take(&mut self.io.inactive) {
+        for Ended { key, socket } in std::mem::take(&mut self.io.inactive) {
+            let (lingers, blocks) = match socket {
+                Leaving::Closed => (None, None),
+                Leaving::Lingers(socket) => (Some(socket), None),
+                Leaving::Blocks(stream, time) => (None, Some((stream, time))),
+            };
             // Removed first: whatever panics, nothing of it stays.
-            let mut slot = self.sources.remove(key);
+            let is_to_linger = lingers.is_some();
+            let mut slot = match lingers {
+                Some(socket) => self.sources.replace(key, Slot::Lingering(socket)),
+                None => self.sources.remove(key),
+            };
             self.guarded_once(None, |turn| match &mut slot {
                 Some(Slot::Channel(slot)) => slot.core.handle_inactive(&mut turn.io.services),
                 Some(Slot::Datagram(slot)) => {
@@ -400,6 +412,11 @@ impl Turn {
                 }
                 _ => {}
             });
+            // With a socket that outlives its handler goes what counts both.
+            let counted = match &mut slot {
+                Some(Slot::Channel(slot)) if is_to_linger || blocks.is_some() => slot.assignment.take(),
+                _ => None,
+            };
             if let Some(message) = caught(|| drop(slot)) {
                 let name = &self.shared.name;
                 caught(|| {
@@ -411,10 +428,15 @@ impl Turn {
                     );
                 });
             }
+            if is_to_linger {
+                self.linger(key, counted);
+            } else if let Some((stream, time)) = blocks {
+                close_on_worker(stream, time, counted, &self.io.services);
+            }
         }
     }
 
-    fn update_gauges(&mut self) {
+    pub(super) fn update_gauges(&mut self) {
         let metrics = &self.shared.metrics;
         metrics.timers_pending.set(self.io.services.queue.len() as u64);
         metrics.wheel_pending.set(self.io.services.wheel.len() as u64);

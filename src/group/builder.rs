@@ -9,8 +9,8 @@ use crate::{
     channel::SharedBudget,
     clock::nanos,
     event_loop::{
-        Budget, Core, DEFAULT_MAX_TASK_TIME, DEFAULT_REBUILD_THRESHOLD, EventLoop, LoopConfig,
-        ManualEventLoop, Patrol, UNLIMITED, Watchdog,
+        Budget, Core, DEFAULT_MAX_LINGERING, DEFAULT_MAX_TASK_TIME, DEFAULT_REBUILD_THRESHOLD, EventLoop,
+        LoopConfig, ManualEventLoop, Patrol, UNLIMITED, Watchdog,
     },
     worker_pool::WorkerPool,
 };
@@ -27,6 +27,7 @@ use std::{fmt, sync::Arc, time::Duration};
 /// | `max_pending_tasks` | 1,048,576 for each loop | 16 or more |
 /// | `max_scheduled_tasks` | 1,048,576 for each loop | 16 or more |
 /// | `max_connections` | 1,048,576 for each loop | 1 or more |
+/// | `max_lingering` | 1024 for each loop | 0 or more; 0: no socket lingers |
 /// | `max_outbound` | 1 GiB for each loop | 1 B or more |
 /// | `max_group_outbound` | none but those of its loops | 1 B or more |
 /// | `wheel_tick` | 100 ms | more than 0; below 1 ms it becomes 1 ms |
@@ -48,6 +49,7 @@ pub struct EventLoopGroupBuilder {
     max_pending_tasks: usize,
     max_scheduled_tasks: usize,
     max_connections: usize,
+    max_lingering: usize,
     max_outbound: usize,
     max_group_outbound: usize,
     wheel_tick: Duration,
@@ -71,6 +73,7 @@ impl EventLoopGroupBuilder {
             max_pending_tasks: 1 << 20,
             max_scheduled_tasks: 1 << 20,
             max_connections: 1 << 20,
+            max_lingering: DEFAULT_MAX_LINGERING,
             max_outbound: 1 << 30,
             max_group_outbound: usize::MAX,
             wheel_tick: Duration::from_millis(100),
@@ -136,6 +139,21 @@ impl EventLoopGroupBuilder {
     /// server and of one address see [`Admission`](crate::Admission).
     pub fn max_connections(mut self, connections: usize) -> Self {
         self.max_connections = connections;
+        self
+    }
+
+    /// Sets how many sockets of closed channels may linger on each loop. The default is 1024; with
+    /// 0 none lingers.
+    ///
+    /// A channel that closes gracefully shuts down the write half of its socket. The socket then
+    /// stays open until the peer ends the connection, at most until the channel's
+    /// [`close_timeout`](crate::ChannelOptions::close_timeout) has passed, and the peer's further
+    /// input is discarded. Without this, that input would make the kernel reset the connection, and
+    /// the peer would lose the bytes that it has not read yet. Lingering sockets count as
+    /// [connections](Self::max_connections). When a loop has one more than this limit, the oldest
+    /// is closed at once and counted as [`lingering_cut`](crate::LoopMetrics::lingering_cut).
+    pub fn max_lingering(mut self, sockets: usize) -> Self {
+        self.max_lingering = sockets;
         self
     }
 
@@ -297,6 +315,7 @@ impl EventLoopGroupBuilder {
             max_pending_tasks: self.max_pending_tasks,
             max_scheduled_tasks: self.max_scheduled_tasks,
             max_connections: self.max_connections,
+            max_lingering: self.max_lingering,
             max_outbound: self.max_outbound,
             group_outbound,
             wheel_tick: self.wheel_tick,
@@ -336,6 +355,7 @@ impl fmt::Debug for EventLoopGroupBuilder {
             .field("max_pending_tasks", &self.max_pending_tasks)
             .field("max_scheduled_tasks", &self.max_scheduled_tasks)
             .field("max_connections", &self.max_connections)
+            .field("max_lingering", &self.max_lingering)
             .field("max_outbound", &self.max_outbound)
             .field("max_group_outbound", &self.max_group_outbound)
             .field("wheel_tick", &self.wheel_tick)

@@ -362,7 +362,7 @@ impl EmbeddedLoop {
             fired += 1;
             let wire = self.wires.get(coarse.index() as usize).map(|wire| wire.core.state.key());
             if let Some(key) = wire.filter(|key| coarse.is_for(*key)) {
-                self.on(key, |wire, services| wire.core.handle_coarse(services, coarse.slot()));
+                self.on(key, |wire, services| wire.handle_coarse(services, coarse.slot()));
             }
         }
         fired

@@ -4,7 +4,7 @@
 //! `read_size` bytes at most), but for the limits of a turn, which there is none of. It owns its core; time, timers and mail
 //! are the loop's.
 
-use crate::channel::{ChannelCore, Flags, LoopServices, Memory, Way, Wish};
+use crate::channel::{ChannelCore, Coarse, Flags, LoopServices, Memory, Way, Wish};
 use bytes::{Bytes, BytesMut};
 
 pub(super) struct Wire {
@@ -95,6 +95,21 @@ impl Wire {
             self.core.handle_written(services, n);
         }
         self.core.state.give_allowance_back(Way::Write);
+    }
+
+    /// An entry of the channel on the wheel has expired. As with a socket, unread bytes are read
+    /// first, or count as activity if reading is off.
+    pub(super) fn handle_coarse(&mut self, services: &mut LoopServices, slot: u32) {
+        if slot == Coarse::WATCH && self.core.state.watch_expired(services) {
+            let state = &mut self.core.state;
+            let may_read = state.may_read() && !state.is_held_up(Way::Read);
+            if may_read && (self.ended || !self.unread.is_empty()) {
+                self.read(services);
+            } else if !self.unread.is_empty() {
+                state.note_unread(services.now);
+            }
+        }
+        self.core.handle_coarse(services, slot);
     }
 
     /// The same order of things as a read from a socket: what was kept, then one read's worth at a time.

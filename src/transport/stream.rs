@@ -12,6 +12,7 @@ use mio::{event::Source, net::TcpStream};
 use socket2::SockRef;
 use std::{
     io::{self, IoSlice},
+    mem::MaybeUninit,
     net::{Shutdown, SocketAddr},
     time::Duration,
 };
@@ -101,6 +102,12 @@ impl Stream {
     #[inline]
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         each!(self, socket => calls::read(socket, buffer))
+    }
+
+    /// Returns the number of bytes that can be read, at most 1, and leaves them there. 0 is the end
+    /// of the stream.
+    pub(crate) fn peek(&self) -> io::Result<usize> {
+        each!(self, socket => SockRef::from(socket).peek(&mut [MaybeUninit::uninit()]))
     }
 
     #[inline]

@@ -307,7 +307,7 @@ impl Writer {
     fn proceed(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         while ctx.is_writable() && !self.offloaded {
             let Some(size) = self.sizes.get(self.next as usize).copied() else { return Ok(()) };
-            if size % 3 == 0 {
+            if size.is_multiple_of(3) {
                 self.offloaded = true;
                 ctx.offload(
                     || (),
@@ -449,7 +449,7 @@ fn one_connection(seed: u64) {
         for at in 0.. {
             // And so is the peer.
             let pause = pauses[at % pauses.len()];
-            if pause % 7 == 0 {
+            if pause.is_multiple_of(7) {
                 thread::park_timeout(Duration::from_micros(pause as u64 % 3_000));
             }
             let room = 1 + pause.min(MIB - 1);

@@ -36,7 +36,11 @@ fn the_handler_and_its_handles_see_the_same_state() {
     log.take();
     handle.write(zeros(70_000)).unwrap();
     assert!(!handle.is_writable(), "from the moment it is submitted");
-    handle.execute(|scope| Ok(assert!(!scope.is_writable()))).unwrap();
+    let is_full = |scope: &mut netwheel::Scope<'_, bytes::Bytes>| {
+        assert!(!scope.is_writable());
+        Ok(())
+    };
+    handle.execute(is_full).unwrap();
     channel.run_pending();
     assert!(!handle.is_writable());
     channel.set_outbound_room(Some(37_000));

@@ -183,7 +183,10 @@ fn a_producer_that_obeys_outlives_a_loop_that_is_held_up() {
     let mut peer = connect(&server);
     let channel = channels.recv().unwrap();
     let (open, opened) = mpsc::channel::<()>();
-    group.next().execute(move || drop(opened.recv_timeout(PATIENCE))).unwrap();
+    let stands = move || {
+        let _ = opened.recv_timeout(PATIENCE);
+    };
+    group.next().execute(stands).unwrap();
     let reader = thread::spawn(move || {
         let (mut buffer, mut left) = (vec![0; MIB], MESSAGES * MIB);
         while left > 0 {

@@ -218,7 +218,8 @@ impl<M: 'static> ChannelGroup<M> {
         }
     }
 
-    /// Closes all members, each after what was written to it before is sent; completes when the last socket is closed.
+    /// Closes all members, each after what was written to it before is sent; completes when the
+    /// last channel is closed.
     ///
     /// Members that join meanwhile are not concerned, unless the group [stays closed](ChannelGroupBuilder::stay_closed).
     /// Waiting for it on the loop of a member is an error, not a deadlock.

@@ -161,6 +161,12 @@ metrics! {
         writes_blocked,
         /// Bytes written.
         bytes_written,
+        /// Sockets of closed channels that linger now: they wait for their peers to read everything
+        /// and end the connection.
+        lingering,
+        /// Lingering sockets that were closed since there were too many of them
+        /// ([`max_lingering`](crate::EventLoopGroupBuilder::max_lingering)).
+        lingering_cut,
         /// Channels that closed with bytes unsent.
         closes_unsent,
         /// Bytes that were written to channels and not sent when those closed.

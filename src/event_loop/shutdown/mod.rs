@@ -48,6 +48,8 @@ pub(crate) struct Shutdown {
     last_task: u64,
     /// Whether a task ran in this turn.
     busy: bool,
+    /// The time at which the last channel ended.
+    emptied: Option<u64>,
     quiet: u64,
     until: u64,
     /// When to look next: for whether it is over, or for whom to tell.
@@ -79,6 +81,7 @@ impl Shutdown {
             began: now,
             last_task: now,
             busy: false,
+            emptied: None,
             quiet: request.quiet,
             // A shutdown must end even at the end of time.
             until: now.saturating_add(request.timeout).min(END_OF_TIME),
@@ -111,8 +114,12 @@ impl Shutdown {
         self.next_look
     }
 
-    fn quiet_until(&self) -> u64 {
-        self.last_task.saturating_add(self.quiet).min(END_OF_TIME)
+    /// Returns when a shutdown without channels ends: after the quiet period. While sockets linger,
+    /// the period counts from the end of the last channel.
+    fn ends_when_empty(&mut self, lingering: usize, now: u64) -> u64 {
+        let emptied = *self.emptied.get_or_insert(now);
+        let since = if lingering > 0 { self.last_task.max(emptied) } else { self.last_task };
+        since.saturating_add(self.quiet).min(END_OF_TIME).min(self.until)
     }
 
     /// The report, when nothing is left to count.
@@ -147,7 +154,7 @@ impl Turn {
                 self.guarded_once(None, |turn| turn.fail_connect(*key, crate::Error::ShutDown));
                 false
             }
-            None => false,
+            Some(Slot::Lingering(_)) | None => false,
         });
         let now = self.io.services.now;
         let mut shutdown = Shutdown::new(request, now, &self.shared.metrics, channels);
@@ -207,10 +214,10 @@ impl Turn {
             // Not the time of the turn: before this task, others may have taken long.
             shutdown.last_task = self.io.services.time.now();
         }
-        let (until, quiet_until) = (shutdown.until, shutdown.quiet_until());
-        let empty = self.sources.len() == 0 && self.inbox.is_empty();
         let mut now = self.io.services.now;
-        let waits_for = if empty { quiet_until.min(until) } else { until };
+        let lingering = self.io.lingering.len();
+        let empty = self.sources.len() == lingering && self.inbox.is_empty();
+        let waits_for = if empty { shutdown.ends_when_empty(lingering, now) } else { shutdown.until };
         if now < waits_for {
             // The time may be up although no poll has slept: look at the clock, not at the time of the last poll.
             now = self.time().now();
@@ -235,6 +242,7 @@ impl Turn {
 
     fn finish(&mut self) {
         self.shared.whereabouts.enter_phase(Phase::Shutdown);
+        self.io.lingering.stop();
         // Whose time would have come later: nobody's connection ends without a word.
         while let Some(key) = self.shutdown.as_mut().and_then(|shutdown| shutdown.pace.pop()) {
             self.guarded_once(Some(key), |turn| turn.tell(key));
@@ -262,7 +270,7 @@ impl Turn {
             caught(|| log::info!("{}: shut down: {report}", self.shared.name));
             self.shared.set_report(report);
         }
-        self.shared.metrics.fold(&mut self.io.services.tally);
+        self.update_gauges();
     }
 
     fn run_last(&mut self, mail: LoopMail) {
@@ -326,6 +334,7 @@ impl Turn {
                     slot.close(io, &shared.metrics);
                 }
             }
+            Some(Slot::Lingering(_)) => self.end_lingering(key),
             None => {}
         }
     }

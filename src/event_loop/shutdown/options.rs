@@ -64,6 +64,10 @@ impl ShutdownOptions {
     }
 
     /// How long no task may have come before the loop ends; with zero it ends as soon as its channels are closed.
+    ///
+    /// Sockets that [linger](crate::EventLoopGroupBuilder::max_lingering) are kept open for as
+    /// long, counted from the end of the last channel, unless their peers end the connections
+    /// before. With zero none lingers.
     pub fn quiet(mut self, quiet: Duration) -> Self {
         self.quiet = quiet;
         self
