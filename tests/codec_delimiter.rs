@@ -63,7 +63,7 @@ fn a_message_ends_at_its_delimiter_of_one_byte_or_several() {
     expect(&Delimiter::byte(0), b"one\0\0two", &["one", ""], "two");
     expect(&delimited(["--"]), b"one--a-b----two-", &["one", "a-b", ""], "two-");
     expect(&delimited(["\r\n.\r\n"]), b"a\r\n\r\n.\r\nb\r\n.", &["a\r\n"], "b\r\n.");
-    // The delimiter overlaps itself: the one that is complete first counts.
+    // The delimiter overlaps itself: the first complete match counts.
     expect(&delimited(["aba"]), b"xababaab", &["x"], "baab");
 }
 
@@ -71,7 +71,7 @@ fn a_message_ends_at_its_delimiter_of_one_byte_or_several() {
 fn of_several_delimiters_the_one_that_is_complete_first_counts() {
     expect(&delimited([";", "\n"]), b"one;two\nthree", &["one", "two"], "three");
     expect(&delimited(["ab", "bc"]), b"1abc2bc", &["1", "c2"], "");
-    // Of those that end at the same byte the longest counts, wherever it stands in the list.
+    // If two delimiters end at the same byte, the longest one counts, whatever their order.
     for delimiters in [["\n", "\r\n"], ["\r\n", "\n"]] {
         expect(&delimited(delimiters), b"one\r\ntwo\n\r\n\rx", &["one", "two", ""], "\rx");
     }

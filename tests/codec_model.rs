@@ -315,7 +315,7 @@ fn first_delimiter(stream: &[u8], delimiters: &[Vec<u8>]) -> Option<(usize, usiz
     })
 }
 
-/// What comes out of a whole stream, and what is left of it; for fail-fast without the length of long messages.
+/// The events of a whole stream, and the undecoded rest. With fail-fast, lengths are left out.
 fn delimited(
     mut stream: &[u8],
     delimiters: &[Vec<u8>],

@@ -123,7 +123,7 @@ impl<M> Scope<'_, M> {
         written
     }
 
-    /// Returns whether the channel reads what the peer sends.
+    /// Returns whether the channel reads and the peer may still send.
     pub(crate) fn expects_input(&self) -> bool {
         self.state.may_read() && !self.has_all_input()
     }

@@ -1,8 +1,8 @@
 //! Messages that end in a delimiter.
 //!
-//! Always holds: no byte is searched twice, however slowly a message trickles in; `scanned` is the
-//! number of bytes at the front of the input in which no delimiter ends, and is 0 whenever a message
-//! was taken. Of a message that is too long only the bytes stay that may begin a delimiter.
+//! Always holds: each byte is searched once, however slowly a message trickles in; `scanned` is the
+//! number of bytes at the front of the input that contain no delimiter, and is 0 after each message.
+//! A message that is too long is dropped, except for its last bytes, which may begin a delimiter.
 
 use super::delimiter_set::{DelimiterSet, MAX_DELIMITER_LEN, Match};
 use crate::{
@@ -70,7 +70,7 @@ pub struct Delimiter {
     max_len: usize,
     keep_delimiter: bool,
     fail_fast: bool,
-    /// The number of bytes at the front of the input in which no delimiter ends.
+    /// The number of bytes at the front of the input that contain no delimiter.
     scanned: usize,
     /// The number of dropped bytes of a message that is too long.
     dropped: Option<u64>,
@@ -190,7 +190,7 @@ impl Delimiter {
         if let Some(found) = self.delimiters.find(message, 0) {
             return Some(found);
         }
-        // No delimiter ends in the message, so one that ends behind it begins in these last bytes.
+        // The message contains no delimiter. A match may still begin in its last bytes.
         let (tail, written) = (message.len().min(self.overlap()), self.delimiters.written());
         let before = message.len() - tail;
         let mut seam = [0; 2 * MAX_DELIMITER_LEN];

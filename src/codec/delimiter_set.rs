@@ -1,8 +1,8 @@
 //! The delimiters of a codec, and the search for the first of them.
 //!
-//! Always holds: the match is the one that ends first, and the longest of those that end there. Both
-//! are known when the last byte of the match has come, so the result does not depend on how the
-//! stream was split. Clones share one allocation.
+//! Always holds: the match with the smallest end wins, and among equal ends the longest match. The
+//! last byte of the match decides, so the result does not depend on how the stream was split. Clones
+//! share one allocation.
 
 use crate::{Error, Result, pipeline::combine};
 use bytes::Bytes;
@@ -26,7 +26,7 @@ struct Set {
     key: u64,
 }
 
-/// The bytes in which a delimiter ends. Only these are candidates, whatever the number of delimiters.
+/// The last bytes of all delimiters. The search looks only for these.
 #[derive(Debug)]
 enum Ends {
     One(u8),
@@ -43,7 +43,7 @@ pub(super) struct Match {
 }
 
 impl DelimiterSet {
-    /// A single byte, which needs no check.
+    /// Returns the set of a single byte, which is always valid.
     pub(super) fn byte(byte: u8) -> Self {
         Self::prepare(Box::new([Bytes::copy_from_slice(&[byte])]))
     }
@@ -88,7 +88,7 @@ impl DelimiterSet {
         DelimiterSet(Arc::new(Set { delimiters, ends, longest, key }))
     }
 
-    /// The first delimiter in `input` of which the last byte is at `from` or after it.
+    /// Finds the first delimiter in `input` with its last byte at `from` or later.
     #[inline]
     pub(super) fn find(&self, input: &[u8], from: usize) -> Option<Match> {
         let mut from = from;
@@ -101,7 +101,7 @@ impl DelimiterSet {
         }
     }
 
-    /// The longest delimiter that ends where the first `end` bytes of `input` do.
+    /// Finds the longest delimiter at the end of the first `end` bytes of `input`.
     #[inline]
     fn ending_at(&self, input: &[u8], end: usize) -> Option<Match> {
         let input = &input[..end];
@@ -109,17 +109,17 @@ impl DelimiterSet {
         matching.map(Bytes::len).max().map(|len| Match { start: end - len, end })
     }
 
-    /// The first delimiter of the list, which is the one that is written.
+    /// Returns the first delimiter of the list, which is used for writing.
     pub(super) fn written(&self) -> &Bytes {
         &self.0.delimiters[0]
     }
 
-    /// The length of the longest delimiter.
+    /// Returns the length of the longest delimiter.
     pub(super) fn longest(&self) -> usize {
         self.0.longest
     }
 
-    /// A number that stands for the delimiters.
+    /// Returns a hash of the delimiters.
     pub(super) fn key(&self) -> u64 {
         self.0.key
     }

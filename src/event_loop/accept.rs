@@ -192,6 +192,8 @@ impl Turn {
             }
             // It has no timers of its own.
             Some(Slot::Datagram(_)) | None => {}
+            #[cfg(unix)]
+            Some(Slot::Foreign(_)) => {}
         }
     }
 

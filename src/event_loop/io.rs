@@ -127,7 +127,7 @@ impl ChannelSlot {
                 break;
             }
             if state.has(Flags::UNDECODED) {
-                // Counting a pass that takes no byte as a read bounds the queued messages of a turn.
+                // A pass without progress in bytes counts as a read. This bounds the queued messages per turn.
                 reads += usize::from(!self.decode_kept(io, metrics));
                 complete = true;
                 continue;

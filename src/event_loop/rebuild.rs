@@ -110,6 +110,12 @@ impl Turn {
                     let Some(source) = slot.source() else { continue };
                     self.io.selector.move_source(&successor, source, key.token(), true)
                 }
+                #[cfg(unix)]
+                Some(Slot::Foreign(slot)) => {
+                    let (descriptor, interest) = slot.watched();
+                    let source = &mut mio::unix::SourceFd(&descriptor);
+                    self.io.selector.move_source_for(&successor, source, key.token(), interest)
+                }
                 None => continue,
             };
             match result {
@@ -160,6 +166,8 @@ impl Turn {
                 self.close_listener(key);
             }
             Some(Slot::Datagram(slot)) => slot.fail_for_good(io, &shared.metrics, error),
+            #[cfg(unix)]
+            Some(Slot::Foreign(_)) => self.fail_event_source(key, error),
             None => {}
         }
     }

@@ -312,6 +312,8 @@ impl Turn {
                     Some(Slot::Channel(slot)) => slot.read(io, &shared.metrics),
                     Some(Slot::Listener(_)) => turn.source_is_due(key),
                     Some(Slot::Datagram(slot)) => slot.proceed(io, &shared.metrics),
+                    #[cfg(unix)]
+                    Some(Slot::Foreign(_)) => turn.event_source_proceeds(key),
                     _ => {}
                 }
             }
@@ -330,6 +332,8 @@ impl Turn {
             Slot::Listener(_) => self.accept(key),
             Slot::Connecting(_) => self.finish_connect(key, event),
             Slot::Datagram(slot) => slot.handle_ready(io, &shared.metrics, event),
+            #[cfg(unix)]
+            Slot::Foreign(_) => self.event_source_is_ready(key, event),
         }
     }
 

@@ -288,7 +288,7 @@ impl DecodePass {
         self.extra == 0
     }
 
-    /// Counts a message that takes no input. Returns `false` beyond the limit.
+    /// Counts a message without input of its own. Returns `false` beyond the limit.
     fn spend(&mut self) -> bool {
         let left = self.extra.checked_sub(1);
         self.extra = left.unwrap_or(0);

@@ -354,7 +354,7 @@ fn what_a_stage_makes_when_its_timer_expires_needs_no_input() {
     let stage = Twice { timer: Some(Duration::from_secs(1)), ..Twice::default() };
     let pipeline = Pipeline::new().codec(LengthField::u8()).stage(stage).handler(Recorder::new(&log));
     let mut channel = EmbeddedChannel::new(pipeline);
-    // Half a frame is kept meanwhile.
+    // An incomplete frame is kept meanwhile.
     channel.write_inbound(b"\x02h").unwrap();
     log.take();
     channel.advance(Duration::from_secs(2));
@@ -382,7 +382,7 @@ fn what_a_stage_makes_when_its_timer_expires_comes_over_a_socket_too() {
 
 // ---- bounds -----------------------------------------------------------------------------------------------
 
-/// One byte makes messages for ever.
+/// A codec that makes an endless number of messages from one byte.
 #[derive(Clone, Default)]
 struct Endless(bool);
 
@@ -415,7 +415,7 @@ fn messages_without_end_take_a_share_of_each_turn_and_not_the_loop() {
         let group = one_loop();
         let quiet = Log::new();
         let (hook, channels) = hand_over();
-        // The handler keeps no log: there is no end of messages.
+        // A log would grow without bound.
         let endless = serve(&group, ChannelOptions::new(), Endless::default(), &quiet, move |_| {
             let hook = hook.clone();
             Recorder::with(&Log::new(), move |ctx, call| {

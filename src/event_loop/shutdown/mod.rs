@@ -145,6 +145,9 @@ impl Turn {
                 self.guarded_once(None, |turn| turn.fail_connect(*key, crate::Error::ShutDown));
                 false
             }
+            // Event sources work until the loop ends.
+            #[cfg(unix)]
+            Some(Slot::Foreign(_)) => false,
             None => false,
         });
         let now = self.io.services.now;
@@ -200,13 +203,14 @@ impl Turn {
 
     /// At the end of a turn: whether it was the last.
     pub(super) fn proceed_with_shutdown(&mut self) -> bool {
+        let event_sources = self.shared.metrics.event_sources.read() as usize;
         let Some(shutdown) = &mut self.shutdown else { return false };
         if std::mem::take(&mut shutdown.busy) {
             // Not the time of the turn: before this task, others may have taken long.
             shutdown.last_task = self.io.services.time.now();
         }
         let (until, quiet_until) = (shutdown.until, shutdown.quiet_until());
-        let empty = self.sources.len() == 0 && self.inbox.is_empty();
+        let empty = self.sources.len() == event_sources && self.inbox.is_empty();
         let mut now = self.io.services.now;
         let waits_for = if empty { quiet_until.min(until) } else { until };
         if now < waits_for {
@@ -279,6 +283,8 @@ impl Turn {
             | LoopMail::Adopt(_)
             | LoopMail::OpenDatagram(_)
             | LoopMail::Datagram(..) => self.handle_mail(mail),
+            #[cfg(unix)]
+            LoopMail::EventSource(_) => self.handle_mail(mail),
             LoopMail::CancelConnect(_)
             | LoopMail::CloseListener(_)
             | LoopMail::Accepting(..)
@@ -324,6 +330,8 @@ impl Turn {
                     slot.close(io, &shared.metrics);
                 }
             }
+            #[cfg(unix)]
+            Some(Slot::Foreign(_)) => self.end_event_source(key, Err(crate::Error::ShutDown)),
             None => {}
         }
     }
