@@ -35,8 +35,8 @@ impl<M> Scope<'_, M> {
     ///    come already, if one has). So do its limits of traffic ([`Pipeline::traffic`](crate::Pipeline::traffic)): a new
     ///    one that names none has none.
     /// 2. The old handler, its stages and its codec are dropped, including undelivered messages of
-    ///    [`Codec::decode_more`](crate::pipeline::Codec::decode_more). Nothing more is delivered to them, not even
-    ///    [`inactive`](crate::Handler::inactive): the channel lives on.
+    ///    [`Codec::decode_more`](crate::pipeline::Codec::decode_more). Nothing more is delivered to
+    ///    them, not even [`inactive`](crate::Handler::inactive): the channel lives on.
     /// 3. The new handler's [`active`](crate::Handler::active) is called.
     /// 4. Bytes that the old codec has not taken go to the new one, those of the read that is going on at once. If the
     ///    peer had ended its stream already, the new handler is told

@@ -11,7 +11,8 @@
 //! Always holds, whatever the peer sends and however the network cuts it: no codec here panics; the messages
 //! and errors of a framing codec depend on the bytes alone, not on how they were split (but for the length that
 //! a fail-fast [`Line`] or [`Delimiter`] reports); a message that is too long is one error, its bytes are
-//! dropped as they come instead of being collected, and the message after it decodes. The same limit holds for what is encoded.
+//! dropped as they come instead of being collected, and the message after it decodes. The same limit
+//! holds for what is encoded.
 //!
 //! What [`encode`](crate::pipeline::Codec::encode) takes looks like what
 //! [`decode`](crate::pipeline::Codec::decode) gives, so a handler may send what it has read; [`LengthField`]

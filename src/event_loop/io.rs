@@ -127,7 +127,8 @@ impl ChannelSlot {
                 break;
             }
             if state.has(Flags::UNDECODED) {
-                // A pass without progress in bytes counts as a read. This bounds the queued messages per turn.
+                // A pass without progress in bytes counts as a read, so that queued messages of the
+                // pipeline are bounded per turn.
                 reads += usize::from(!self.decode_kept(io, metrics));
                 complete = true;
                 continue;

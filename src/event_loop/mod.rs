@@ -4,8 +4,8 @@
 //! those to end it). The loop itself is in `turn` (the order of things) with `task_phase` and `timer_phase` (what runs
 //! for how long, by `budget`), `selector` (the poll, wake causes), `sleep` (whether and how long), `spin` (turning in
 //! vain), `guard` (panics that nobody has caught), `rebuild` (moving to a new poll), `io` (one channel's socket), `linger`
-//! (closing it slowly), `accept` (new connections), `datagrams` (channels of UDP), `foreign` (event sources of the program's own), `task` and `tasks` (given, and scheduled
-//! ones, repeated as `periodic` says, found by
+//! (closing it slowly), `accept` (new connections), `datagrams` (channels of UDP), `foreign`
+//! (event sources of the program's own), `task` and `tasks` (given, and scheduled ones, repeated as `periodic` says, found by
 //! `local`) and `shutdown`. `stopwatch`, `load` (how many connections, how long turns take), `metrics` and `watchdog`
 //! look on. `manual` is the loop without a thread, `affinity` says where a thread runs.
 

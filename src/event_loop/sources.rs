@@ -1,4 +1,5 @@
-//! What a loop's poll watches: channels, connections in the making, listeners, event sources of the program's own.
+//! What a loop's poll watches: channels, connections in the making, listeners, event sources of the
+//! program's own.
 //!
 //! Always holds: a key names at most one source for ever, since its generation grows when the slot is given up;
 //! so events and mail for a source that is gone are recognised and dropped. A source takes twelve bytes beside itself, and a

@@ -44,7 +44,9 @@ pub trait Codec: 'static {
 
     /// Takes one message off the front of `input`; `None` if the bytes at hand do not make one.
     ///
-    /// `input` is never empty. A message must take at least one byte. Bytes cut from `input` share its memory, up to 64 KiB: a handler that keeps a
+    /// `input` is never empty. A message must take at least one byte.
+    ///
+    /// Bytes cut from `input` share its memory, up to 64 KiB: a handler that keeps a
     /// small frame for long does well to copy it ([`Bytes::copy_from_slice`]). A loop gives up to 64 of its buffers away
     /// like that, and copies small reads from then on.
     ///
