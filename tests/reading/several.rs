@@ -15,8 +15,9 @@ use netwheel::{
     codec::{LengthField, Line, RawBytes},
     pipeline::{Codec, Stage, StageContext},
     prelude::*,
-    testing::EmbeddedChannel,
+    testing::{EmbeddedChannel, ManualClock},
 };
+use proptest::{arbitrary::any, collection::vec, prop_assert_eq, proptest, sample::select};
 use std::{collections::VecDeque, io::Write, net::Shutdown, time::Duration};
 
 /// A digit and a byte make as many messages as the digit says, `a1`, `a2` and so on. At the end of the stream each byte
@@ -41,11 +42,13 @@ impl Codec for Runs {
 
     fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
         assert!(!self.has_more(), "asked for more input before its messages were taken");
-        if input.len() < 2 {
-            return Ok(None);
+        while input.len() >= 2 {
+            let of = u32::from(input.get_u8() - b'0');
+            if let Some(message) = self.begin(input.get_u8(), of)? {
+                return Ok(Some(message));
+            }
         }
-        let of = u32::from(input.get_u8() - b'0');
-        self.begin(input.get_u8(), of)
+        Ok(None)
     }
 
     fn has_more(&self) -> bool {
@@ -80,10 +83,12 @@ fn all_messages_of_one_input_come_before_those_of_the_next() {
     let log = Log::new();
     let mut channel = runs(&ChannelOptions::new(), Recorder::new(&log));
     channel.write_inbound(b"3a0x2b1").unwrap();
-    assert_eq!(log.take(), ["active", "read a1", "read a2", "read a3", "read_complete"]);
-    // A codec that answers `None` waits for more bytes; the messages that it has made do not.
+    assert_eq!(
+        log.take(),
+        ["active", "read a1", "read a2", "read a3", "read b1", "read b2", "read_complete"]
+    );
     channel.write_inbound(b"c").unwrap();
-    assert_eq!(log.take(), ["read b1", "read b2", "read c1", "read_complete"]);
+    assert_eq!(log.take(), ["read c1", "read_complete"]);
 }
 
 #[test]
@@ -378,6 +383,75 @@ fn what_a_stage_makes_when_its_timer_expires_comes_over_a_socket_too() {
     log.wait_for("read tock");
     drop(peer);
     end(&group);
+}
+
+// ---- all together -----------------------------------------------------------------------------------------
+
+/// What a handler does when it has been given a message.
+#[derive(Debug, Clone, Copy)]
+enum Interruption {
+    None,
+    Flush,
+    Pause,
+    FlushAndPause,
+}
+
+proptest! {
+    /// However the stream is cut and whatever the handler does between two messages, each message
+    /// comes once and in order.
+    #[test]
+    fn no_message_is_lost_or_repeated_whatever_happens_between_two_of_them(
+        runs in vec((0..5u8, select(b"abc".to_vec())), 0..8),
+        interruptions in vec(select(vec![
+            Interruption::None, Interruption::Flush, Interruption::Pause, Interruption::FlushAndPause,
+        ]), 1..6),
+        cut in 1..6usize, one_message_per_read in any::<bool>(), twice in any::<bool>(),
+    ) {
+        let mut expected = String::new();
+        for (of, byte) in &runs {
+            for made in 1..=*of {
+                let message = format!("{}{made}", *byte as char);
+                expected += &message.repeat(if twice { 2 } else { 1 });
+            }
+        }
+        let stream: Vec<u8> = runs.iter().flat_map(|(of, byte)| [of + b'0', *byte]).collect();
+        let mut next = interruptions.into_iter().cycle();
+        let handler = Recorder::with(&Log::new(), move |ctx, call| {
+            if let Call::Read(message) = call {
+                ctx.write(message.clone())?;
+                let interruption = next.next();
+                if let Some(Interruption::Flush | Interruption::FlushAndPause) = interruption {
+                    ctx.flush();
+                }
+                if let Some(Interruption::Pause | Interruption::FlushAndPause) = interruption {
+                    ctx.set_auto_read(false);
+                }
+            }
+            Ok(())
+        });
+        let options = ChannelOptions::new().one_message_per_read(one_message_per_read);
+        let (clock, tick) = (ManualClock::new(), Duration::from_millis(1));
+        let begin = Pipeline::new().codec(Runs::default());
+        let mut channel = if twice {
+            EmbeddedChannel::with(begin.stage(Twice::default()).handler(handler), &options, clock, tick)
+        } else {
+            EmbeddedChannel::with(begin.handler(handler), &options, clock, tick)
+        }.unwrap();
+        let mut sent = String::new();
+        for piece in stream.chunks(cut) {
+            channel.write_inbound(piece).unwrap();
+            read(&channel.channel());
+            channel.run_pending();
+            sent += std::str::from_utf8(&channel.read_outbound()).unwrap();
+        }
+        // A read brings a message, or nothing is left.
+        for _ in 0..=expected.len() {
+            read(&channel.channel());
+            channel.run_pending();
+            sent += std::str::from_utf8(&channel.read_outbound()).unwrap();
+        }
+        prop_assert_eq!(sent, expected);
+    }
 }
 
 // ---- bounds -----------------------------------------------------------------------------------------------
