@@ -7,6 +7,7 @@
 use super::{core::ChannelCore, memory::Memory, services::LoopServices, state::Flags};
 use crate::{
     PeerError,
+    error::caught,
     pipeline::{Batch, DecodePass, Event},
 };
 use bytes::Bytes;
@@ -48,7 +49,7 @@ impl ChannelCore {
             }
             if services.replaced != replaced {
                 // What is left is for the pipeline that has taken over.
-                if input.is_empty() && !self.links.has_more() {
+                if input.is_empty() && !self.has_more() {
                     break;
                 }
                 continue;
@@ -60,7 +61,7 @@ impl ChannelCore {
                 break;
             }
             // The handler may have chosen to go on. A codec that fails without taking a byte will fail again.
-            if input.is_empty() && !pass.is_last() && !self.links.has_more() {
+            if input.is_empty() && !pass.is_last() && !self.has_more() {
                 break;
             }
             if input.len() == before && self.stuck() {
@@ -71,11 +72,22 @@ impl ChannelCore {
             }
         }
         let interrupted = pass.is_spent() || !self.state.may_deliver();
-        if interrupted && self.links.has_more() {
+        if interrupted && self.has_more() {
             self.state.set(Flags::UNDECODED);
         } else {
             self.state.unset(Flags::UNDECODED);
         }
+    }
+
+    /// Returns whether the pipeline has queued messages. A panic in that counts as `true`, so that the
+    /// next delivery meets with it and closes the channel.
+    fn has_more(&self) -> bool {
+        if !self.state.is_open() {
+            return false;
+        }
+        let mut more = true;
+        caught(|| more = self.links.has_more());
+        more
     }
 
     /// Notes that decoding failed without taking a byte; whether it did so the last time as well.

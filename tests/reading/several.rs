@@ -270,6 +270,42 @@ fn a_codec_that_promises_more_and_has_none_does_not_go_round_for_ever() {
     assert_eq!(log.take(), ["read a", "read b", "read_complete"]);
 }
 
+#[test]
+fn a_codec_that_panics_when_it_is_asked_for_more_closes_its_channel_alone() {
+    #[derive(Default)]
+    struct Panics(bool);
+    impl Codec for Panics {
+        type In = Bytes;
+        type Out = Bytes;
+        fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
+            self.0 = true;
+            Ok(Some(input.split_to(1)))
+        }
+        fn has_more(&self) -> bool {
+            assert!(!self.0, "on purpose");
+            false
+        }
+        fn encode(&mut self, _: Bytes, _: &mut Outbound) -> Result {
+            Ok(())
+        }
+    }
+    let log = Log::new();
+    let handler = Recorder::exactly(&log, |ctx, call| {
+        if let Call::Read(_) = call {
+            ctx.set_auto_read(false);
+        }
+        Ok(())
+    });
+    let mut channel = with_codec(&ChannelOptions::new(), Panics::default(), handler);
+    channel.write_inbound(b"a").unwrap();
+    assert_eq!(log.take(), ["active", "read a", "read_complete"]);
+    read(&channel.channel());
+    channel.run_pending();
+    assert!(channel.is_closed());
+    let log = log.take();
+    assert!(log[0].starts_with("error") && log[0].contains("on purpose"), "{log:?}");
+}
+
 // ---- stages -----------------------------------------------------------------------------------------------
 
 /// Hands each message on twice. With a timer it hands on `tick` and `tock` when that expires.
