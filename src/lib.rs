@@ -104,6 +104,8 @@ pub use event_loop::{
     EventLoop, Histogram, LoopMetrics, ManualEventLoop, MissedRuns, Peer, Periodic, RebuildCause,
     RebuildReport, ScheduledTask, ShutdownOptions, ShutdownReport, Stall, Watchdog,
 };
+#[cfg(unix)]
+pub use event_loop::{Interest, Readiness, SourceAction, SourceContext, SourceHandle};
 pub use group::{Chooser, EventLoopGroup, EventLoopGroupBuilder, LeastConnections, LeastLag, RoundRobin};
 pub use id::ChannelId;
 pub use pipeline::{ChannelPipeline, Context, Handler, Pipeline, Remote};

@@ -250,6 +250,8 @@ fn families(metrics: &LoopMetrics) -> Vec<Family<'_>> {
         datagrams_received,
         datagrams_sent,
         datagrams_refused,
+        event_sources,
+        event_source_errors,
         tasks_pending,
         tasks_refused,
         log_lines_suppressed,
@@ -383,6 +385,8 @@ fn families(metrics: &LoopMetrics) -> Vec<Family<'_>> {
         counter("datagrams_received", "Datagrams that handlers were given.", *datagrams_received),
         counter("datagrams_sent", "Datagrams that the kernel took.", *datagrams_sent),
         counter("datagrams_refused", "Datagrams that were refused or dropped.", *datagrams_refused),
+        gauge("event_sources", "Event sources that are registered.", *event_sources),
+        counter("event_source_errors", "Event sources that ended because of an error.", *event_source_errors),
         Family {
             name: "time",
             help: "Time of the loop, by what it was spent on.",

@@ -10,7 +10,7 @@ use decode::{Events, drive};
 use netwheel::{
     Error, PeerError,
     buffer::Outbound,
-    codec::{LengthField, Line},
+    codec::{Delimiter, LengthField, Line},
     pipeline::Codec,
 };
 use proptest::{collection::vec, prelude::*, sample::select};
@@ -297,6 +297,120 @@ proptest! {
                 }
                 Ok(()) => expected.push(Ok(message.into())),
                 Err(Error::Encode(_)) => prop_assert_eq!(output.len(), before),
+                Err(other) => return Err(TestCaseError::fail(other.to_string())),
+            }
+        }
+        let wire = output.to_bytes();
+        prop_assert_eq!(drive(&mut codec, split(&wire, &cuts)), (expected, Bytes::new()));
+    }
+}
+
+// ---- delimiters -------------------------------------------------------------------------------------------
+
+/// The first delimiter in `stream`, byte by byte: its start and its end.
+fn first_delimiter(stream: &[u8], delimiters: &[Vec<u8>]) -> Option<(usize, usize)> {
+    (0..=stream.len()).find_map(|end| {
+        let ending = delimiters.iter().filter(|delimiter| stream[..end].ends_with(delimiter));
+        ending.map(|delimiter| (end - delimiter.len(), end)).min()
+    })
+}
+
+/// The events of a whole stream, and the undecoded rest. With fail-fast, lengths are left out.
+fn delimited(
+    mut stream: &[u8],
+    delimiters: &[Vec<u8>],
+    max_len: usize,
+    keep_delimiter: bool,
+    fail_fast: bool,
+) -> (Events, Bytes) {
+    let mut events = Events::new();
+    let report = |length: usize| {
+        let length = if fail_fast { 0 } else { length as u64 };
+        Err(PeerError::TooLong { what: "message", length, limit: max_len })
+    };
+    while let Some((start, end)) = first_delimiter(stream, delimiters) {
+        events.push(if start > max_len {
+            report(start)
+        } else {
+            Ok(Bytes::copy_from_slice(&stream[..if keep_delimiter { end } else { start }]))
+        });
+        stream = &stream[end..];
+    }
+    let overlap = delimiters.iter().map(Vec::len).max().unwrap() - 1;
+    let certain = stream.len().saturating_sub(overlap);
+    if certain > max_len {
+        if fail_fast {
+            events.push(report(certain));
+        }
+        stream = &stream[certain..];
+    }
+    (events, Bytes::copy_from_slice(stream))
+}
+
+fn delimiters() -> impl Strategy<Value = Vec<Vec<u8>>> {
+    vec(vec(select(b"abcde".to_vec()), 1..4), 1..6)
+}
+
+proptest! {
+    #[test]
+    fn delimited_messages_are_read_as_the_model_reads_them(
+        stream in vec(select(b"aabcdexx".to_vec()), 0..200), delimiters in delimiters(), max_len in 0..8usize,
+        keep_delimiter in any::<bool>(), fail_fast in any::<bool>(), cuts in cuts(),
+    ) {
+        let Ok(codec) = Delimiter::new(&delimiters) else { return Ok(()) };
+        let mut codec = codec.max_len(max_len);
+        if keep_delimiter {
+            codec = codec.keep_delimiter();
+        }
+        if fail_fast {
+            codec = codec.fail_fast();
+        }
+        let expected = delimited(&stream, &delimiters, max_len, keep_delimiter, fail_fast);
+        for chunks in [split(&stream, &cuts), stream.chunks(1).collect()] {
+            let (mut events, left) = drive(&mut codec.clone(), chunks);
+            if fail_fast {
+                // How long a message was when it was found too long depends on the split.
+                for event in &mut events {
+                    if let Err(PeerError::TooLong { length, .. }) = event {
+                        prop_assert!(*length > max_len as u64);
+                        *length = 0;
+                    }
+                }
+            }
+            prop_assert_eq!(&(events, left), &expected);
+        }
+    }
+
+    #[test]
+    fn delimited_messages_that_are_written_are_read_again(
+        messages in vec(vec(select(b"aabcdexx".to_vec()), 0..8), 0..20), delimiters in delimiters(),
+        max_len in 0..8usize, keep_delimiter in any::<bool>(), cuts in cuts(),
+    ) {
+        let Ok(codec) = Delimiter::new(&delimiters) else { return Ok(()) };
+        let mut codec = codec.max_len(max_len);
+        if keep_delimiter {
+            codec = codec.keep_delimiter();
+        }
+        let mut output = Outbound::new();
+        let mut expected = Events::new();
+        for message in messages {
+            let before = output.len();
+            let text = Bytes::from(message.clone());
+            match codec.encode(text.clone(), &mut output) {
+                Ok(()) if keep_delimiter => {
+                    let wire = output.to_bytes().slice(before..);
+                    prop_assert!(wire.starts_with(&message));
+                    expected.push(Ok(wire));
+                }
+                Ok(()) => expected.push(Ok(text)),
+                Err(Error::Encode(_)) => {
+                    prop_assert_eq!(output.len(), before);
+                    // Refused for a reason: the peer would not read it as it was written.
+                    let wire = [&message[..], &delimiters[0]].concat();
+                    let first = first_delimiter(&wire, &delimiters);
+                    let whole = first == Some((message.len(), wire.len()));
+                    prop_assert!(!whole || message.len() > max_len);
+                }
                 Err(other) => return Err(TestCaseError::fail(other.to_string())),
             }
         }

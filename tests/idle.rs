@@ -457,3 +457,65 @@ fn over_tcp_idle_events_follow_the_loops_clock() {
     let ended = group.shutdown_gracefully(Duration::ZERO, Duration::ZERO);
     done(ended).unwrap();
 }
+
+/// A handler that does not implement `idle`.
+struct Unheeding;
+
+impl Handler for Unheeding {
+    type In = Bytes;
+    type Out = Bytes;
+
+    fn read(&mut self, ctx: &mut Context<'_, Self>, line: Bytes) -> Result {
+        match &line[..] {
+            b"pause" => ctx.set_auto_read(false),
+            _ => ctx.write(line)?,
+        }
+        Ok(())
+    }
+
+    fn input_shutdown(&mut self, _: &mut Context<'_, Self>) -> Result {
+        Ok(())
+    }
+}
+
+/// A channel of a handler that does not implement `idle`.
+fn unheeded(timeouts: IdleTimeouts) -> EmbeddedChannel<Bytes> {
+    let pipeline = Pipeline::new().idle(timeouts).codec(Line::new()).handler(Unheeding);
+    let options = ChannelOptions::new().half_close(true);
+    EmbeddedChannel::with(pipeline, &options, ManualClock::new(), TICK).unwrap()
+}
+
+#[test]
+fn by_default_a_channel_closes_when_its_peer_is_quiet_and_what_it_has_written_is_sent() {
+    for timeouts in [IdleTimeouts::new().reader(SECOND), IdleTimeouts::new().all(SECOND)] {
+        let mut channel = unheeded(timeouts);
+        channel.set_outbound_room(Some(2));
+        channel.write_inbound(b"hello\n").unwrap();
+        channel.advance(SECOND - TICK);
+        assert!(channel.is_open());
+        channel.advance(2 * TICK);
+        assert!(!channel.is_open() && !channel.is_closed(), "it has still to send");
+        channel.set_outbound_room(None);
+        channel.run_pending();
+        assert!(channel.is_closed());
+        assert_eq!(channel.read_outbound(), "hello\n");
+    }
+}
+
+#[test]
+fn by_default_a_channel_stays_open_if_it_has_nothing_to_say_or_does_not_read() {
+    let mut writer = unheeded(IdleTimeouts::new().writer(SECOND));
+    let mut paused = unheeded(IdleTimeouts::new().reader(SECOND).all(SECOND));
+    paused.write_inbound(b"pause\n").unwrap();
+    let mut ended = unheeded(IdleTimeouts::new().reader(SECOND));
+    ended.end_inbound();
+    for channel in [&mut writer, &mut paused, &mut ended] {
+        channel.advance(10 * SECOND);
+        assert!(channel.is_open());
+    }
+    // A peer that has ended its stream and is written nothing is quiet in both directions.
+    let mut both = unheeded(IdleTimeouts::new().all(SECOND));
+    both.end_inbound();
+    both.advance(2 * SECOND);
+    assert!(both.is_closed());
+}

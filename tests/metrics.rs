@@ -203,6 +203,10 @@ impl Handler for Stubborn {
     type In = Bytes;
     type Out = Bytes;
 
+    fn idle(&mut self, _: &mut Context<'_, Self>, _: IdleEvent) -> Result {
+        Ok(())
+    }
+
     fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
         ctx.write(message)
     }

@@ -41,6 +41,8 @@ assert_impl_all!(Channel<Local>: Send, Sync, Clone, Eq, Hash);
 assert_impl_all!(ChannelGroup<String>: Send, Sync, Clone, Default, std::fmt::Debug);
 assert_impl_all!(ChannelGroup<Local>: Send, Sync, Clone);
 assert_impl_all!(ScheduledTask<String>: Send, Sync);
+#[cfg(unix)]
+assert_impl_all!(netwheel::SourceHandle<String>: Send, Sync, Clone, std::fmt::Debug);
 assert_impl_all!(ChannelId: Send, Sync, Copy, Ord, Hash);
 assert_impl_all!(TaskKey: Send, Sync, Copy, Eq, Hash);
 assert_impl_all!(ManualClock: Send, Sync, Clone);

@@ -7,8 +7,9 @@
 use super::{core::ChannelCore, memory::Memory, services::LoopServices, state::Flags};
 use crate::{
     PeerError,
+    error::caught,
     log_throttle::{STUCK, log_throttled},
-    pipeline::{Batch, Event},
+    pipeline::{Batch, DecodePass, Event},
 };
 use bytes::Bytes;
 use log::Level;
@@ -25,35 +26,29 @@ impl ChannelCore {
     /// Bytes came (they stand behind those that were kept): decodes them and hands the messages on. What is left
     /// of `input` is not decoded: the driver gives it back ([`ChannelCore::end_input`]) or, after a flush, calls again.
     ///
-    /// Behind bytes that are `complete` no others come for now: the answer is whether the handler has heard that; if not,
-    /// it is still to be told ([`ChannelCore::handle_read_complete`]). The driver sees to what the channel wishes, or calls
+    /// If the pass is complete but not `told` afterwards, the driver calls
+    /// [`ChannelCore::handle_read_complete`]. The driver sees to what the channel wishes, or calls
     /// [`ChannelCore::list`].
-    #[inline]
+    ///
+    /// Sets `UNDECODED` if delivery stopped while the pipeline has queued messages.
     pub(crate) fn handle_input(
         &mut self,
         services: &mut LoopServices,
         input: &mut Bytes,
-        complete: bool,
-    ) -> bool {
-        self.deliver(services, input, if complete { Batch::Complete } else { Batch::Part })
-    }
-
-    fn deliver(&mut self, services: &mut LoopServices, input: &mut Bytes, batch: Batch) -> bool {
-        let last = batch == Batch::Last;
-        let mut told = false;
+        pass: &mut DecodePass,
+    ) {
         while self.state.may_deliver() {
             let (before, messages) = (input.len(), services.tally.messages_read);
             let replaced = services.replaced;
-            let failed = self.call_unlisted(services, |links, state, services| {
-                links.read(state, services, input, batch, &mut told)
-            });
+            let failed = self
+                .call_unlisted(services, |links, state, services| links.read(state, services, input, pass));
             if input.len() < before {
                 self.state.unset(Flags::STUCK);
                 self.state.set(Flags::MOVED);
             }
             if services.replaced != replaced {
                 // What is left is for the pipeline that has taken over.
-                if input.is_empty() {
+                if input.is_empty() && !self.has_more() {
                     break;
                 }
                 continue;
@@ -65,7 +60,7 @@ impl ChannelCore {
                 break;
             }
             // The handler may have chosen to go on. A codec that fails without taking a byte will fail again.
-            if input.is_empty() && !last {
+            if input.is_empty() && !pass.is_last() && !self.has_more() {
                 break;
             }
             if input.len() == before && self.stuck() {
@@ -81,7 +76,23 @@ impl ChannelCore {
                 break;
             }
         }
-        told
+        let interrupted = pass.is_spent() || !self.state.may_deliver();
+        if interrupted && self.has_more() {
+            self.state.set(Flags::UNDECODED);
+        } else {
+            self.state.unset(Flags::UNDECODED);
+        }
+    }
+
+    /// Returns whether the pipeline has queued messages. A panic in that counts as `true`, so that the
+    /// next delivery meets with it and closes the channel.
+    fn has_more(&self) -> bool {
+        if !self.state.is_open() {
+            return false;
+        }
+        let mut more = true;
+        caught(|| more = self.links.has_more());
+        more
     }
 
     /// Notes that decoding failed without taking a byte; whether it did so the last time as well.
@@ -113,7 +124,8 @@ impl ChannelCore {
             return;
         }
         let limit = self.state.config.max_inbound;
-        let starved = self.state.may_deliver();
+        // A spent pass stops decoding although the channel may deliver.
+        let starved = self.state.may_deliver() && !self.state.has(Flags::UNDECODED);
         if !starved {
             // Not the peer's fault, and bounded: nothing more is read before this is decoded.
             self.state.set(Flags::UNDECODED);
@@ -139,14 +151,17 @@ impl ChannelCore {
         // A flush interrupts the delivery, and so does auto-read off; but there is no later read to take it up again. The
         // driver flushes soon.
         let mut flush = false;
+        let mut pass = DecodePass::new(Batch::Last);
         loop {
-            let before = rest.len();
+            let (before, messages) = (rest.len(), services.tally.messages_read);
             self.state.set(Flags::READ_GRANTED);
-            self.deliver(services, &mut rest, Batch::Last);
+            self.handle_input(services, &mut rest, &mut pass);
             let flushes = self.state.take(Flags::FLUSH);
             flush |= flushes;
             let paused = self.state.is_open() && !self.state.may_deliver();
-            if !(flushes || paused && !rest.is_empty() && rest.len() < before) {
+            // Messages that take no byte are progress too; the pass bounds their number.
+            let progress = rest.len() < before || services.tally.messages_read > messages;
+            if !(flushes || paused && progress) {
                 break;
             }
         }
@@ -156,6 +171,12 @@ impl ChannelCore {
         self.state.unset(Flags::READ_GRANTED);
         // For a pipeline that takes over from here on.
         self.state.partial = rest.into();
+        if self.state.has(Flags::UNDECODED) && self.state.is_open() {
+            // The pipeline has more messages than one pass delivers. Read the end again after them.
+            self.state.set(Flags::MAYBE_READABLE.with(Flags::READ_WANTED));
+            self.state.want_attention(services);
+            return;
+        }
         let replaced = services.replaced;
         if self.state.is_open() {
             self.event(services, Event::ReadComplete);

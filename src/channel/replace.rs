@@ -36,8 +36,9 @@ impl<M> Scope<'_, M> {
     ///    [`TimeLimits`](crate::TimeLimits) give way to those of the new one, which count from now (the first byte has
     ///    come already, if one has). So do its limits of traffic ([`Pipeline::traffic`](crate::Pipeline::traffic)): a new
     ///    one that names none has none.
-    /// 2. The old handler, its stages and its codec are dropped. Nothing more is delivered to them, not even
-    ///    [`inactive`](crate::Handler::inactive): the channel lives on.
+    /// 2. The old handler, its stages and its codec are dropped, including undelivered messages of
+    ///    [`Codec::decode_more`](crate::pipeline::Codec::decode_more). Nothing more is delivered to
+    ///    them, not even [`inactive`](crate::Handler::inactive): the channel lives on.
     /// 3. The new handler's [`active`](crate::Handler::active) is called.
     /// 4. Bytes that the old codec has not taken go to the new one, those of the read that is going on at once. If the
     ///    peer had ended its stream already, the new handler is told
@@ -155,8 +156,12 @@ impl ChannelCore {
 
     /// Puts the new pipeline into the place of the old one, which ends with all that it has armed.
     fn replace(&mut self, services: &mut LoopServices, pipeline: AnyPipeline) {
-        const OF_THE_OLD: Flags =
-            Flags::TASK_REFUSED.with(Flags::ARM).with(Flags::STUCK).with(Flags::SERVED).with(Flags::LIMITED);
+        const OF_THE_OLD: Flags = Flags::TASK_REFUSED
+            .with(Flags::ARM)
+            .with(Flags::STUCK)
+            .with(Flags::SERVED)
+            .with(Flags::LIMITED)
+            .with(Flags::UNDECODED);
         services.replaced += 1;
         self.state.cancel_tasks(services);
         self.state.end_watch(services);

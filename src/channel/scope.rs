@@ -158,6 +158,16 @@ impl<M> Scope<'_, M> {
         written
     }
 
+    /// Returns whether the channel reads and the peer may still send.
+    pub(crate) fn expects_input(&self) -> bool {
+        self.state.may_read() && !self.has_all_input()
+    }
+
+    /// Returns whether the peer has ended its stream.
+    pub(crate) fn has_all_input(&self) -> bool {
+        self.state.has(Flags::INPUT_ENDED)
+    }
+
     /// Closes the channel without sending what still waits.
     pub fn close_now(&mut self) {
         self.state.request_close_now();

@@ -75,7 +75,7 @@ flags! {
     STUCK,
     /// The close timeout is armed.
     CLOSE_ARMED,
-    /// `partial` may hold whole messages: decoding was stopped, not starved.
+    /// `partial` or the pipeline may hold whole messages: decoding was interrupted.
     UNDECODED,
     /// In the loop's list of channels to be read without an event.
     LISTED_TO_READ,

@@ -208,6 +208,8 @@ impl Turn {
             Some(Slot::Lingering(_)) => self.end_lingering(key),
             // It has no timers of its own.
             Some(Slot::Datagram(_)) | None => {}
+            #[cfg(unix)]
+            Some(Slot::Foreign(_)) => {}
         }
     }
 

@@ -19,6 +19,7 @@ use crate::{
     channel::{Flags, LoopServices, Memory, Way, Wish},
     id::Key,
     log_throttle::{BROKEN, log_throttled},
+    pipeline::{Batch, DecodePass},
     transport::Stream,
 };
 use bytes::{Bytes, BytesMut};
@@ -132,8 +133,10 @@ impl ChannelSlot {
                 state.set(Flags::MAYBE_READABLE);
                 break;
             }
-            if state.has(Flags::UNDECODED) && !state.partial.is_empty() {
-                self.decode_kept(io, metrics);
+            if state.has(Flags::UNDECODED) {
+                // A pass without progress in bytes counts as a read, so that queued messages of the
+                // pipeline are bounded per turn.
+                reads += usize::from(!self.decode_kept(io, metrics));
                 complete = true;
                 continue;
             }
@@ -210,13 +213,16 @@ impl ChannelSlot {
         }
     }
 
-    /// Decodes what was kept when decoding was stopped.
-    fn decode_kept(&mut self, io: &mut Io, metrics: &Metrics) {
-        self.core.state.unset(Flags::UNDECODED);
+    /// Resumes an interrupted delivery with the kept bytes and the pipeline's queued messages. Returns
+    /// whether any byte was taken.
+    fn decode_kept(&mut self, io: &mut Io, metrics: &Metrics) -> bool {
         let mut input = self.core.state.partial.take().into_bytes();
-        let reading = self.core.begin_input(&io.services, Memory::Own(input.len()));
+        let before = input.len();
+        let reading = self.core.begin_input(&io.services, Memory::Own(before));
         self.decode(io, metrics, &mut input, false);
+        let took = input.len() < before;
         self.core.end_input(&mut io.services, reading, input);
+        took
     }
 
     /// One read of `size` bytes at most.
@@ -286,14 +292,15 @@ impl ChannelSlot {
     /// Whether the handler has heard that these bytes, which are the `last` for now, are all.
     #[inline]
     fn decode(&mut self, io: &mut Io, metrics: &Metrics, input: &mut Bytes, last: bool) -> bool {
+        let mut pass = DecodePass::new(if last { Batch::Complete } else { Batch::Part });
         loop {
-            let told = self.core.handle_input(&mut io.services, input, last);
+            self.core.handle_input(&mut io.services, input, &mut pass);
             if !self.core.state.take(Flags::FLUSH) {
-                return told;
+                return pass.told();
             }
             self.flush(io, metrics);
-            if told || input.is_empty() {
-                return told;
+            if pass.told() || input.is_empty() && !self.core.state.has(Flags::UNDECODED) {
+                return pass.told();
             }
         }
     }

@@ -20,9 +20,11 @@ use crate::{
     Error,
     channel::{Due, Flags},
     id::Key,
+    log_throttle::{BROKEN, log_throttled},
     timer::QueueKey,
     transport::Stream,
 };
+use log::Level;
 use std::{
     collections::BTreeMap,
     io::{self, ErrorKind},
@@ -224,7 +226,12 @@ impl Turn {
         if let Err(e) = self.io.selector.deregister(socket.stream.source()) {
             let name = &self.shared.name;
             let services = &self.io.services;
-            log_throttled!(services, BROKEN, Level::Debug, "{name}: a lingering socket leaving the poll: {e}");
+            log_throttled!(
+                services,
+                BROKEN,
+                Level::Debug,
+                "{name}: a lingering socket leaving the poll: {e}"
+            );
         }
     }
 }

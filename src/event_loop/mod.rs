@@ -5,9 +5,9 @@
 //! for how long, by `budget`), `selector` (the poll, wake causes), `sleep` (whether and how long), `spin` (turning in
 //! vain), `guard` (panics that nobody has caught), `rebuild` (moving to a new poll), `io` (one
 //! channel's socket), `last_look` (before a channel is found idle), `linger` and `lingering`
-//! (closing a socket slowly), `accept` (new connections), `datagrams` (channels of UDP), `task` and
-//! `tasks` (given, and scheduled
-//! ones, repeated as `periodic` says, found by
+//! (closing a socket slowly), `accept` (new connections), `datagrams` (channels of UDP), `foreign`
+//! (event sources of the program's own), `task` and `tasks` (given, and scheduled ones, repeated
+//! as `periodic` says, found by
 //! `local`) and `shutdown`. `stopwatch`, `load` (how many connections, how long turns take), `metrics` and `watchdog`
 //! look on. `manual` is the loop without a thread, `affinity` says where a thread runs.
 
@@ -17,6 +17,8 @@ mod affinity;
 mod broadcast;
 mod budget;
 mod datagrams;
+#[cfg(unix)]
+mod foreign;
 mod guard;
 mod io;
 mod last_look;
@@ -46,6 +48,8 @@ mod watchdog;
 pub(crate) use accept_retry::AcceptRetry;
 pub(crate) use affinity::Core;
 pub(crate) use budget::{Budget, DEFAULT_MAX_TASK_TIME, UNLIMITED};
+#[cfg(unix)]
+pub use foreign::{Interest, Readiness, SourceAction, SourceContext, SourceHandle};
 pub(crate) use io::Io;
 pub(crate) use linger::Ended;
 pub(crate) use lingering::DEFAULT_MAX_LINGERING;
@@ -108,6 +112,8 @@ pub(crate) struct LoopConfig {
     pub(crate) max_scheduled_tasks: usize,
     pub(crate) max_connections: usize,
     pub(crate) max_lingering: usize,
+    #[cfg_attr(not(unix), allow(dead_code, reason = "event sources are for Unix"))]
+    pub(crate) max_event_sources: usize,
     pub(crate) max_outbound: usize,
     pub(crate) group_outbound: Arc<SharedBudget>,
     pub(crate) wheel_tick: Duration,
@@ -153,6 +159,8 @@ impl EventLoop {
         let (tasks, connections) = (config.max_scheduled_tasks, config.max_connections);
         let (id, name) = (loop_id::next(), config.name);
         let shared = LoopShared::new(id, name, time.clone(), mailbox, tasks, connections, waker);
+        #[cfg(unix)]
+        let shared = shared.with_max_event_sources(config.max_event_sources);
         let shared = Arc::new(shared);
         if !config.clock.is_real_time() {
             let weak = Arc::downgrade(&shared);

@@ -113,6 +113,12 @@ impl Turn {
                 Some(Slot::Lingering(socket)) => {
                     self.io.selector.move_source(&successor, socket.stream.source(), key.token(), true)
                 }
+                #[cfg(unix)]
+                Some(Slot::Foreign(slot)) => {
+                    let (descriptor, interest) = slot.watched();
+                    let source = &mut mio::unix::SourceFd(&descriptor);
+                    self.io.selector.move_source_for(&successor, source, key.token(), interest)
+                }
                 None => continue,
             };
             match result {
@@ -164,6 +170,8 @@ impl Turn {
             }
             Some(Slot::Datagram(slot)) => slot.fail_for_good(io, &shared.metrics, error),
             Some(Slot::Lingering(_)) => self.end_lingering(key),
+            #[cfg(unix)]
+            Some(Slot::Foreign(_)) => self.fail_event_source(key, error),
             None => {}
         }
     }

@@ -54,7 +54,28 @@ impl Selector {
     /// Watches a source for reading and writing. Both from the start and edge-triggered: no call is needed later
     /// to change what is watched.
     pub(crate) fn register(&self, source: &mut dyn Source, token: usize, writable: bool) -> io::Result<()> {
-        self.poll.registry().register(source, Token(token), interest(writable))
+        self.register_for(source, token, interest(writable))
+    }
+
+    /// Watches a source for certain operations, edge-triggered.
+    pub(crate) fn register_for(
+        &self,
+        source: &mut dyn Source,
+        token: usize,
+        interest: Interest,
+    ) -> io::Result<()> {
+        self.poll.registry().register(source, Token(token), interest)
+    }
+
+    /// Watches a registered source for other operations. Reports present readiness once more.
+    #[cfg(unix)]
+    pub(crate) fn reregister_for(
+        &self,
+        source: &mut dyn Source,
+        token: usize,
+        interest: Interest,
+    ) -> io::Result<()> {
+        self.poll.registry().reregister(source, Token(token), interest)
     }
 
     /// Stops watching. Closing alone would not do: a duplicate of the descriptor would keep it watched.
@@ -132,10 +153,21 @@ impl Selector {
         token: usize,
         writable: bool,
     ) -> io::Result<()> {
+        self.move_source_for(to, source, token, interest(writable))
+    }
+
+    /// Like [`Selector::move_source`], for certain operations.
+    pub(crate) fn move_source_for(
+        &self,
+        to: &Successor,
+        source: &mut dyn Source,
+        token: usize,
+        interest: Interest,
+    ) -> io::Result<()> {
         if let Err(e) = self.poll.registry().deregister(source) {
             log::debug!("leaving the old poll: {e}");
         }
-        to.poll.registry().register(source, Token(token), interest(writable))
+        to.poll.registry().register(source, Token(token), interest)
     }
 }
 

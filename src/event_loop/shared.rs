@@ -4,6 +4,8 @@
 //! loop's thread in the submitter's order; the waker is written at most once per sleep. Any thread may call
 //! everything here.
 
+#[cfg(unix)]
+use super::foreign::SourceMail;
 use super::{
     load::Load,
     metrics::Metrics,
@@ -11,6 +13,8 @@ use super::{
     sources::{Accepted, Attempt, Connecting, ListenerShared, Listening},
     task::Task,
 };
+#[cfg(unix)]
+use crate::sync::Places;
 use crate::{
     Error, Result,
     channel::{Delivery, Mail, Outlet, Scheduled},
@@ -74,6 +78,9 @@ pub(crate) enum LoopMail {
     OpenDatagram(Box<Opening>),
     /// Something for a datagram channel.
     Datagram(Arc<DatagramShared>, Box<DatagramMail>),
+    /// An event source of the program's own to register, or a change to one.
+    #[cfg(unix)]
+    EventSource(Box<SourceMail>),
     /// Build the poll anew.
     Rebuild(Completer<RebuildReport>),
     /// Look at the state: shutdown was asked for.
@@ -115,6 +122,9 @@ pub(crate) struct LoopShared {
     /// The rate limit of lines in the log.
     pub(crate) log: Arc<LogThrottle>,
     pub(crate) max_scheduled_tasks: usize,
+    /// Event sources that are registered, or on their way; none are allowed until their limit is set.
+    #[cfg(unix)]
+    pub(crate) event_sources: Arc<Places>,
     /// Scheduled tasks that have not ended.
     pub(crate) scheduled_tasks: AtomicUsize,
     state: AtomicU8,
@@ -161,6 +171,8 @@ impl LoopShared {
             whereabouts: Arc::default(),
             mailbox,
             max_scheduled_tasks,
+            #[cfg(unix)]
+            event_sources: Arc::new(Places::new(0)),
             scheduled_tasks: AtomicUsize::new(0),
             state: AtomicU8::new(LifeState::NotStarted as u8),
             waker: Mutex::new(waker),
@@ -170,6 +182,13 @@ impl LoopShared {
             report: OnceLock::new(),
             terminated: Mutex::new(Termination::Awaited(Vec::new())),
         }
+    }
+
+    /// Sets the limit of event sources.
+    #[cfg(unix)]
+    pub(crate) fn with_max_event_sources(mut self, sources: usize) -> Self {
+        self.event_sources = Arc::new(Places::new(sources));
+        self
     }
 
     /// Sets what the first submission starts.

@@ -1,9 +1,12 @@
-//! What a loop's poll watches: channels, connections in the making, listeners.
+//! What a loop's poll watches: channels, connections in the making, listeners, event sources of the
+//! program's own.
 //!
 //! Always holds: a key names at most one source for ever, since its generation grows when the slot is given up;
 //! so events and mail for a source that is gone are recognised and dropped. A source takes twelve bytes beside itself, and a
 //! slot that was given up sixteen. Runs on the loop's thread.
 
+#[cfg(unix)]
+use super::foreign::ForeignSlot;
 use super::{accept_retry::AcceptRetry, lingering::LingeringSocket, load::Assignment};
 use crate::{
     Error, Result,
@@ -202,6 +205,8 @@ pub(crate) enum Slot {
     Connecting(Connecting),
     Datagram(Box<DatagramSlot>),
     Lingering(LingeringSocket),
+    #[cfg(unix)]
+    Foreign(Box<ForeignSlot>),
 }
 
 pub(crate) struct Sources {

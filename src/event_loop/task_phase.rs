@@ -128,6 +128,8 @@ impl Turn {
             }
             LoopMail::OpenDatagram(opening) => self.open_datagram(*opening),
             LoopMail::Datagram(shared, mail) => self.datagram_mail(&shared, *mail),
+            #[cfg(unix)]
+            LoopMail::EventSource(mail) => self.source_mail(*mail),
             LoopMail::Rebuild(completer) => {
                 let result = self.rebuild(RebuildCause::Asked);
                 completer.complete(result);

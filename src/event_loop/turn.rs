@@ -318,6 +318,8 @@ impl Turn {
                     Some(Slot::Listener(_)) => turn.source_is_due(key),
                     Some(Slot::Datagram(slot)) => slot.proceed(io, &shared.metrics),
                     Some(Slot::Lingering(_)) => turn.drain_lingering(key),
+                    #[cfg(unix)]
+                    Some(Slot::Foreign(_)) => turn.event_source_proceeds(key),
                     _ => {}
                 }
             }
@@ -337,6 +339,8 @@ impl Turn {
             Slot::Connecting(_) => self.finish_connect(key, event),
             Slot::Datagram(slot) => slot.handle_ready(io, &shared.metrics, event),
             Slot::Lingering(_) => self.handle_lingering(key, event),
+            #[cfg(unix)]
+            Slot::Foreign(_) => self.event_source_is_ready(key, event),
         }
     }
 

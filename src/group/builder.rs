@@ -28,6 +28,7 @@ use std::{fmt, sync::Arc, time::Duration};
 /// | `max_scheduled_tasks` | 1,048,576 for each loop | 16 or more |
 /// | `max_connections` | 1,048,576 for each loop | 1 or more |
 /// | `max_lingering` | 1024 for each loop | 0 or more; 0: no socket lingers |
+/// | `max_event_sources` | 16,384 for each loop | 1 or more |
 /// | `max_outbound` | 1 GiB for each loop | 1 B or more |
 /// | `max_group_outbound` | none but those of its loops | 1 B or more |
 /// | `wheel_tick` | 100 ms | more than 0; below 1 ms it becomes 1 ms |
@@ -50,6 +51,7 @@ pub struct EventLoopGroupBuilder {
     max_scheduled_tasks: usize,
     max_connections: usize,
     max_lingering: usize,
+    max_event_sources: usize,
     max_outbound: usize,
     max_group_outbound: usize,
     wheel_tick: Duration,
@@ -74,6 +76,7 @@ impl EventLoopGroupBuilder {
             max_scheduled_tasks: 1 << 20,
             max_connections: 1 << 20,
             max_lingering: DEFAULT_MAX_LINGERING,
+            max_event_sources: 1 << 14,
             max_outbound: 1 << 30,
             max_group_outbound: usize::MAX,
             wheel_tick: Duration::from_millis(100),
@@ -154,6 +157,13 @@ impl EventLoopGroupBuilder {
     /// is closed at once and counted as [`lingering_cut`](crate::LoopMetrics::lingering_cut).
     pub fn max_lingering(mut self, sockets: usize) -> Self {
         self.max_lingering = sockets;
+        self
+    }
+
+    /// Sets the largest number of event sources that may be registered on each loop
+    /// ([`EventLoop::register`]). Further ones are refused with [`Error::Full`].
+    pub fn max_event_sources(mut self, sources: usize) -> Self {
+        self.max_event_sources = sources;
         self
     }
 
@@ -303,6 +313,9 @@ impl EventLoopGroupBuilder {
         if self.max_connections == 0 {
             return Err(Error::setting("max_connections", 0, "1 connection or more"));
         }
+        if self.max_event_sources == 0 {
+            return Err(Error::setting("max_event_sources", 0, "1 event source or more"));
+        }
         if self.max_outbound == 0 {
             return Err(Error::setting("max_outbound", 0, "1 byte or more"));
         }
@@ -316,6 +329,7 @@ impl EventLoopGroupBuilder {
             max_scheduled_tasks: self.max_scheduled_tasks,
             max_connections: self.max_connections,
             max_lingering: self.max_lingering,
+            max_event_sources: self.max_event_sources,
             max_outbound: self.max_outbound,
             group_outbound,
             wheel_tick: self.wheel_tick,
@@ -356,6 +370,7 @@ impl fmt::Debug for EventLoopGroupBuilder {
             .field("max_scheduled_tasks", &self.max_scheduled_tasks)
             .field("max_connections", &self.max_connections)
             .field("max_lingering", &self.max_lingering)
+            .field("max_event_sources", &self.max_event_sources)
             .field("max_outbound", &self.max_outbound)
             .field("max_group_outbound", &self.max_group_outbound)
             .field("wheel_tick", &self.wheel_tick)

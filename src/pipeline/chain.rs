@@ -18,7 +18,7 @@ use super::{
 use crate::{
     Error, Result,
     buffer::Mark,
-    channel::{ChannelState, IdleEvent, LoopServices, PipelineTypes, Scope, ScopeTask, SizeHint},
+    channel::{ChannelState, Flags, IdleEvent, LoopServices, PipelineTypes, Scope, ScopeTask, SizeHint},
     error::drop_guarded,
     log_throttle::{REPLACED, log_throttled},
     sync::TypeName,
@@ -32,9 +32,16 @@ pub trait Pull: 'static {
     /// The message.
     type Item: 'static;
 
-    /// Takes one message; `last` when no more bytes will come.
-    fn pull(&mut self, state: &mut ChannelState, input: &mut Bytes, last: bool)
-    -> Result<Option<Self::Item>>;
+    /// Takes one message: a queued message of a link, or the next message in `input`.
+    fn pull(
+        &mut self,
+        state: &mut ChannelState,
+        input: &mut Bytes,
+        pass: &mut DecodePass,
+    ) -> Result<Option<Self::Item>>;
+
+    /// Returns whether a link has queued messages.
+    fn has_more(&self) -> bool;
 
     /// Tells the stages of something, in the order in which messages come in: all of them, also if one fails. The first
     /// error is returned.
@@ -74,13 +81,37 @@ impl<C: Codec> Pull for CodecLink<C> {
     type Item = C::In;
 
     #[inline(always)]
-    fn pull(&mut self, _: &mut ChannelState, input: &mut Bytes, last: bool) -> Result<Option<C::In>> {
+    fn pull(
+        &mut self,
+        _: &mut ChannelState,
+        input: &mut Bytes,
+        pass: &mut DecodePass,
+    ) -> Result<Option<C::In>> {
+        if self.0.has_more() {
+            if !pass.spend() {
+                return Ok(None);
+            }
+            if let Some(message) = self.0.decode_more()? {
+                return Ok(Some(message));
+            }
+        }
+        if pass.batch == Batch::Last {
+            return self.pull_last(input, pass);
+        }
+        if input.is_empty() {
+            return Ok(None);
+        }
         let before = input.len();
-        let message = if last { self.0.decode_last(input)? } else { self.0.decode(input)? };
-        if message.is_some() && input.len() == before && !last {
+        let message = self.0.decode(input)?;
+        if message.is_some() && input.len() == before {
             return Err(Error::other("the codec made a message of no bytes, and would do so for ever"));
         }
         Ok(message)
+    }
+
+    #[inline]
+    fn has_more(&self) -> bool {
+        self.0.has_more()
     }
 
     fn tell_stages(&mut self, _: &mut ChannelState, _: StageEvent) -> Result {
@@ -90,6 +121,21 @@ impl<C: Codec> Pull for CodecLink<C> {
     #[inline]
     fn shared_encoding(&self) -> Option<u64> {
         self.0.shared_encoding()
+    }
+}
+
+impl<C: Codec> CodecLink<C> {
+    /// Decodes the remaining bytes at the end of the stream, and bounds the messages of no bytes.
+    #[inline(never)]
+    fn pull_last(&mut self, input: &mut Bytes, pass: &mut DecodePass) -> Result<Option<C::In>> {
+        let before = input.len();
+        let message = self.0.decode_last(input)?;
+        if message.is_some() && input.len() == before && !pass.spend() {
+            return Err(Error::other(format!(
+                "at the end of the stream the codec made more than {MAX_EXTRA_MESSAGES} messages of no bytes"
+            )));
+        }
+        Ok(message)
     }
 }
 
@@ -127,8 +173,26 @@ impl<S: Stage, P: Pull<Item = S::In> + Push<S::WriteOut>> Pull for StageLink<P, 
     type Item = S::Out;
 
     #[inline]
-    fn pull(&mut self, state: &mut ChannelState, input: &mut Bytes, last: bool) -> Result<Option<S::Out>> {
-        while let Some(message) = self.before.pull(state, input, last)? {
+    fn pull(
+        &mut self,
+        state: &mut ChannelState,
+        input: &mut Bytes,
+        pass: &mut DecodePass,
+    ) -> Result<Option<S::Out>> {
+        loop {
+            if self.stage.has_more() {
+                if !pass.spend() {
+                    break;
+                }
+                let mut ctx = StageContext { before: &mut self.before, state };
+                if let Some(out) = self.stage.read_more(&mut ctx)? {
+                    return Ok(Some(out));
+                }
+                if !state.may_deliver() {
+                    break;
+                }
+            }
+            let Some(message) = self.before.pull(state, input, pass)? else { break };
             let mut ctx = StageContext { before: &mut self.before, state };
             if let Some(out) = self.stage.read(&mut ctx, message)? {
                 return Ok(Some(out));
@@ -138,6 +202,11 @@ impl<S: Stage, P: Pull<Item = S::In> + Push<S::WriteOut>> Pull for StageLink<P, 
             }
         }
         Ok(None)
+    }
+
+    #[inline]
+    fn has_more(&self) -> bool {
+        self.stage.has_more() || self.before.has_more()
     }
 
     fn tell_stages(&mut self, state: &mut ChannelState, event: StageEvent) -> Result {
@@ -215,18 +284,65 @@ pub(crate) enum Batch {
     Last,
 }
 
+/// The limit per pass for messages that take no input: queued messages of the links, and last
+/// messages of the codec. Further queued messages are delivered in the next turn.
+const MAX_EXTRA_MESSAGES: u32 = 1024;
+
+/// One pass over the bytes at hand. A flush interrupts a pass; the same pass continues afterwards.
+#[derive(Debug)]
+pub struct DecodePass {
+    batch: Batch,
+    /// Whether `read_complete` has been called.
+    told: bool,
+    /// The remaining number of messages that may take no input.
+    extra: u32,
+}
+
+impl DecodePass {
+    #[inline]
+    pub(crate) fn new(batch: Batch) -> Self {
+        DecodePass { batch, told: false, extra: MAX_EXTRA_MESSAGES }
+    }
+
+    #[inline]
+    pub(crate) fn is_last(&self) -> bool {
+        self.batch == Batch::Last
+    }
+
+    #[inline]
+    pub(crate) fn told(&self) -> bool {
+        self.told
+    }
+
+    /// Returns whether the limit for messages that take no input is reached.
+    #[inline]
+    pub(crate) fn is_spent(&self) -> bool {
+        self.extra == 0
+    }
+
+    /// Counts a message without input of its own. Returns `false` beyond the limit.
+    fn spend(&mut self) -> bool {
+        let left = self.extra.checked_sub(1);
+        self.extra = left.unwrap_or(0);
+        left.is_some()
+    }
+}
+
 /// The channel boundary: the only trait object that an event passes through.
 pub(crate) trait Links {
-    /// Decodes `input` and hands each message to the handler, as long as the channel may deliver. Behind the last message of
-    /// a batch that is complete it tells the handler so, if nothing is to be done before that; then it is `told`.
+    /// Decodes `input` and hands each message to the handler, while the channel may deliver. After the
+    /// last message of a complete batch, calls `read_complete` unless other work comes first, and
+    /// sets `told` in the pass.
     fn read(
         &mut self,
         state: &mut ChannelState,
         services: &mut LoopServices,
         input: &mut Bytes,
-        batch: Batch,
-        told: &mut bool,
+        pass: &mut DecodePass,
     ) -> Result;
+
+    /// Returns whether the codec or a stage has queued messages.
+    fn has_more(&self) -> bool;
 
     fn event(&mut self, state: &mut ChannelState, services: &mut LoopServices, event: Event) -> Result;
 
@@ -269,37 +385,58 @@ impl<H: Handler, P: Push<H::Out>> Assembled<P, H> {
     }
 }
 
+impl<H: Handler, P: Pull<Item = H::In>> Assembled<P, H> {
+    /// Makes the driver deliver messages that stages have queued outside of `read`.
+    #[inline]
+    fn announce_more(&self, state: &mut ChannelState) {
+        if self.links.has_more() {
+            state.set(Flags::UNDECODED);
+        }
+    }
+}
+
 impl<H: Handler, P: Pull<Item = H::In> + Push<H::Out>> Links for Assembled<P, H> {
     fn read(
         &mut self,
         state: &mut ChannelState,
         services: &mut LoopServices,
         input: &mut Bytes,
-        batch: Batch,
-        told: &mut bool,
+        pass: &mut DecodePass,
     ) -> Result {
-        let last = batch == Batch::Last;
         while state.may_deliver() {
-            let Some(message) = self.links.pull(state, input, last)? else { break };
+            let Some(message) = self.links.pull(state, input, pass)? else { break };
             state.note_message();
             services.tally.messages_read += 1;
             state.counts.messages_read += 1;
             let (handler, mut ctx) = self.split(state, services);
             handler.read(&mut ctx, message)?;
         }
-        if batch == Batch::Complete && input.is_empty() && state.may_complete() {
-            *told = true;
+        // A spent pass leaves messages in the links.
+        if pass.batch == Batch::Complete && input.is_empty() && state.may_complete() && !pass.is_spent() {
+            pass.told = true;
             let (handler, mut ctx) = self.split(state, services);
             handler.read_complete(&mut ctx)?;
         }
         Ok(())
     }
 
+    fn has_more(&self) -> bool {
+        self.links.has_more()
+    }
+
     fn event(&mut self, state: &mut ChannelState, services: &mut LoopServices, event: Event) -> Result {
         // The handler is told that it is connected whatever becomes of a stage.
         let stages = match event {
-            Event::StageTimer => return self.links.tell_stages(state, StageEvent::Timer),
-            Event::Active => self.links.tell_stages(state, StageEvent::Active),
+            Event::StageTimer => {
+                let told = self.links.tell_stages(state, StageEvent::Timer);
+                self.announce_more(state);
+                return told;
+            }
+            Event::Active => {
+                let told = self.links.tell_stages(state, StageEvent::Active);
+                self.announce_more(state);
+                told
+            }
             _ => Ok(()),
         };
         let (handler, mut ctx) = self.split(state, services);

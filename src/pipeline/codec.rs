@@ -7,9 +7,13 @@ use bytes::Bytes;
 ///
 /// One instance serves one channel and runs on that channel's loop.
 ///
-/// `decode` is called again and again with all bytes that are not yet decoded, until it answers `None` or the
-/// channel stops reading; what it leaves in `input` is kept and comes back in front of the next bytes, or goes to the
-/// pipeline that [replaces](crate::Scope::replace_pipeline) this one.
+/// `decode` is called with all undecoded bytes until it returns `None`, has taken all of them, or
+/// the channel stops reading. The bytes that it leaves in `input` are kept in front of the next
+/// bytes, or go to the pipeline that [replaces](crate::Scope::replace_pipeline) this one. It is never
+/// called with an empty `input`; only [`decode_last`](Codec::decode_last) is.
+///
+/// To make several messages from the same bytes, return the first message from `decode` and the
+/// others from [`decode_more`](Codec::decode_more).
 ///
 /// ```
 /// use bytes::{Buf, Bytes};
@@ -40,7 +44,9 @@ pub trait Codec: 'static {
 
     /// Takes one message off the front of `input`; `None` if the bytes at hand do not make one.
     ///
-    /// A message must take at least one byte. Bytes cut from `input` share its memory, up to 64 KiB: a handler that keeps a
+    /// `input` is never empty. A message must take at least one byte.
+    ///
+    /// Bytes cut from `input` share its memory, up to 64 KiB: a handler that keeps a
     /// small frame for long does well to copy it ([`Bytes::copy_from_slice`]). A loop gives up to 64 of its buffers away
     /// like that, and copies small reads from then on.
     ///
@@ -50,7 +56,78 @@ pub trait Codec: 'static {
     /// changes nothing would come again for ever, so the channel is closed on the second one.
     fn decode(&mut self, input: &mut Bytes) -> Result<Option<Self::In>>;
 
-    /// Takes what is left when the peer has ended its stream; called until it answers `None`.
+    /// Returns whether [`decode_more`](Codec::decode_more) has a message to return. The default is
+    /// `false`.
+    ///
+    /// Called before each message, so it should only look at a field. With the default
+    /// implementation the compiler removes the call.
+    fn has_more(&self) -> bool {
+        false
+    }
+
+    /// Returns the next message that was made from bytes already taken. Called while
+    /// [`has_more`](Codec::has_more) returns `true`, before any further input is decoded.
+    ///
+    /// Delivery can stop between any two messages, for example because the handler turns auto-read
+    /// off. Delivery resumes here when the channel reads again, even if no undecoded byte is left.
+    /// Each read delivers at most 1024 of these messages; the rest are delivered in the next turn.
+    /// Undelivered messages are dropped with the codec when the channel closes or another pipeline
+    /// [takes over](crate::Scope::replace_pipeline).
+    ///
+    /// The codec must bound the memory of its queue, because the peer chooses the input. Make each
+    /// message on demand, or limit the number of messages per input.
+    ///
+    /// ```
+    /// use bytes::{Buf, Bytes};
+    /// use netwheel::{Result, buffer::Outbound, pipeline::Codec};
+    ///
+    /// /// A count and a byte: the byte as often as the count says.
+    /// #[derive(Default)]
+    /// struct Runs {
+    ///     left: u8,
+    ///     byte: u8,
+    /// }
+    ///
+    /// impl Codec for Runs {
+    ///     type In = u8;
+    ///     type Out = u8;
+    ///
+    ///     fn decode(&mut self, input: &mut Bytes) -> Result<Option<u8>> {
+    ///         if input.len() < 2 {
+    ///             return Ok(None);
+    ///         }
+    ///         (self.left, self.byte) = (input.get_u8(), input.get_u8());
+    ///         self.decode_more()
+    ///     }
+    ///
+    ///     fn has_more(&self) -> bool {
+    ///         self.left > 0
+    ///     }
+    ///
+    ///     fn decode_more(&mut self) -> Result<Option<u8>> {
+    ///         let Some(left) = self.left.checked_sub(1) else { return Ok(None) };
+    ///         self.left = left;
+    ///         Ok(Some(self.byte))
+    ///     }
+    ///
+    ///     fn encode(&mut self, byte: u8, output: &mut Outbound) -> Result {
+    ///         output.put_slice(&[1, byte]);
+    ///         Ok(())
+    ///     }
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// Handled like an error from [`decode`](Codec::decode).
+    fn decode_more(&mut self) -> Result<Option<Self::In>> {
+        Ok(None)
+    }
+
+    /// Decodes the remaining bytes when the peer has ended its stream. Called until it returns
+    /// `None`, with an empty `input` as well.
+    ///
+    /// Messages from this method may take no byte, so that a codec can flush its internal state.
+    /// More than 1024 such messages are an error, and the channel closes.
     ///
     /// # Errors
     /// As for [`decode`](Codec::decode). The default decodes once more and drops the rest.

@@ -3,7 +3,7 @@
 use super::Context;
 use crate::{
     Error, Result,
-    channel::IdleEvent,
+    channel::{IdleEvent, IdleState},
     log_throttle::{BROKEN, CHANNEL_ERRORS, PEER_ERRORS, log_throttled},
 };
 use log::Level;
@@ -75,10 +75,40 @@ pub trait Handler: Sized + 'static {
 
     /// The channel was quiet for as long as its [`IdleTimeouts`](crate::IdleTimeouts) say.
     ///
+    /// By default closes the channel for [`IdleState::Reader`] and [`IdleState::All`], after pending
+    /// bytes are sent, and ignores [`IdleState::Writer`]. It does not close a channel while the
+    /// program has paused reading, and does not take the end of the peer's stream for reader
+    /// idleness. Implement this method to send a heartbeat, or to keep a quiet channel open.
+    ///
     /// # Errors
     /// Go to [`error`](Handler::error); the next event is armed already.
+    ///
+    /// ```
+    /// # use netwheel::{codec::RawBytes, prelude::*, testing::EmbeddedChannel};
+    /// # use std::time::Duration;
+    /// # struct Quiet;
+    /// # impl Handler for Quiet {
+    /// #     type In = bytes::Bytes;
+    /// #     type Out = bytes::Bytes;
+    /// #     fn read(&mut self, _: &mut Context<'_, Self>, _: bytes::Bytes) -> Result { Ok(()) }
+    /// # }
+    /// // `Quiet` does not implement `idle`.
+    /// let timeouts = IdleTimeouts::new().reader(Duration::from_secs(60));
+    /// let mut channel = EmbeddedChannel::new(Pipeline::new().idle(timeouts).codec(RawBytes).handler(Quiet));
+    /// channel.advance(Duration::from_secs(61));
+    /// assert!(channel.is_closed());
+    /// ```
     fn idle(&mut self, ctx: &mut Context<'_, Self>, event: IdleEvent) -> Result {
-        let _ = (ctx, event);
+        let closes = match event.state {
+            IdleState::Reader => ctx.expects_input(),
+            IdleState::All => ctx.expects_input() || ctx.has_all_input(),
+            IdleState::Writer => false,
+        };
+        if closes {
+            let (id, name) = (ctx.id(), std::any::type_name::<Self>());
+            log::debug!("channel {id} ({name}): closing, because it is {event}");
+            ctx.close();
+        }
         Ok(())
     }
 

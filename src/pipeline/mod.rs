@@ -51,7 +51,7 @@ mod remote;
 mod shared;
 mod stage;
 
-pub(crate) use chain::{Batch, Event, Links, Push};
+pub(crate) use chain::{Batch, DecodePass, Event, Links, Push};
 pub use codec::Codec;
 pub use context::Context;
 pub use handler::Handler;

@@ -27,6 +27,9 @@ pub trait Stage: 'static {
 
     /// One message on its way in; `None` if it is swallowed, or answered through `ctx`.
     ///
+    /// To make several messages from one, return the first message here and the others from
+    /// [`read_more`](Stage::read_more).
+    ///
     /// # Errors
     /// Goes to the handler's [`error`](crate::Handler::error); the messages behind it are still read unless
     /// that closes the channel.
@@ -35,6 +38,85 @@ pub trait Stage: 'static {
         ctx: &mut StageContext<'_, Self::WriteOut>,
         message: Self::In,
     ) -> Result<Option<Self::Out>>;
+
+    /// Returns whether [`read_more`](Stage::read_more) has a message to return. The default is
+    /// `false`.
+    ///
+    /// Called before each message, so it should only look at a field. With the default
+    /// implementation the compiler removes the call.
+    fn has_more(&self) -> bool {
+        false
+    }
+
+    /// Returns the next message that this stage has queued: another part of a message that
+    /// [`read`](Stage::read) has split, or a collected message. Called while
+    /// [`has_more`](Stage::has_more) returns `true`, before `read` gets the next message.
+    ///
+    /// Messages queued in `read`, [`active`](Stage::active) or [`timer`](Stage::timer) are delivered
+    /// as soon as the channel may read. Messages queued in [`write`](Stage::write) are delivered
+    /// with the next input. Messages queued after the end of the peer's stream are not delivered.
+    /// Interruptions, limits and another pipeline work as for
+    /// [`Codec::decode_more`](super::Codec::decode_more).
+    ///
+    /// ```
+    /// use bytes::Bytes;
+    /// use netwheel::{
+    ///     codec::LengthField,
+    ///     pipeline::{Stage, StageContext},
+    ///     prelude::*,
+    ///     testing::EmbeddedChannel,
+    /// };
+    ///
+    /// /// Splits frames into words.
+    /// #[derive(Default)]
+    /// struct Words(Bytes);
+    ///
+    /// impl Stage for Words {
+    ///     type In = Bytes;
+    ///     type Out = Bytes;
+    ///     type WriteIn = Bytes;
+    ///     type WriteOut = Bytes;
+    ///
+    ///     fn read(&mut self, ctx: &mut StageContext<'_, Bytes>, frame: Bytes) -> Result<Option<Bytes>> {
+    ///         self.0 = frame;
+    ///         self.read_more(ctx)
+    ///     }
+    ///
+    ///     fn has_more(&self) -> bool {
+    ///         !self.0.is_empty()
+    ///     }
+    ///
+    ///     fn read_more(&mut self, _: &mut StageContext<'_, Bytes>) -> Result<Option<Bytes>> {
+    ///         let end = self.0.iter().position(|byte| *byte == b' ').unwrap_or(self.0.len());
+    ///         let word = self.0.split_to(end);
+    ///         self.0 = self.0.slice(self.0.len().min(1)..);
+    ///         Ok(Some(word))
+    ///     }
+    ///
+    ///     fn write(&mut self, ctx: &mut StageContext<'_, Bytes>, word: Bytes) -> Result {
+    ///         ctx.write(word)
+    ///     }
+    /// }
+    ///
+    /// # struct Echo;
+    /// # impl Handler for Echo {
+    /// #     type In = Bytes;
+    /// #     type Out = Bytes;
+    /// #     fn read(&mut self, ctx: &mut Context<'_, Self>, word: Bytes) -> Result { ctx.write(word) }
+    /// # }
+    /// let pipeline = Pipeline::new().codec(LengthField::u8()).stage(Words::default()).handler(Echo);
+    /// let mut channel = EmbeddedChannel::new(pipeline);
+    /// channel.write_inbound(b"\x07to be 1")?;
+    /// assert_eq!(channel.read_outbound(), &b"\x02to\x02be\x011"[..]);
+    /// # Ok::<(), netwheel::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Handled like an error from [`read`](Stage::read).
+    fn read_more(&mut self, ctx: &mut StageContext<'_, Self::WriteOut>) -> Result<Option<Self::Out>> {
+        let _ = ctx;
+        Ok(None)
+    }
 
     /// One message on its way out; write what becomes of it to `ctx`.
     ///

@@ -4,7 +4,10 @@
 //! `read_size` bytes at most), but for the limits of a turn, which there is none of. It owns its core; time, timers and mail
 //! are the loop's.
 
-use crate::channel::{ChannelCore, Coarse, Flags, LoopServices, Memory, Way, Wish};
+use crate::{
+    channel::{ChannelCore, Coarse, Flags, LoopServices, Memory, Way, Wish},
+    pipeline::{Batch, DecodePass},
+};
 use bytes::{Bytes, BytesMut};
 
 pub(super) struct Wire {
@@ -125,7 +128,7 @@ impl Wire {
                 }
                 break;
             }
-            let undecoded = state.take(Flags::UNDECODED) && !state.partial.is_empty();
+            let undecoded = state.has(Flags::UNDECODED);
             if !undecoded && self.unread.is_empty() {
                 if self.ended {
                     if complete {
@@ -156,18 +159,19 @@ impl Wire {
             }
             let last = !undecoded && self.unread.is_empty() && !self.ended;
             let reading = self.core.begin_input(services, Memory::Own(input.len()));
-            let told = loop {
-                let told = self.core.handle_input(services, &mut input, last);
+            let mut pass = DecodePass::new(if last { Batch::Complete } else { Batch::Part });
+            loop {
+                self.core.handle_input(services, &mut input, &mut pass);
                 if !self.core.state.take(Flags::FLUSH) {
-                    break told;
+                    break;
                 }
                 self.flush(services);
-                if told {
-                    break told;
+                if pass.told() {
+                    break;
                 }
-            };
+            }
             self.core.end_input(services, reading, input);
-            complete = !told;
+            complete = !pass.told();
         }
         self.core.state.give_allowance_back(Way::Read);
         if complete && self.core.state.is_open() {

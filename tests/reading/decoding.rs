@@ -86,6 +86,71 @@ fn d_07_the_last_decoding_is_asked_until_nothing_is_left_also_at_a_half_close() 
     }
 }
 
+/// Reads its first byte without a look at whether there is one, as a decoder may that was ported from Netty.
+#[derive(Clone)]
+struct Unasking;
+
+impl Codec for Unasking {
+    type In = Bytes;
+    type Out = Bytes;
+
+    fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
+        let len = usize::from(input[0] - b'0');
+        Ok((input.len() > len).then(|| input.split_to(len + 1).slice(1..)))
+    }
+
+    fn encode(&mut self, message: Bytes, output: &mut Outbound) -> Result {
+        output.put(message);
+        Ok(())
+    }
+}
+
+#[test]
+fn a_codec_is_not_asked_to_decode_no_bytes_whatever_happens_around_it() {
+    let log = Log::new();
+    let hook = |ctx: &mut Context<'_, Recorder>, call: &Call| {
+        if let Call::Read(message) = call {
+            ctx.write(message.clone())?;
+            ctx.flush();
+        }
+        Ok(())
+    };
+    let mut channel = with_codec(&ChannelOptions::new(), Unasking, Recorder::with(&log, hook));
+    channel.write_inbound(b"1a").unwrap();
+    channel.write_inbound(b"").unwrap();
+    channel
+        .channel()
+        .execute(|scope| {
+            scope.read();
+            Ok(())
+        })
+        .unwrap();
+    channel.run_pending();
+    channel.write_inbound(b"2b").unwrap();
+    channel.write_inbound(b"c").unwrap();
+    channel.end_inbound();
+    let reads: Vec<_> = log.take().into_iter().filter(|entry| !entry.starts_with("read_complete")).collect();
+    assert_eq!(reads, ["active", "read a", "read bc", "inactive"]);
+}
+
+fn a_codec_is_not_asked_to_decode_no_bytes_over_a_socket() {
+    let group = one_loop();
+    let log = Log::new();
+    let server = serve(&group, ChannelOptions::new(), Unasking, &log, |log| {
+        Recorder::with(log, |ctx, call| match call {
+            Call::Read(message) => ctx.write(message.clone()),
+            _ => Ok(()),
+        })
+    });
+    let mut peer = connect(&server);
+    recorder::ask(&mut peer, "1a", "a");
+    recorder::ask(&mut peer, "2bc1d", "bcd");
+    drop(peer);
+    log.wait_for("drop");
+    assert!(log.take().iter().all(|entry| !entry.starts_with("error")));
+    end(&group);
+}
+
 /// Writes down what it is given, and wants four bytes for a message.
 struct Fours(Rc<RefCell<Vec<Bytes>>>);
 
@@ -210,6 +275,7 @@ fn a_stage_may_swallow_answer_change_and_close() {
 }
 
 over_each_transport! {
+    a_codec_is_not_asked_to_decode_no_bytes_over_a_socket,
     d_01_over_tcp_a_frame_that_comes_byte_by_byte_is_whole,
     a_large_frame_grows_across_many_reads,
 }

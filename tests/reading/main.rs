@@ -11,6 +11,7 @@ mod bursts;
 mod complete;
 mod decoding;
 mod on_demand;
+mod several;
 mod stuck;
 
 use bytes::Bytes;

@@ -1,6 +1,7 @@
 //! Codecs that misbehave, and errors: nothing goes round for ever, nothing is kept without bound.
 
 use crate::{
+    auto_read::{read, set_auto_read},
     over_each_transport,
     recorder::{self, Call, Log, Recorder, embedded_with, end, one_loop, read_to_end},
     serve,
@@ -9,7 +10,7 @@ use crate::{
 };
 use bytes::{Buf, Bytes};
 use netwheel::{ChannelOptions, PeerError, buffer::Outbound, codec::Line, pipeline::Codec, prelude::*};
-use std::io::Write;
+use std::{io::Write, net::Shutdown};
 
 #[test]
 fn max_inbound_closes_a_channel_whose_codec_waits_for_more_than_it_may_keep() {
@@ -169,6 +170,77 @@ fn a_codec_that_makes_messages_of_no_bytes_does_not_go_round_for_ever() {
     assert!(log.take().iter().all(|e| !e.starts_with("read ")));
 }
 
+/// Has a last message whenever it is asked for one.
+#[derive(Clone)]
+struct EndlessAtLast;
+
+impl Codec for EndlessAtLast {
+    type In = Bytes;
+    type Out = Bytes;
+
+    fn decode(&mut self, _: &mut Bytes) -> Result<Option<Bytes>> {
+        Ok(None)
+    }
+
+    fn decode_last(&mut self, _: &mut Bytes) -> Result<Option<Bytes>> {
+        Ok(Some("last".into()))
+    }
+
+    fn encode(&mut self, message: Bytes, output: &mut Outbound) -> Result {
+        output.put(message);
+        Ok(())
+    }
+}
+
+/// Last messages that take no byte, before it is taken for a fault.
+const LAST_MESSAGES: usize = 1024;
+
+#[test]
+fn a_codec_that_has_last_messages_without_end_is_closed_after_a_bounded_number() {
+    type Act = fn(&mut Context<'_, Recorder>);
+    let acts: [Act; 3] = [|_| (), |ctx| ctx.flush(), |ctx| ctx.set_auto_read(false)];
+    for (half_close, input) in [(false, &b""[..]), (false, b"abc"), (true, b"abc")] {
+        for act in acts {
+            let log = Log::new();
+            // The handler's wish to stay open does not count.
+            let handler = Recorder::exactly(&log, move |ctx, _| {
+                act(ctx);
+                Ok(())
+            });
+            let options = ChannelOptions::new().half_close(half_close);
+            let mut channel = with_codec(&options, EndlessAtLast, handler);
+            set_auto_read(&channel.channel(), true);
+            channel.run_pending();
+            channel.write_inbound(input).unwrap();
+            read(&channel.channel());
+            channel.end_inbound();
+            channel.run_pending();
+            let log = log.take();
+            assert!(channel.is_closed());
+            assert_eq!(log.iter().filter(|entry| *entry == "read last").count(), LAST_MESSAGES);
+            assert!(
+                log.iter().any(|entry| entry.starts_with("error at the end of the stream the codec made"))
+            );
+            assert_eq!(log.last().unwrap(), "inactive");
+        }
+    }
+}
+
+fn a_codec_that_has_last_messages_without_end_leaves_its_loop_to_others() {
+    let group = one_loop();
+    let log = Log::new();
+    let server = serve(&group, ChannelOptions::new(), EndlessAtLast, &log, |log| {
+        Recorder::exactly(log, |_, _| Ok(()))
+    });
+    let mut peer = connect(&server);
+    peer.write_all(b"abc").unwrap();
+    peer.shutdown(Shutdown::Write).unwrap();
+    assert!(read_to_end(&mut peer).is_empty());
+    log.wait_for("drop");
+    assert_eq!(log.count("read last"), LAST_MESSAGES);
+    end(&group);
+}
+
 /// D-11: messages before a failed decoding are delivered, then the failure, then those behind it.
 #[test]
 fn a_handler_that_stays_open_after_an_error_reads_on_behind_it() {
@@ -200,4 +272,5 @@ fn a_handler_that_stays_open_after_an_error_reads_on_behind_it() {
 over_each_transport! {
     max_inbound_over_tcp_closes_the_connection_whatever_the_handler_does,
     a_codec_that_is_stuck_closes_its_connection_over_tcp_too,
+    a_codec_that_has_last_messages_without_end_leaves_its_loop_to_others,
 }

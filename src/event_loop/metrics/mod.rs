@@ -206,6 +206,11 @@ metrics! {
         datagrams_sent,
         /// Datagrams that were refused since too much waited, or dropped since their channel closed.
         datagrams_refused,
+        /// Event sources registered now ([`EventLoop::register`](crate::EventLoop::register)).
+        event_sources,
+        /// Event sources that ended because of an error or a panic of their callback, or because a
+        /// rebuild could not move them.
+        event_source_errors,
     }
     times {
         /// Time in the poll, nearly all of it asleep.

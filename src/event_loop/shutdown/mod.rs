@@ -154,7 +154,11 @@ impl Turn {
                 self.guarded_once(None, |turn| turn.fail_connect(*key, crate::Error::ShutDown));
                 false
             }
-            Some(Slot::Lingering(_)) | None => false,
+            Some(Slot::Lingering(_)) => false,
+            // Event sources work until the loop ends.
+            #[cfg(unix)]
+            Some(Slot::Foreign(_)) => false,
+            None => false,
         });
         let now = self.io.services.now;
         let mut shutdown = Shutdown::new(request, now, &self.shared.metrics, channels);
@@ -209,6 +213,7 @@ impl Turn {
 
     /// At the end of a turn: whether it was the last.
     pub(super) fn proceed_with_shutdown(&mut self) -> bool {
+        let event_sources = self.shared.metrics.event_sources.read() as usize;
         let Some(shutdown) = &mut self.shutdown else { return false };
         if std::mem::take(&mut shutdown.busy) {
             // Not the time of the turn: before this task, others may have taken long.
@@ -216,7 +221,7 @@ impl Turn {
         }
         let mut now = self.io.services.now;
         let lingering = self.io.lingering.len();
-        let empty = self.sources.len() == lingering && self.inbox.is_empty();
+        let empty = self.sources.len() == lingering + event_sources && self.inbox.is_empty();
         let waits_for = if empty { shutdown.ends_when_empty(lingering, now) } else { shutdown.until };
         if now < waits_for {
             // The time may be up although no poll has slept: look at the clock, not at the time of the last poll.
@@ -289,6 +294,8 @@ impl Turn {
             | LoopMail::Adopt(_)
             | LoopMail::OpenDatagram(_)
             | LoopMail::Datagram(..) => self.handle_mail(mail),
+            #[cfg(unix)]
+            LoopMail::EventSource(_) => self.handle_mail(mail),
             LoopMail::CancelConnect(_)
             | LoopMail::CloseListener(_)
             | LoopMail::Accepting(..)
@@ -335,6 +342,8 @@ impl Turn {
                 }
             }
             Some(Slot::Lingering(_)) => self.end_lingering(key),
+            #[cfg(unix)]
+            Some(Slot::Foreign(_)) => self.end_event_source(key, Err(crate::Error::ShutDown)),
             None => {}
         }
     }

@@ -1,0 +1,103 @@
+//! What is watched of an event source, and what the poll has reported.
+
+use std::fmt;
+
+/// The operations that a registered source is watched for.
+///
+/// Ends and errors of a stream are reported whatever the interest is. See
+/// [`EventLoop::register`](crate::EventLoop::register).
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Interest(mio::Interest);
+
+impl Interest {
+    /// Watches for input.
+    pub const READABLE: Interest = Interest(mio::Interest::READABLE);
+
+    /// Watches for room to write.
+    pub const WRITABLE: Interest = Interest(mio::Interest::WRITABLE);
+
+    /// Watches for input and for room to write.
+    pub const BOTH: Interest = Interest(mio::Interest::READABLE.add(mio::Interest::WRITABLE));
+
+    /// Returns whether input is watched for.
+    pub const fn is_readable(self) -> bool {
+        self.0.is_readable()
+    }
+
+    /// Returns whether room to write is watched for.
+    pub const fn is_writable(self) -> bool {
+        self.0.is_writable()
+    }
+
+    pub(super) fn of_poll(self) -> mio::Interest {
+        self.0
+    }
+}
+
+impl fmt::Debug for Interest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match (self.is_readable(), self.is_writable()) {
+            (true, true) => "BOTH",
+            (true, false) => "READABLE",
+            _ => "WRITABLE",
+        })
+    }
+}
+
+/// The readiness of a source, as its callback gets it.
+///
+/// Readiness is a hint: an operation may still block, for example because another process has read
+/// from the same pipe.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Readiness {
+    input: bool,
+    output: bool,
+    read_closed: bool,
+    write_closed: bool,
+    error: bool,
+}
+
+impl Readiness {
+    pub(super) fn of(event: &mio::event::Event) -> Self {
+        Readiness {
+            input: event.is_readable(),
+            output: event.is_writable(),
+            read_closed: event.is_read_closed(),
+            write_closed: event.is_write_closed(),
+            error: event.is_error(),
+        }
+    }
+
+    pub(super) fn merge(&mut self, other: Readiness) {
+        self.input |= other.input;
+        self.output |= other.output;
+        self.read_closed |= other.read_closed;
+        self.write_closed |= other.write_closed;
+        self.error |= other.error;
+    }
+
+    /// Returns whether a read should not block: there is input, the end of the stream, or an error.
+    pub fn is_readable(self) -> bool {
+        self.input || self.read_closed || self.error
+    }
+
+    /// Returns whether a write should not block: there is room, or the write fails.
+    pub fn is_writable(self) -> bool {
+        self.output || self.write_closed || self.error
+    }
+
+    /// Returns whether the other end has ended its stream. There may be unread input before the end.
+    pub fn is_read_closed(self) -> bool {
+        self.read_closed
+    }
+
+    /// Returns whether the other end reads no more.
+    pub fn is_write_closed(self) -> bool {
+        self.write_closed
+    }
+
+    /// Returns whether the descriptor has an error, which the next operation returns.
+    pub fn is_error(self) -> bool {
+        self.error
+    }
+}
