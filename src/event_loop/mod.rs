@@ -22,6 +22,7 @@ mod load;
 mod local;
 mod manual;
 mod metrics;
+mod pace;
 mod periodic;
 mod rebuild;
 mod schedule;
@@ -75,6 +76,7 @@ use crate::{
     timer::Wheel,
     worker_pool::WorkerPool,
 };
+use pace::Pace;
 use selector::Selector;
 use sleep::Sleep;
 use sources::Sources;
@@ -187,6 +189,8 @@ impl EventLoop {
                 sources: Sources::new(),
                 io,
                 budget,
+                task_pace: Pace::new(real_time),
+                timer_pace: Pace::new(real_time),
                 spin: SpinGuard::new(threshold),
                 watch: Stopwatch::new(now),
                 shutdown: None,
@@ -245,7 +249,7 @@ impl EventLoop {
     /// little to do shows next to nothing. Reads the clock; meant to compare loops, not to be precise.
     pub fn lag(&self) -> Duration {
         let turn = self.shared.load.turn_time(self.shared.time.now());
-        let turns = 1 + self.shared.mailbox.len() / budget::TASKS_PER_CHECK;
+        let turns = 1 + self.shared.mailbox.len() / budget::FLOOR as usize;
         Duration::from_nanos(turn.saturating_mul(turns as u64))
     }
 

@@ -1,11 +1,13 @@
 //! The task phase of a turn: the loop's queue.
 //!
-//! Always holds: entries are handled in the order of the queue; a phase runs at least 64 entries, if they wait, and
-//! at most 64 beyond its share; a panic in a task is logged with the place where the task was given, counted, and
-//! goes no further, nor does any other that handling an entry ends with. Runs on the loop's thread.
+//! Always holds: entries are handled in the order of the queue. The phase ends with the entry in which its share is
+//! used up, or a few short entries later (`pace`), but not before its floor (`budget`). A panic in a task is logged
+//! with the place where the task was given, counted, and goes no further, nor does any other that handling an entry
+//! ends with. Runs on the loop's thread.
 
 use super::{
-    budget::{Share, TASKS_PER_CHECK},
+    budget::{Limit, Share},
+    pace::Site,
     rebuild::RebuildCause,
     shared::LoopMail,
     stopwatch::Span,
@@ -20,9 +22,10 @@ use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 impl Turn {
     /// Handles what waits in the queue, within `share`; whether there was anything. The clock was read just before.
     pub(super) fn run_tasks(&mut self, share: Share) -> bool {
-        let until = share.until(self.io.services.now);
+        let began = self.io.services.now;
+        let limit = Limit::new(share.until(began), began);
         // Without a time limit it is what waits now: tasks that give new tasks for ever must not keep out the I/O.
-        let mut left = if until.is_some() { usize::MAX } else { self.shared.mailbox.len() };
+        let mut left = if limit.is_time() { usize::MAX } else { self.shared.mailbox.len() };
         let (mut ran, mut drained) = (0u64, false);
         self.begin_deliveries();
         if self.delivering.is_some() {
@@ -31,44 +34,57 @@ impl Turn {
                 left = 0;
             }
         }
+        let mut read_at = 0;
         loop {
-            let enough = ran + TASKS_PER_CHECK as u64;
+            let mut enough = limit.next_reading(ran, self.task_pace.batch());
             self.guarded(|turn, current| {
                 while ran < enough && left > 0 {
                     let mut mail = turn.inbox.take();
                     ran += u64::from(mail.is_some());
                     left -= 1;
                     *current = mail.as_ref().and_then(LoopMail::channel);
-                    match &mut mail {
+                    let site = match &mut mail {
                         // Run where it is: to move it once more would cost as much as a small task does.
-                        Some(LoopMail::Task(task)) => turn.run_task(task.origin(), || task.run()),
+                        Some(LoopMail::Task(task)) => {
+                            let origin = task.origin();
+                            turn.run_task(origin, || task.run());
+                            Site::of(origin)
+                        }
                         _ => match mail {
                             Some(mail) => {
+                                let site = mail.site();
                                 turn.handle_mail(mail);
                                 if turn.delivering.is_some() {
                                     left = 0;
                                 }
+                                site
                             }
                             None => {
                                 drained = true;
                                 break;
                             }
                         },
+                    };
+                    if !turn.task_pace.trusts(site) {
+                        enough = enough.min(ran);
                     }
                 }
             });
-            if ran < enough {
+            if ran < enough || ran == read_at {
                 break;
             }
+            let before = self.io.services.now;
             self.lap(Span::Tasks);
-            if until.is_some_and(|until| self.io.services.now >= until) {
+            self.task_pace.measured(ran - read_at, self.io.services.now - before);
+            read_at = ran;
+            if limit.is_reached(ran, self.io.services.now) {
                 break;
             }
         }
         if ran == 0 {
             return false;
         }
-        if !ran.is_multiple_of(TASKS_PER_CHECK as u64) {
+        if ran != read_at {
             self.lap(Span::Flushing);
         }
         self.watch.rename(Span::Flushing);

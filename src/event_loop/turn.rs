@@ -8,13 +8,14 @@
 //!
 //! Always holds: every turn polls; what a bound cuts off is carried over and keeps the next poll from sleeping; tasks
 //! and timers have a budget each (`budget`), so that neither keeps the other out, nor the I/O. docs/fairness.md
-//! states all bounds. The clock is read after the poll, after the I/O if there are tasks or due timers, after every
-//! 64 of these, and before a sleep: twice in a turn that only moves bytes (`stopwatch`). Runs on the loop's thread
+//! states all bounds. The clock is read after the poll, after the I/O if there are tasks or due timers, while these
+//! run (`pace`), and before a sleep: twice in a turn that only moves bytes (`stopwatch`). Runs on the loop's thread
 //! and owns everything that the loop owns.
 
 use super::{
     budget::{Budget, Share},
     io::Io,
+    pace::Pace,
     rebuild::RebuildCause,
     seldom::Seldom,
     selector::{Selector, WakeCause},
@@ -52,6 +53,9 @@ pub(crate) struct Turn {
     pub(crate) sources: Sources,
     pub(crate) io: Io,
     pub(crate) budget: Budget,
+    /// When tasks are interrupted to read the clock, and when timers are.
+    pub(super) task_pace: Pace,
+    pub(super) timer_pace: Pace,
     pub(crate) spin: SpinGuard,
     pub(crate) watch: Stopwatch,
     pub(crate) shutdown: Option<Shutdown>,
