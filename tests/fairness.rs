@@ -208,12 +208,15 @@ fn settings_out_of_range_are_refused() {
     };
     let new = EventLoopGroup::builder;
     assert_eq!(refused(new().max_task_time(Duration::ZERO)), ("max_task_time", "0".to_owned()));
+    assert_eq!(refused(new().max_io_time(Duration::ZERO)), ("max_io_time", "0".to_owned()));
     assert_eq!(refused(new().max_scheduled_tasks(15)), ("max_scheduled_tasks", "15".to_owned()));
     assert_eq!(refused(new().max_pending_tasks(15)), ("max_pending_tasks", "15".to_owned()));
     assert_eq!(refused(new().unlimited_tasks().io_ratio(0)), ("io_ratio", "0".to_owned()));
     let accepted = [
         new().max_task_time(Duration::from_nanos(1)),
         new().max_task_time(Duration::MAX),
+        new().max_io_time(Duration::from_nanos(1)),
+        new().max_io_time(Duration::MAX),
         new().max_scheduled_tasks(16),
         new().max_pending_tasks(16),
     ];

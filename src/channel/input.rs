@@ -88,6 +88,7 @@ impl ChannelCore {
 
     /// Bytes are about to be decoded; what it answers goes to [`ChannelCore::end_input`] behind that.
     pub(crate) fn begin_input(&mut self, services: &LoopServices, memory: Memory) -> Reading {
+        self.state.unset(Flags::UNDECODED);
         self.state.grant_read();
         Reading { memory, messages: services.tally.messages_read }
     }
@@ -137,6 +138,8 @@ impl ChannelCore {
         loop {
             let before = rest.len();
             self.state.set(Flags::READ_GRANTED);
+            // There is no later read either that would go on.
+            self.state.unset(Flags::UNDECODED);
             self.deliver(services, &mut rest, Batch::Last);
             let flushes = self.state.take(Flags::FLUSH);
             flush |= flushes;

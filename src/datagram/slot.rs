@@ -108,6 +108,14 @@ impl DatagramSlot {
         }
     }
 
+    /// Keeps an event for which this turn has no time.
+    pub(crate) fn defer(&mut self, io: &mut Io, event: &mio::event::Event) {
+        if event.is_writable() {
+            self.state.blocked = false;
+        }
+        self.list(io, false);
+    }
+
     /// It was listed in an earlier turn.
     pub(crate) fn proceed(&mut self, io: &mut Io, metrics: &Metrics) {
         self.listed = false;
@@ -218,9 +226,12 @@ impl DatagramSlot {
     fn read(&mut self, io: &mut Io, metrics: &Metrics) {
         let in_full = io.has_room();
         let budget = if in_full { self.state.config.datagrams_per_turn } else { 1 };
-        for _ in 0..budget {
+        for n in 0..budget {
             if !self.state.is_open() {
                 return;
+            }
+            if n > 0 && io.services.io_is_over() {
+                break;
             }
             let Some(socket) = &self.state.socket else { return };
             let mut sender = None;

@@ -22,6 +22,7 @@ use crate::{
     pipeline::AnyPipeline,
     transport::Stream,
 };
+use mio::event::Event;
 use std::{
     io::{self, ErrorKind},
     net::SocketAddr,
@@ -78,7 +79,10 @@ impl Turn {
 
     pub(super) fn accept(&mut self, key: Key) {
         let Some(Slot::Listener(listening)) = self.sources.get(key) else { return };
-        for _ in 0..listening.accepts_per_turn {
+        for n in 0..listening.accepts_per_turn {
+            if n > 0 && self.io.services.io_is_over() {
+                break;
+            }
             let Some(Slot::Listener(listening)) = self.sources.get(key) else { return };
             if listening.paused || !listening.accepting {
                 return;
@@ -102,12 +106,35 @@ impl Turn {
                 }
             }
         }
-        // More may wait, and no event will say so. Until the next turn events are of no account, or they would get
-        // it more than its share.
-        if let Some(Slot::Listener(listening)) = self.sources.get(key) {
+        let in_full = self.io.has_room();
+        self.accept_later(key, in_full);
+    }
+
+    /// Has a listener accept in the next turn. More may wait, and no event will say so. Until then events are of no
+    /// account, or they would get it more than its share.
+    fn accept_later(&mut self, key: Key, in_full: bool) {
+        if let Some(Slot::Listener(listening)) = self.sources.get(key)
+            && listening.accepting
+            && !listening.paused
+        {
             listening.paused = true;
-            let in_full = self.io.has_room();
             self.io.list(key, in_full);
+        }
+    }
+
+    /// Keeps an event for which this turn has no time: the source has its turn in the next one.
+    pub(super) fn defer_event(&mut self, event: &Event) {
+        let Turn { sources, io, .. } = self;
+        let Some((key, slot)) = sources.by_token(event.token().0) else { return };
+        match slot {
+            Slot::Channel(slot) => slot.defer(io, event),
+            Slot::Listener(_) => self.accept_later(key, false),
+            // Whatever else the event says is of use to the channel, and would not be said again.
+            Slot::Connecting(_) if event.is_readable() || event.is_read_closed() || event.is_error() => {
+                self.finish_connect(key, Some(event));
+            }
+            Slot::Connecting(_) => io.list(key, false),
+            Slot::Datagram(slot) => slot.defer(io, event),
         }
     }
 
@@ -285,14 +312,17 @@ impl Turn {
         self.sources.insert(Slot::Connecting(connecting));
     }
 
-    pub(super) fn finish_connect(&mut self, key: Key, event: &mio::event::Event) {
+    /// Completes a connection that the poll has reported by `event`, or in an earlier turn.
+    pub(super) fn finish_connect(&mut self, key: Key, event: Option<&Event>) {
         let Some(Slot::Connecting(connecting)) = self.sources.get(key) else { return };
         // Being writable is not success: the socket's error says, and the peer is there only then.
         let error = match connecting.stream.take_error() {
             Ok(Some(e)) | Err(e) => Some(e),
             Ok(None) => match connecting.stream.has_peer() {
                 Ok(()) => None,
-                Err(e) if e.kind() == ErrorKind::NotConnected && !event.is_error() => return,
+                Err(e) if e.kind() == ErrorKind::NotConnected && !event.is_some_and(Event::is_error) => {
+                    return;
+                }
                 Err(e) => Some(e),
             },
         };
@@ -333,7 +363,7 @@ impl Turn {
         connecting.done.connected(shared);
         self.activate(key);
         let Turn { sources, io, shared, .. } = self;
-        if let Some(slot) = sources.channel(key) {
+        if let (Some(slot), Some(event)) = (sources.channel(key), event) {
             slot.handle_ready(io, &shared.metrics, event);
         }
     }

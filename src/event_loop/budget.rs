@@ -16,6 +16,10 @@ pub(crate) const FLOOR_TIME: u64 = 100_000;
 /// The most time that tasks get in a turn, and timers once more, if nobody says otherwise.
 pub(crate) const DEFAULT_MAX_TASK_TIME: Duration = Duration::from_millis(100);
 
+/// The most time that the I/O of a turn gets if nobody says otherwise: many times what a turn with a thousand quick
+/// requests takes.
+pub(crate) const DEFAULT_MAX_IO_TIME: Duration = Duration::from_millis(100);
+
 /// The ratio at which there is no limit.
 pub(crate) const UNLIMITED: u8 = 100;
 

@@ -43,7 +43,7 @@ mod watchdog;
 
 pub(crate) use accept_retry::AcceptRetry;
 pub(crate) use affinity::Core;
-pub(crate) use budget::{Budget, DEFAULT_MAX_TASK_TIME, UNLIMITED};
+pub(crate) use budget::{Budget, DEFAULT_MAX_IO_TIME, DEFAULT_MAX_TASK_TIME, UNLIMITED};
 pub(crate) use io::Io;
 pub(crate) use load::Assignment;
 pub use manual::ManualEventLoop;
@@ -69,8 +69,8 @@ pub use watchdog::{Stall, Watchdog};
 use crate::{
     Clock, Error, Result,
     buffer::ReceiveBuffers,
-    channel::{LoopServices, OutboundBudget, Outlet, SharedBudget},
-    clock::TimeSource,
+    channel::{IoTime, LoopServices, OutboundBudget, Outlet, SharedBudget},
+    clock::{TimeSource, nanos},
     error::{Refused, caught},
     sync::{Completion, Phase, completion, loop_id, mailbox},
     timer::Wheel,
@@ -101,6 +101,7 @@ pub struct EventLoop {
 pub(crate) struct LoopConfig {
     pub(crate) name: String,
     pub(crate) budget: Budget,
+    pub(crate) max_io_time: Duration,
     pub(crate) max_pending_tasks: usize,
     pub(crate) max_scheduled_tasks: usize,
     pub(crate) max_connections: usize,
@@ -162,20 +163,17 @@ impl EventLoop {
         let (max_outbound, group_outbound) = (config.max_outbound, config.group_outbound);
         let (budget, real_time) = (config.budget, config.clock.is_real_time());
         let threshold = config.rebuild_threshold;
+        let max_io_time = nanos(config.max_io_time);
         let sleep = Sleep::new(config.clock.longest_sleep(), config.busy_poll);
         let make = move |shared: Arc<LoopShared>| {
             let outlet: Arc<dyn Outlet> = shared.clone();
             let outbound = OutboundBudget::new(max_outbound, group_outbound);
+            let whereabouts = shared.whereabouts.clone();
+            let mut services = LoopServices::new(time, wheel, outlet, whereabouts, outbound, workers);
+            services.io_time = IoTime::limited(max_io_time, real_time);
             let io = Io {
                 selector,
-                services: LoopServices::new(
-                    time,
-                    wheel,
-                    outlet,
-                    shared.whereabouts.clone(),
-                    outbound,
-                    workers,
-                ),
+                services,
                 receive: ReceiveBuffers::new(),
                 to_read: VecDeque::new(),
                 turn_bytes: 0,

@@ -131,6 +131,7 @@ impl Turn {
     fn end_turn_time(&mut self) {
         if let Some(took) = self.watch.end_turn() {
             self.shared.metrics.turn_time.record(took);
+            self.io.services.io_time.note_turn(took);
         }
     }
 
@@ -291,36 +292,51 @@ impl Turn {
 
     /// Handles what is ready; how many sources were.
     fn handle_io(&mut self) -> u64 {
-        self.io.begin_turn();
+        let was_cut = self.io.begin_turn();
         // Those that are listed while events are handled have had their share, and wait for the next turn.
         let listed = self.io.to_read.len().min(LISTED_PER_TURN);
-        let mut handled = listed as u64;
+        // Those that the last turn had no time for go first, or events could keep them waiting for ever.
+        let mut handled = if was_cut { self.handle_listed(listed) } else { 0 };
         if let Some(events) = self.io.selector.take_events() {
             let mut ready = events.iter().filter(|event| !Selector::is_waker(event.token()));
             self.guarded(|turn, current| {
                 for event in ready.by_ref() {
+                    if turn.io.services.io_is_over() {
+                        turn.defer_event(event);
+                        continue;
+                    }
                     handled += 1;
                     turn.handle_event(event, current);
                 }
             });
             self.io.selector.put_events(events);
         }
-        let mut left = listed;
+        if !was_cut {
+            handled += self.handle_listed(listed);
+        }
+        self.shared.metrics.ready.add(handled);
+        handled
+    }
+
+    /// Handles the first `left` sources of the list, or as many as there is time for; how many that were.
+    fn handle_listed(&mut self, mut left: usize) -> u64 {
+        let mut handled = 0;
         self.guarded(|turn, current| {
-            while left > 0 {
+            while left > 0 && !turn.io.services.io_is_over() {
                 left -= 1;
                 let Some(key) = turn.io.to_read.pop_front() else { break };
+                handled += 1;
                 *current = Some(key);
                 let Turn { sources, io, shared, .. } = &mut *turn;
                 match sources.get(key) {
                     Some(Slot::Channel(slot)) => slot.read(io, &shared.metrics),
                     Some(Slot::Listener(_)) => turn.source_is_due(key),
+                    Some(Slot::Connecting(_)) => turn.finish_connect(key, None),
                     Some(Slot::Datagram(slot)) => slot.proceed(io, &shared.metrics),
-                    _ => {}
+                    None => {}
                 }
             }
         });
-        self.shared.metrics.ready.add(handled);
         handled
     }
 
@@ -332,7 +348,7 @@ impl Turn {
         match slot {
             Slot::Channel(slot) => slot.handle_ready(io, &shared.metrics, event),
             Slot::Listener(_) => self.accept(key),
-            Slot::Connecting(_) => self.finish_connect(key, event),
+            Slot::Connecting(_) => self.finish_connect(key, Some(event)),
             Slot::Datagram(slot) => slot.handle_ready(io, &shared.metrics, event),
         }
     }
@@ -340,7 +356,10 @@ impl Turn {
     /// The I/O of this turn is over: what it leaves to tasks, and once more to timers; none if neither waits.
     fn end_io(&mut self, did_io: bool) -> Option<Share> {
         let now = self.io.services.now;
-        let due = self.timers_left || self.io.services.next_deadline().is_some_and(|at| at <= now);
+        // I/O that was cut off has just read the clock: a timer that came due meanwhile need not wait for the next turn.
+        let io_time = &self.io.services.io_time;
+        let seen = if io_time.was_cut() { io_time.last_reading() } else { now };
+        let due = self.timers_left || self.io.services.next_deadline().is_some_and(|at| at <= seen);
         if self.inbox.is_empty() && self.delivering.is_none() && !due {
             return None;
         }
@@ -413,6 +432,7 @@ impl Turn {
         let outbound = &mut self.io.services.outbound;
         outbound.exchange();
         metrics.outbound_bytes.set(outbound.used() as u64);
+        metrics.clock_reads.add(self.io.services.io_time.take_readings());
         metrics.fold(&mut self.io.services.tally);
     }
 

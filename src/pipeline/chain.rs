@@ -18,7 +18,7 @@ use super::{
 use crate::{
     Error, Result,
     buffer::Mark,
-    channel::{ChannelState, IdleEvent, LoopServices, PipelineTypes, Scope, ScopeTask},
+    channel::{ChannelState, Flags, IdleEvent, LoopServices, PipelineTypes, Scope, ScopeTask},
     error::drop_guarded,
     sync::TypeName,
 };
@@ -254,6 +254,9 @@ impl<H: Handler, P: Pull<Item = H::In> + Push<H::Out>> Links for Assembled<P, H>
             state.counts.messages_read += 1;
             let (handler, mut ctx) = self.split(state, services);
             handler.read(&mut ctx, message)?;
+            if !input.is_empty() && services.io_is_over() {
+                state.set(Flags::UNDECODED);
+            }
         }
         if batch == Batch::Complete && input.is_empty() && state.may_complete() {
             *told = true;
