@@ -53,6 +53,13 @@ impl Budget {
     }
 }
 
+impl Budget {
+    /// When the cap is reached by what begins at `now`; none: there is no limit.
+    pub(crate) fn cap_until(self, now: u64) -> Option<u64> {
+        (self.io_ratio < UNLIMITED).then(|| now.saturating_add(self.cap))
+    }
+}
+
 impl Share {
     /// When it is used up, if that is a matter of time.
     pub(crate) fn until(self, began: u64) -> Option<u64> {
@@ -74,6 +81,14 @@ impl Limit {
     /// The limit of a phase that begins at `now`, with a share that lasts until `until`.
     pub(crate) fn new(until: Option<u64>, now: u64) -> Self {
         Limit { until, floor_until: now.saturating_add(FLOOR_TIME) }
+    }
+
+    /// The same limit, `by` later: something has taken time that is no part of the phase.
+    pub(crate) fn later(self, by: u64) -> Self {
+        Limit {
+            until: self.until.map(|until| until.saturating_add(by)),
+            floor_until: self.floor_until.saturating_add(by),
+        }
     }
 
     /// Whether only time ends the phase.

@@ -17,6 +17,7 @@ mod budget;
 mod datagrams;
 mod guard;
 mod io;
+mod lanes;
 mod linger;
 mod load;
 mod local;
@@ -76,6 +77,7 @@ use crate::{
     timer::Wheel,
     worker_pool::WorkerPool,
 };
+use broadcast::Broadcasts;
 use pace::Pace;
 use selector::Selector;
 use sleep::Sleep;
@@ -189,14 +191,14 @@ impl EventLoop {
                 budget,
                 task_pace: Pace::new(real_time),
                 timer_pace: Pace::new(real_time),
+                deliver_pace: Pace::new(real_time),
                 spin: SpinGuard::new(threshold),
                 watch: Stopwatch::new(now),
                 shutdown: None,
                 sleep,
                 real_time,
                 timers_left: false,
-                delivering: None,
-                deliveries_left: 0,
+                broadcasts: Broadcasts::default(),
                 at_end: VecDeque::new(),
                 poll_failures: 0,
                 told_of_failure: false,

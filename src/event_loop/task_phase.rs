@@ -23,20 +23,21 @@ impl Turn {
     /// Handles what waits in the queue, within `share`; whether there was anything. The clock was read just before.
     pub(super) fn run_tasks(&mut self, share: Share) -> bool {
         let began = self.io.services.now;
-        let limit = Limit::new(share.until(began), began);
+        let mut limit = Limit::new(share.until(began), began);
         // Without a time limit it is what waits now: tasks that give new tasks for ever must not keep out the I/O.
         let mut left = if limit.is_time() { usize::MAX } else { self.shared.mailbox.len() };
-        let (mut ran, mut drained) = (0u64, false);
-        self.begin_deliveries();
-        if self.delivering.is_some() {
-            ran = 1;
-            if !self.deliver() {
-                left = 0;
-            }
+        let waited = self.broadcasts.is_waiting();
+        let mut ran = self.begin_broadcasts();
+        if self.broadcasts.holds_queue() {
+            left = 0;
         }
-        let mut read_at = 0;
+        // Broadcasts have a share of their own.
+        limit = limit.later(self.io.services.now - began);
+        let (mut read_at, mut drained) = (ran, false);
         loop {
-            let mut enough = limit.next_reading(ran, self.task_pace.batch());
+            let (before, beside) = (self.io.services.now, self.broadcasts.beside_tasks());
+            let next = limit.next_reading(ran - beside, self.task_pace.batch());
+            let mut enough = beside.saturating_add(next);
             self.guarded(|turn, current| {
                 while ran < enough && left > 0 {
                     let mut mail = turn.inbox.take();
@@ -54,7 +55,7 @@ impl Turn {
                             Some(mail) => {
                                 let site = mail.site();
                                 turn.handle_mail(mail);
-                                if turn.delivering.is_some() {
+                                if turn.broadcasts.holds_queue() {
                                     left = 0;
                                 }
                                 site
@@ -73,18 +74,24 @@ impl Turn {
             if ran < enough || ran == read_at {
                 break;
             }
-            let before = self.io.services.now;
             self.lap(Span::Tasks);
-            self.task_pace.measured(ran - read_at, self.io.services.now - before);
+            let took = self.io.services.now - before;
+            let now_beside = self.broadcasts.beside_tasks();
+            if now_beside > beside {
+                limit = limit.later(took);
+            } else {
+                self.task_pace.measured(ran - read_at, took);
+            }
             read_at = ran;
-            if limit.is_reached(ran, self.io.services.now) {
+            if limit.is_reached(ran - now_beside, self.io.services.now) {
                 break;
             }
         }
-        if ran == 0 {
+        let delivered = self.end_broadcasts();
+        if ran == 0 && !waited {
             return false;
         }
-        if ran != read_at {
+        if ran != read_at || delivered {
             self.lap(Span::Flushing);
         }
         self.watch.rename(Span::Flushing);
@@ -99,6 +106,10 @@ impl Turn {
     pub(super) fn handle_mail(&mut self, mail: LoopMail) {
         match mail {
             LoopMail::Channel(key, mail) => {
+                if !self.catch_up(key) {
+                    self.hold(LoopMail::Channel(key, mail));
+                    return;
+                }
                 let Turn { sources, io, shared, .. } = self;
                 if let Some(slot) = sources.channel(key) {
                     slot.core.handle_mail(&mut io.services, mail);
@@ -107,9 +118,7 @@ impl Turn {
                     drop_guarded(mail);
                 }
             }
-            LoopMail::Broadcast(delivery) => {
-                self.begin_broadcast(delivery);
-            }
+            LoopMail::Broadcast(delivery) => self.begin_broadcast(delivery),
             LoopMail::Task(mut task) => self.run_task(task.origin(), || task.run()),
             LoopMail::BoxedTask(task, origin) => self.run_task(origin, task),
             LoopMail::Schedule(deadline, task) => self.schedule(deadline, task),

@@ -13,6 +13,7 @@
 //! and owns everything that the loop owns.
 
 use super::{
+    broadcast::Broadcasts,
     budget::{Budget, Share},
     io::Io,
     pace::Pace,
@@ -27,7 +28,7 @@ use super::{
     stopwatch::{Span, Stopwatch},
 };
 use crate::{
-    channel::{Delivery, Scheduled},
+    channel::Scheduled,
     clock::TimeSource,
     error::caught,
     id::Key,
@@ -56,6 +57,7 @@ pub(crate) struct Turn {
     /// When tasks are interrupted to read the clock, and when timers are.
     pub(super) task_pace: Pace,
     pub(super) timer_pace: Pace,
+    pub(super) deliver_pace: Pace,
     pub(crate) spin: SpinGuard,
     pub(crate) watch: Stopwatch,
     pub(crate) shutdown: Option<Shutdown>,
@@ -64,10 +66,7 @@ pub(crate) struct Turn {
     pub(crate) real_time: bool,
     /// A bound was hit in the last turn: timers, or what is to run after them, are still due.
     pub(crate) timers_left: bool,
-    /// A broadcast that is under way; what is behind it in the queue waits.
-    pub(crate) delivering: Option<Box<Delivery>>,
-    /// Channels that broadcasts may still come to in this turn.
-    pub(crate) deliveries_left: usize,
+    pub(super) broadcasts: Broadcasts,
     /// What is to run once the timers of this turn have.
     pub(crate) at_end: VecDeque<Arc<dyn Scheduled>>,
     /// Polls in a row that failed.
@@ -127,6 +126,11 @@ impl Turn {
         self.watch.lap(self.io.services.now, next, &self.shared.metrics);
     }
 
+    /// Reads the clock in the middle of a phase.
+    pub(super) fn lap_in_span(&mut self) {
+        self.lap(self.watch.span());
+    }
+
     /// Notes how long the turn took, once.
     fn end_turn_time(&mut self) {
         if let Some(took) = self.watch.end_turn() {
@@ -143,7 +147,7 @@ impl Turn {
             || !self.io.to_read.is_empty()
             || !self.io.inactive.is_empty()
             || !self.inbox.is_empty()
-            || self.delivering.is_some()
+            || self.broadcasts.is_waiting()
     }
 
     fn next_deadline(&self) -> Option<u64> {
@@ -360,7 +364,7 @@ impl Turn {
         let io_time = &self.io.services.io_time;
         let seen = if io_time.was_cut() { io_time.last_reading() } else { now };
         let due = self.timers_left || self.io.services.next_deadline().is_some_and(|at| at <= seen);
-        if self.inbox.is_empty() && self.delivering.is_none() && !due {
+        if self.inbox.is_empty() && !self.broadcasts.is_waiting() && !due {
             return None;
         }
         // The time since the poll returned went into I/O, if there was any; time asleep is not I/O time.

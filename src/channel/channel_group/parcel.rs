@@ -8,6 +8,7 @@ use super::{
     Broadcast,
     members::Part,
     report::{BroadcastReport, Progress},
+    waiting::Waiting,
 };
 use crate::{
     Error, Refused, Result,
@@ -15,7 +16,6 @@ use crate::{
     error::caught,
     id::{ChannelId, Key},
     pipeline::{Encoder, EncodingMemo, SharedMessage, again},
-    sync::Places,
 };
 use bytes::Bytes;
 use std::{
@@ -30,8 +30,8 @@ pub(super) struct Sending {
     pub(super) members: usize,
     /// One of the members, whom it is not for.
     pub(super) except: Option<ChannelId>,
-    /// Where broadcasts of the group wait; this one has a place.
-    pub(super) waiting: Arc<Places>,
+    /// What the group has under way; this broadcast is counted there.
+    pub(super) waiting: Arc<Waiting>,
 }
 
 /// A message, and what became of it so far.
@@ -173,6 +173,21 @@ impl Delivery {
                 return Some(key);
             }
         }
+    }
+
+    /// Tells groups apart, as long as broadcasts of them are under way.
+    pub(crate) fn group(&self) -> usize {
+        Arc::as_ptr(&self.parcel.sending().waiting).addr()
+    }
+
+    /// The members that it has not come to yet.
+    pub(crate) fn rest(&self) -> impl Iterator<Item = Key> {
+        self.keys[self.next.min(self.keys.len())..].iter().copied().filter(|key| self.except != Some(*key))
+    }
+
+    /// Whether it has not come to this member yet.
+    pub(crate) fn is_for(&self, key: Key) -> bool {
+        self.except != Some(key) && self.keys[self.next.min(self.keys.len())..].contains(&key)
     }
 
     /// Whether it has come to all members.
