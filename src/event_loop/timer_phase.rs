@@ -9,6 +9,7 @@
 use super::{
     budget::{Limit, Share},
     pace::Site,
+    shared::LifeState,
     sources::Slot,
     stopwatch::Span,
     turn::Turn,
@@ -41,6 +42,11 @@ impl Turn {
         let is_due = |turn: &Self| turn.io.services.next_deadline().is_some_and(|at| at <= now);
         if !is_due(self) && self.at_end.is_empty() {
             self.timers_left = false;
+            return false;
+        }
+        // Shutdown was asked for, and slow tasks keep it in the queue: it cancels what is due, as if the queue were short.
+        if self.shutdown.is_none() && self.shared.state() >= LifeState::ShuttingDown {
+            self.timers_left = true;
             return false;
         }
         // The clock was read when the tasks ended.

@@ -8,6 +8,7 @@ use crate::{
 use bytes::Bytes;
 use netwheel::{
     Broadcast, BroadcastReport, ChannelGroup, Completion, Error, ManualEventLoop, codec::Line, prelude::*,
+    testing::ManualClock,
 };
 use std::{
     net::TcpStream,
@@ -56,7 +57,8 @@ impl House {
     }
 
     fn of(rooms: Vec<(Room, usize)>) -> Self {
-        let mut by_hand = EventLoopGroup::builder().build_manual().unwrap();
+        // No time passes, so only the numbers bound a turn.
+        let mut by_hand = EventLoopGroup::builder().clock(ManualClock::new()).build_manual().unwrap();
         let joining = Arc::new(AtomicUsize::new(0));
         let (of, now) = (rooms.iter().map(|room| room.0.clone()).collect::<Vec<_>>(), joining.clone());
         let server = ServerBootstrap::new(by_hand.group())
