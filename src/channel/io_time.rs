@@ -22,8 +22,10 @@ pub(crate) struct IoTime {
     left: u32,
     /// Nanoseconds that the I/O of a turn may take.
     limit: u64,
-    /// When the I/O of this turn has to end.
-    until: u64,
+    /// When the I/O of this turn began.
+    began: u64,
+    /// Units that may be begun before the first reading of the next turn.
+    first: u32,
     /// The last reading.
     read_at: u64,
     /// Whether it has to end now.
@@ -42,7 +44,8 @@ impl IoTime {
         IoTime {
             left: 0,
             limit: u64::MAX,
-            until: u64::MAX,
+            began: 0,
+            first: INTERVAL,
             read_at: 0,
             over: false,
             careful: 0,
@@ -53,17 +56,16 @@ impl IoTime {
 
     /// At most `limit` nanoseconds in a turn.
     pub(crate) fn limited(limit: u64, real_time: bool) -> Self {
-        IoTime { limit, exact: !real_time, ..Self::unlimited() }
+        let first = if real_time { INTERVAL } else { 1 };
+        IoTime { limit, first, exact: !real_time, ..Self::unlimited() }
     }
 
     /// A turn's I/O begins at `now`.
     #[inline]
     pub(crate) fn begin(&mut self, now: u64) {
-        (self.read_at, self.until, self.over) = (now, now.saturating_add(self.limit), false);
-        self.left = self.interval();
+        (self.began, self.read_at, self.left, self.over) = (now, now, self.first, false);
     }
 
-    #[inline]
     fn interval(&self) -> u32 {
         if self.exact || self.careful > 0 { 1 } else { INTERVAL }
     }
@@ -93,10 +95,10 @@ impl IoTime {
         self.readings += 1;
         self.left = self.interval() - 1;
         if now - self.read_at > self.limit / SLOW_PART {
-            (self.careful, self.left) = (CAREFUL_TURNS, 0);
+            (self.careful, self.first, self.left) = (CAREFUL_TURNS, 1, 0);
         }
         self.read_at = now;
-        if now >= self.until {
+        if now - self.began >= self.limit {
             (self.over, self.left) = (true, 0);
         }
         self.over
@@ -117,17 +119,21 @@ impl IoTime {
     /// A turn is over and took this long.
     #[inline]
     pub(crate) fn note_turn(&mut self, took: u64) {
-        if took > self.limit {
-            self.careful = CAREFUL_TURNS;
-        } else if self.careful > 0 {
-            self.careful -= 1;
+        if took > self.limit || self.careful > 0 {
+            self.take_care(took);
         }
     }
 
-    /// Readings of the clock since the last call.
+    #[cold]
+    fn take_care(&mut self, took: u64) {
+        self.careful = if took > self.limit { CAREFUL_TURNS } else { self.careful - 1 };
+        self.first = self.interval();
+    }
+
+    /// Readings of the clock since the last call, if there were any.
     #[inline]
-    pub(crate) fn take_readings(&mut self) -> u64 {
-        std::mem::take(&mut self.readings)
+    pub(crate) fn take_readings(&mut self) -> Option<u64> {
+        (self.readings > 0).then(|| std::mem::take(&mut self.readings))
     }
 }
 
@@ -166,9 +172,9 @@ mod tests {
         for _ in 0..100 {
             assert_eq!(units(&mut io, &clock, &time, 5_000, 64), 64);
         }
-        assert_eq!(io.take_readings(), 0, "a turn with few events");
+        assert_eq!(io.take_readings(), None, "a turn with few events");
         assert_eq!(units(&mut io, &clock, &time, 5_000, 1024), 1024);
-        assert_eq!(io.take_readings(), 1024 / 64 - 1);
+        assert_eq!(io.take_readings(), Some(1024 / 64 - 1));
         assert_eq!(units(&mut io, &clock, &time, 5_000, 100_000), 4032, "as many as fit, to a batch");
     }
 
@@ -188,7 +194,7 @@ mod tests {
         }
         io.take_readings();
         assert_eq!(units(&mut io, &clock, &time, 1_000, 64), 64);
-        assert_eq!(io.take_readings(), 0);
+        assert_eq!(io.take_readings(), None);
     }
 
     #[test]
@@ -211,6 +217,6 @@ mod tests {
         let (clock, time) = clock();
         let mut io = IoTime::unlimited();
         assert_eq!(units(&mut io, &clock, &time, 1 << 40, 1000), 1000);
-        assert_eq!(io.take_readings(), 0);
+        assert_eq!(io.take_readings(), None);
     }
 }

@@ -325,6 +325,10 @@ impl Turn {
     /// Handles the first `left` sources of the list, or as many as there is time for; how many that were.
     fn handle_listed(&mut self, mut left: usize) -> u64 {
         let mut handled = 0;
+        // Usually there are none.
+        if left == 0 {
+            return handled;
+        }
         self.guarded(|turn, current| {
             while left > 0 && !turn.io.services.io_is_over() {
                 left -= 1;
@@ -436,7 +440,9 @@ impl Turn {
         let outbound = &mut self.io.services.outbound;
         outbound.exchange();
         metrics.outbound_bytes.set(outbound.used() as u64);
-        metrics.clock_reads.add(self.io.services.io_time.take_readings());
+        if let Some(readings) = self.io.services.io_time.take_readings() {
+            metrics.clock_reads.add(readings);
+        }
         metrics.fold(&mut self.io.services.tally);
     }
 
