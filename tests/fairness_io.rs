@@ -370,8 +370,8 @@ fn a_listener_that_is_carried_over_has_no_second_share() {
 
 // ---- the time of a turn's I/O ----------------------------------------------------------------------------
 
-/// So many connections send a byte at once, and each takes its handler 5 ms: a turn handles as many as begin within its
-/// time. All are read once before any is read twice.
+/// A hundred connections send at once, and each read takes its handler 5 ms. A turn handles the reads that begin within
+/// its time, and the connections take turns.
 #[test]
 fn slow_requests_of_many_peers_end_a_turn_when_its_time_is_up() {
     const CHANNELS: usize = 100;
@@ -390,7 +390,7 @@ fn slow_requests_of_many_peers_end_a_turn_when_its_time_is_up() {
         assert!(others.iter().all(|bytes| *bytes == expected), "{limit:?}: {turns:?}");
         assert!(*last <= expected);
         assert!(seen.windows(2).all(|pair| pair[1].turn - pair[0].turn <= 1), "in turns without a pause");
-        // Everybody has a share of two reads before anybody has a second one: that is fair, to a read or two.
+        // A share is two reads, so no connection is ahead of another by more than a share and the read in progress.
         let mut read: HashMap<u16, usize> = HashMap::new();
         for seen in &seen {
             *read.entry(seen.client).or_default() += 1;
@@ -425,8 +425,8 @@ impl Handler for SlowLines {
     }
 }
 
-/// One peer sends many requests in one packet: the turn ends between two of them, and timers and other peers have
-/// their turn before the rest, which stays whole and in order.
+/// One peer sends many requests in one packet. The turn ends between two of them, timers run, and the remaining bytes stay
+/// complete and in order.
 #[test]
 fn slow_requests_of_one_read_are_interrupted_between_two_messages() {
     const LINES: usize = 50;
@@ -478,7 +478,7 @@ fn slow_requests_of_one_read_are_interrupted_between_two_messages() {
     assert!(ticks.len() >= 7, "{ticks:?}");
 }
 
-/// What takes long in a handler's `active` ends the turn of a listener.
+/// A slow pipeline factory ends the I/O of a turn between two accepted connections.
 #[test]
 fn slow_pipelines_interrupt_a_listener() {
     raise_descriptors();
@@ -506,7 +506,7 @@ fn slow_pipelines_interrupt_a_listener() {
     assert_eq!(per_turn, [vec![3; 13], vec![1]].concat(), "20 ms");
 }
 
-/// Quick requests of up to 64 connections need no reading of the clock but the two that a turn has anyway.
+/// A turn with up to 64 quick requests reads the clock twice, like a turn with one.
 #[test]
 fn quick_requests_of_many_peers_need_no_further_reading_of_the_clock() {
     const CHANNELS: usize = 60;
@@ -559,7 +559,7 @@ impl Probe {
     }
 }
 
-/// Many tasks, slow ones: what comes meanwhile is read after one of them, or what the budget allows.
+/// Bytes that arrive during a flood of slow tasks are read after one task, or after the budget.
 #[test]
 fn task_flood_io_alive() {
     const TASKS: usize = 20_000;

@@ -1,4 +1,4 @@
-//! Lines in an SVG: one for each setting, with axes that say what they are.
+//! Line charts as SVG, with one line per setting and labelled axes.
 
 use crate::record::Chart;
 use netwheel::{Error, Result};
@@ -10,7 +10,7 @@ pub(crate) struct Words<'a> {
     pub(crate) title: &'a str,
     pub(crate) x: &'a str,
     pub(crate) y: &'a str,
-    /// What a line is called.
+    /// Returns the label of a line.
     pub(crate) line: fn(u32) -> String,
 }
 

@@ -1,4 +1,4 @@
-//! How long a message to a small room takes, while another room of the same loop is flooded.
+//! Latency of a message to a small room while another room of the same loop is flooded.
 
 use crate::{
     record::{Record, Snapshot, latencies, micros},
@@ -42,7 +42,7 @@ impl Handler for Joins {
     }
 }
 
-/// With so many thousand deliveries a second to the crowd offered.
+/// Measures while `thousands` of deliveries per second are offered to the crowd.
 pub(crate) fn measure(thousands: u32, time: Duration) -> Result<Record> {
     let stage = Stage::new(50)?;
     let (crowd, few) = (ChannelGroup::new(), ChannelGroup::new());
@@ -66,7 +66,7 @@ pub(crate) fn measure(thousands: u32, time: Duration) -> Result<Record> {
         }
         Ok(peers)
     };
-    // Nobody in the crowd reads: the loop's time is spent on writing to them, not on waking a thousand readers.
+    // The crowd does not read, so the loop spends its time on writing and not on waking readers.
     let _crowd = connect(&crowd, CROWD)?;
     is_crowd.store(false, Ordering::Relaxed);
     let mut peers = connect(&few, FEW)?;

@@ -1,4 +1,5 @@
-//! How late timers run beside callbacks that take long: tasks that submit themselves again, and requests of many peers.
+//! Timer lateness beside slow callbacks: tasks that submit themselves again, and requests of many
+//! peers.
 
 use crate::{
     record::{Record, Snapshot, latencies, micros},
@@ -38,7 +39,7 @@ impl Ticks {
         let mut due = Instant::now() + PERIOD;
         let tick = move || {
             let now = Instant::now();
-            // Those that were missed are late by as much as is left of it.
+            // Missed ticks count as late, too.
             while due <= now {
                 if on.load(Ordering::Relaxed) {
                     let mut histogram = mine.lock().map_err(|_| Error::other("a timer has panicked"))?;
@@ -64,7 +65,7 @@ impl Ticks {
     }
 }
 
-/// Beside one task that takes so many microseconds, and submits itself again.
+/// Measures beside one task that takes `each` microseconds and submits itself again.
 pub(crate) fn measure_tasks(each: u32, time: Duration) -> Result<Record> {
     fn again(event_loop: EventLoop, each: Duration, goes_on: Weak<()>) {
         compute(each);
@@ -96,7 +97,8 @@ impl Handler for Requests {
     }
 }
 
-/// Beside so many peers that send tiny requests as fast as they can, with so many milliseconds for the I/O of a turn.
+/// Measures beside `peers` connections that send tiny requests at full speed; `max_io_time` is in
+/// milliseconds.
 pub(crate) fn measure_requests(max_io_time: u32, peers: u32, time: Duration) -> Result<Record> {
     let limit = Duration::from_millis(max_io_time.into());
     let stage = Stage::of(EventLoopGroup::builder().max_io_time(limit))?;

@@ -1,16 +1,18 @@
 //! The time that the I/O of a turn may take.
 //!
-//! Invariants: every turn handles at least one source and delivers at least one message. While I/O is quick the clock
-//! is read once in [`INTERVAL`] units of work, so a turn with few events does not read it at all. After a long turn or
-//! a slow batch it is read between any two units, so that I/O ends with the unit that exceeds the limit. A unit is a
-//! ready source, a read, a message, a datagram or an accepted connection. Owned by the loop, runs on its thread.
+//! Invariants: every turn handles at least one source and delivers at least one message. While I/O
+//! is quick the clock is read once in [`INTERVAL`] units of work, so a turn with few events does
+//! not read it at all. After a long turn or a slow batch it is read between any two units, so that
+//! I/O ends with the unit that exceeds the limit. A unit is a ready source, a read, a message, a
+//! datagram or an accepted connection. Owned by the loop, runs on its thread.
 
 use crate::clock::TimeSource;
 
 /// Units of work between two readings of the clock, while they are quick.
 const INTERVAL: u32 = 64;
 
-/// Turns in which the clock is read between any two units, after a turn that took longer than its I/O may.
+/// Turns in which the clock is read between any two units, after a turn that took longer than its
+/// I/O may.
 const CAREFUL_TURNS: u32 = 64;
 
 /// A batch of [`INTERVAL`] units is slow if it takes more than this part of the limit.
@@ -28,18 +30,18 @@ pub(crate) struct IoTime {
     first: u32,
     /// The last reading.
     read_at: u64,
-    /// Whether it has to end now.
+    /// Whether the time is up.
     over: bool,
-    /// Turns for which the clock is still read between any two units.
+    /// Remaining turns in which the clock is read between any two units.
     careful: u32,
-    /// Always read it between any two units: what was says nothing about what will be on a clock moved by hand.
+    /// Reads the clock between any two units. On a manual clock, past units predict nothing.
     exact: bool,
-    /// Readings of the clock since they were last taken.
+    /// Readings of the clock since the last [`IoTime::take_readings`].
     readings: u64,
 }
 
 impl IoTime {
-    /// For a driver that has no limit: it never reads the clock.
+    /// Creates a time without a limit, which never reads the clock.
     pub(crate) fn unlimited() -> Self {
         IoTime {
             left: 0,
@@ -54,7 +56,7 @@ impl IoTime {
         }
     }
 
-    /// At most `limit` nanoseconds in a turn.
+    /// Creates a limit of `limit` nanoseconds per turn.
     pub(crate) fn limited(limit: u64, real_time: bool) -> Self {
         let first = if real_time { INTERVAL } else { 1 };
         IoTime { limit, first, exact: !real_time, ..Self::unlimited() }
@@ -70,7 +72,8 @@ impl IoTime {
         if self.exact || self.careful > 0 { 1 } else { INTERVAL }
     }
 
-    /// Whether a unit of work that is about to begin has to wait for the next turn. Reads the clock now and then.
+    /// Returns whether the next unit of work has to wait for the next turn. Reads the clock if
+    /// necessary.
     #[inline]
     pub(crate) fn is_over(&mut self, time: &TimeSource) -> bool {
         if self.left > 0 {
@@ -110,13 +113,13 @@ impl IoTime {
         self.over
     }
 
-    /// The last reading of the clock: in this turn's I/O, or before it.
+    /// Returns the last reading of the clock, in this turn's I/O or before it.
     #[inline]
     pub(crate) fn last_reading(&self) -> u64 {
         self.read_at
     }
 
-    /// A turn is over and took this long.
+    /// Notes the length of a turn.
     #[inline]
     pub(crate) fn note_turn(&mut self, took: u64) {
         if took > self.limit || self.careful > 0 {
@@ -130,7 +133,7 @@ impl IoTime {
         self.first = self.interval();
     }
 
-    /// Readings of the clock since the last call, if there were any.
+    /// Returns the number of readings since the last call, unless it is zero.
     #[inline]
     pub(crate) fn take_readings(&mut self) -> Option<u64> {
         (self.readings > 0).then(|| std::mem::take(&mut self.readings))

@@ -108,7 +108,7 @@ impl DatagramSlot {
         }
     }
 
-    /// Keeps an event for which this turn has no time.
+    /// Records an event that this turn has no time for.
     pub(crate) fn defer(&mut self, io: &mut Io, event: &mio::event::Event) {
         if event.is_writable() {
             self.state.blocked = false;

@@ -110,8 +110,8 @@ impl Turn {
         self.accept_later(key, in_full);
     }
 
-    /// Has a listener accept in the next turn. More may wait, and no event will say so. Until then events are of no
-    /// account, or they would get it more than its share.
+    /// Schedules a listener for the next turn, because no event reports connections that are already waiting. Events are
+    /// ignored until then, so that the listener gets no second share.
     fn accept_later(&mut self, key: Key, in_full: bool) {
         if let Some(Slot::Listener(listening)) = self.sources.get(key)
             && listening.accepting
@@ -122,14 +122,14 @@ impl Turn {
         }
     }
 
-    /// Keeps an event for which this turn has no time: the source has its turn in the next one.
+    /// Records an event that this turn has no time for. The source is handled in the next turn.
     pub(super) fn defer_event(&mut self, event: &Event) {
         let Turn { sources, io, .. } = self;
         let Some((key, slot)) = sources.by_token(event.token().0) else { return };
         match slot {
             Slot::Channel(slot) => slot.defer(io, event),
             Slot::Listener(_) => self.accept_later(key, false),
-            // Whatever else the event says is of use to the channel, and would not be said again.
+            // The new channel needs the other readiness bits, which are not reported again.
             Slot::Connecting(_) if event.is_readable() || event.is_read_closed() || event.is_error() => {
                 self.finish_connect(key, Some(event));
             }

@@ -1,10 +1,11 @@
 //! Broadcasts that came through the loop's queue.
 //!
-//! Invariants: a turn writes to a bounded number of members. A broadcast that finds nothing waiting is delivered at
-//! once; what a turn has no room for waits in the lane of its group (`lanes`), and the queue goes on. Mail for a
-//! channel never overtakes a broadcast to it that came before: such deliveries are made first, and if the turn has no
-//! room for them the mail waits, with the queue behind it. Runs on the loop's thread; a delivery knows its members, the
-//! loop their channels.
+//! Invariants: a turn writes to a bounded number of members. A broadcast is delivered immediately
+//! if no other one waits. The deliveries that exceed the limit of the turn wait in the lane of
+//! their group (`lanes`), and the loop goes on with its queue. Mail for a channel never overtakes
+//! an earlier broadcast to it: those deliveries are made first. If the turn has no room for them,
+//! the mail is held back and blocks the queue. Runs on the loop's thread. A delivery knows its
+//! members, the loop their channels.
 
 use super::{
     io::Io, lanes::Lanes, metrics::Metrics, pace::Site, shared::LoopMail, sources::Sources, turn::Turn,
@@ -15,30 +16,32 @@ use crate::{
     id::Key,
 };
 
-/// Channels that the broadcasts of one turn come to at most. Their flush is what takes time, a few milliseconds if there are
-/// so many; more of them at once would gather more messages for each, but keep everybody else waiting.
+/// Channels that the broadcasts of one turn come to at most. Their flush is what takes time, a few
+/// milliseconds if there are so many; more of them at once would gather more messages for each, but
+/// keep everybody else waiting.
 const DELIVERIES_PER_TURN: usize = 4096;
 
-/// Of these, what waiting broadcasts have before the queue is looked at, where mail may have deliveries made out of turn.
+/// The part of [`DELIVERIES_PER_TURN`] that waiting broadcasts get after the queue. Mail in the
+/// queue can cause deliveries out of turn, which must not use up the whole turn.
 const BEFORE_THE_QUEUE: usize = DELIVERIES_PER_TURN / 2;
 
-/// Broadcasts that a turn takes from the queue in addition to its tasks. To let one wait is cheap, and a flood of them must
-/// not keep those of other groups in the queue.
+/// Broadcasts that a turn takes from the queue in addition to its tasks. Moving a broadcast to its
+/// lane is cheap, and a flood must not keep broadcasts of other groups in the queue.
 const BROADCASTS_PER_TURN: u64 = 1024;
 
-/// Deliveries of broadcasts, as far as a loop has come with them.
+/// The broadcasts of a loop that are in progress or waiting.
 #[derive(Default)]
 pub(crate) struct Broadcasts {
     lanes: Lanes,
-    /// A broadcast that is being delivered without having waited.
+    /// The broadcast that is being delivered without waiting in a lane.
     at_once: Option<Box<Delivery>>,
-    /// Mail that has to wait until its channel has got what was broadcast before.
+    /// Mail that waits for earlier deliveries to its channel.
     held: Option<LoopMail>,
-    /// Deliveries that this turn has room for.
+    /// Deliveries left in this turn.
     left: usize,
     /// Broadcasts that this turn has taken from the queue.
     taken: u64,
-    /// When the time for them is up.
+    /// The time at which deliveries end for this turn.
     until: Option<u64>,
 }
 
@@ -62,8 +65,8 @@ impl Broadcasts {
 }
 
 impl Turn {
-    /// A turn's tasks begin: some of the waiting broadcasts are delivered, and the mail that waits for them. Returns the
-    /// number of mails.
+    /// Begins a turn's share: delivers some of the waiting broadcasts, then handles held mail.
+    /// Returns the number of mails handled.
     pub(super) fn begin_broadcasts(&mut self) -> u64 {
         (self.broadcasts.left, self.broadcasts.taken) = (DELIVERIES_PER_TURN, 0);
         self.broadcasts.until = self.budget.cap_until(self.io.services.now);
@@ -76,8 +79,8 @@ impl Turn {
         u64::from(!self.broadcasts.holds_queue())
     }
 
-    /// A turn's tasks end: delivers what there is still room for.
-    /// Returns whether there was something.
+    /// Delivers waiting broadcasts up to the limit of the turn, when its tasks have run.
+    /// Returns whether any broadcast waited.
     pub(super) fn end_broadcasts(&mut self) -> bool {
         if self.broadcasts.lanes.is_empty() {
             return false;
@@ -89,7 +92,8 @@ impl Turn {
         true
     }
 
-    /// The loop ends: delivers all that waits, and from now on at once what comes.
+    /// Delivers all waiting broadcasts because the loop ends. Later broadcasts are delivered
+    /// immediately.
     pub(super) fn deliver_without_limit(&mut self) {
         (self.broadcasts.left, self.broadcasts.until) = (usize::MAX, None);
         self.deliver_waiting(0);
@@ -124,7 +128,7 @@ impl Turn {
         }
     }
 
-    /// Delivers what waits, until there is room for `leaving` more in this turn.
+    /// Delivers waiting broadcasts until only `leaving` deliveries are left in this turn.
     fn deliver_waiting(&mut self, leaving: usize) {
         while self.broadcasts.left > leaving && !self.broadcasts.lanes.is_empty() {
             self.deliver_in_batches(leaving, |broadcasts| {
@@ -137,8 +141,9 @@ impl Turn {
         }
     }
 
-    /// Makes deliveries that `next` names, until there are none or there is room for `leaving` more. Reads the clock
-    /// now and then: when the time is up there is no more room.
+    /// Makes the deliveries that `next` returns, until it returns none or only `leaving` are left
+    /// in this turn. Reads the clock between batches, and ends the turn's share when its time is
+    /// up.
     fn deliver_in_batches(
         &mut self,
         leaving: usize,
@@ -170,7 +175,8 @@ impl Turn {
         }
     }
 
-    /// Has a channel get what was broadcast to it so far, out of turn; false if this turn has no room for all of it.
+    /// Makes all waiting deliveries to a channel, out of turn. Returns `false` if this turn has no
+    /// room for all of them.
     #[inline]
     pub(super) fn catch_up(&mut self, key: Key) -> bool {
         !self.broadcasts.lanes.has_for(key) || self.deliver_to(key)
@@ -191,7 +197,7 @@ impl Turn {
         true
     }
 
-    /// Keeps mail for which its channel has to catch up first, and the queue behind it.
+    /// Holds back mail whose channel has to catch up first. The queue waits behind it.
     #[cold]
     pub(super) fn hold(&mut self, mail: LoopMail) {
         self.broadcasts.held = Some(mail);

@@ -1,23 +1,25 @@
-//! How long the phases of a turn may take: ioRatio as a formula, and the floor below which no phase is cut.
+//! How long the phases of a turn may take: ioRatio as a formula, and the floor below which no phase
+//! is cut.
 //!
-//! Invariants: the budget follows the time that I/O took and never exceeds the cap. A phase runs at least one entry,
-//! and at least [`FLOOR`] entries while these are short, so that progress is guaranteed and a poll is worth its cost.
-//! docs/fairness.md states the bounds that follow. Pure; owns nothing.
+//! Invariants: the budget follows the time that I/O took and never exceeds the cap. A phase runs at
+//! least one entry, and at least [`FLOOR`] entries while these are short, so that progress is
+//! guaranteed and a poll is worth its cost. docs/fairness.md states the bounds that follow. Pure;
+//! owns nothing.
 
 use std::time::Duration;
 
 /// Entries that a phase runs even without a budget, unless they take longer than [`FLOOR_TIME`].
 pub(crate) const FLOOR: u64 = 64;
 
-/// Nanoseconds after which a phase without a budget ends, although fewer than [`FLOOR`] entries ran. It is long
-/// against a poll that does not sleep, and short against the time in which anybody expects an answer.
+/// Nanoseconds after which a phase without a budget ends, although fewer than [`FLOOR`] entries
+/// ran. A poll that does not sleep takes about 1 % of that.
 pub(crate) const FLOOR_TIME: u64 = 100_000;
 
 /// The most time that tasks get in a turn, and timers once more, if nobody says otherwise.
 pub(crate) const DEFAULT_MAX_TASK_TIME: Duration = Duration::from_millis(100);
 
-/// The most time that the I/O of a turn gets if nobody says otherwise: many times what a turn with a thousand quick
-/// requests takes.
+/// The default time limit for the I/O of a turn. A turn with a thousand quick requests takes a
+/// small part of it.
 pub(crate) const DEFAULT_MAX_IO_TIME: Duration = Duration::from_millis(100);
 
 /// The ratio at which there is no limit.
@@ -42,7 +44,8 @@ pub(crate) enum Share {
 }
 
 impl Budget {
-    /// The share after I/O took `io_time` nanoseconds: `io_time × (100 − r) / r`, but not more than the cap.
+    /// The share after I/O took `io_time` nanoseconds: `io_time × (100 − r) / r`, but not more than
+    /// the cap.
     pub(crate) fn after(self, io_time: u64) -> Share {
         if self.io_ratio >= UNLIMITED {
             return Share::Unlimited;
@@ -54,7 +57,8 @@ impl Budget {
 }
 
 impl Budget {
-    /// When the cap is reached by what begins at `now`; none: there is no limit.
+    /// Returns the time at which a phase that begins at `now` reaches the cap; `None` without a
+    /// limit.
     pub(crate) fn cap_until(self, now: u64) -> Option<u64> {
         (self.io_ratio < UNLIMITED).then(|| now.saturating_add(self.cap))
     }
@@ -70,7 +74,7 @@ impl Share {
     }
 }
 
-/// When a phase ends: when its share is used up, but not before its floor.
+/// The end of a phase: its share is used up and its floor is reached.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limit {
     until: Option<u64>,
@@ -83,7 +87,7 @@ impl Limit {
         Limit { until, floor_until: now.saturating_add(FLOOR_TIME) }
     }
 
-    /// The same limit, `by` later: something has taken time that is no part of the phase.
+    /// Extends the limit by time that does not count towards the phase.
     pub(crate) fn later(self, by: u64) -> Self {
         Limit {
             until: self.until.map(|until| until.saturating_add(by)),
@@ -101,8 +105,8 @@ impl Limit {
         self.until.is_some_and(|until| now >= until) && (ran >= FLOOR || ran > 0 && now >= self.floor_until)
     }
 
-    /// The entries that may have run at the next reading, of which `ran` have run and `batch` are to follow. The
-    /// floor is one of them, so that a phase without a budget ends right there.
+    /// The entries that may have run at the next reading, of which `ran` have run and `batch` are
+    /// to follow. The floor is one of them, so that a phase without a budget ends right there.
     #[inline]
     pub(crate) fn next_reading(self, ran: u64, batch: u64) -> u64 {
         if self.until.is_none() {

@@ -58,7 +58,7 @@ impl Io {
         self.services.io_time.begin(self.services.now);
         let Listed { all, in_full } = std::mem::take(&mut self.listed);
         if std::mem::take(&mut self.turn_bytes) >= TURN_BYTES || was_cut {
-            // Those that had one read or none go before those that had their full share: they take turns at that.
+            // Channels that had one read or none go before channels that had their full share.
             let begin = self.to_read.len().saturating_sub(all);
             let listed = &mut self.to_read.make_contiguous()[begin..];
             let in_full = in_full.min(listed.len());
@@ -112,8 +112,8 @@ impl ChannelSlot {
         }
     }
 
-    /// Keeps an event for which this turn has no time. The channel is written to at the end of the turn and read in
-    /// the next one.
+    /// Records an event that this turn has no time for. The channel is flushed at the end of the turn and read in the
+    /// next turn.
     pub(crate) fn defer(&mut self, io: &mut Io, event: &mio::event::Event) {
         let state = &mut self.core.state;
         if event.is_writable() && state.take(Flags::WRITE_BLOCKED) {
@@ -128,7 +128,7 @@ impl ChannelSlot {
         }
         if event.is_readable() || hang_up {
             state.set(Flags::MAYBE_READABLE);
-            // Also if it wants nothing now: of a stream that has ended, this is how an error is noticed.
+            // Also if the channel does not read now: an error after the end of the input is only noticed by a read.
             if !state.has(Flags::LISTED_TO_READ) {
                 state.set(Flags::LISTED_TO_READ);
                 io.list(state.key(), false);

@@ -1,9 +1,10 @@
 //! Broadcasts that wait for their turn, one lane for each group.
 //!
-//! Invariants: the broadcasts of a group are delivered in the order in which they came. Groups take turns, each with
-//! [`QUANTUM`] deliveries, so what one of them has waiting does not delay the others. Of each channel it is known how
-//! many deliveries to it wait; what was sent to the channel after them finds these and has them made first, in order
-//! (`take_for`). No delivery is made twice. Pure: the loop writes to the channels. Runs on the loop's thread.
+//! Invariants: the broadcasts of a group are delivered in the order of their arrival. Groups take
+//! turns after [`QUANTUM`] deliveries each (round robin), so the backlog of one group does not
+//! delay the others. The number of waiting deliveries is known for each channel, so that mail for
+//! the channel can have them made first, in order (`take_for`). No delivery is made twice. Pure:
+//! the loop writes to the channels. Runs on the loop's thread.
 
 use crate::{channel::Delivery, id::Key};
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -19,19 +20,20 @@ pub(super) struct Pending {
     pub(super) delivery: Box<Delivery>,
     /// Grows with the order in which broadcasts came.
     number: u64,
-    /// Members that it has come to before their turn.
+    /// Members that received it out of turn.
     early: HashSet<Key>,
 }
 
 #[derive(Default)]
 pub(super) struct Lanes {
     lanes: HashMap<usize, VecDeque<Pending>>,
-    /// The groups that have something waiting, in the order of their turns.
+    /// The groups with waiting broadcasts, in the order of their turns.
     turns: VecDeque<usize>,
     /// Deliveries that are left of the first group's turn.
     quantum: usize,
-    /// Deliveries that wait, by the channel's slot. A slot that was given to another channel meanwhile counts what waits
-    /// for the one before; that is found out when something is sent to it.
+    /// Numbers of waiting deliveries, by the channel's slot. When a slot is reused, its number
+    /// still includes deliveries to the previous channel. `waiting_for` then finds fewer
+    /// broadcasts.
     counts: Vec<u32>,
     next_number: u64,
 }
@@ -41,7 +43,7 @@ impl Lanes {
         self.turns.is_empty()
     }
 
-    /// Lets a broadcast wait behind those of its group.
+    /// Appends a broadcast to the lane of its group.
     pub(super) fn push(&mut self, delivery: Box<Delivery>) {
         for key in delivery.rest() {
             let index = key.index as usize;
@@ -63,8 +65,8 @@ impl Lanes {
         lane.push_back(pending);
     }
 
-    /// The next delivery: to whom, and of what. The caller makes it, or drops the broadcast with
-    /// [`Lanes::take_finished`] when there is none left of it.
+    /// Returns the next delivery, which the caller makes. Returns `None` if the first broadcast is
+    /// finished; the caller removes it with [`Lanes::take_finished`].
     #[inline]
     pub(super) fn next(&mut self) -> Option<(Key, &mut Pending)> {
         if self.quantum == 0 && !self.is_first_done() {
@@ -88,7 +90,7 @@ impl Lanes {
         lane.and_then(VecDeque::front).is_some_and(|pending| pending.delivery.is_done())
     }
 
-    /// Takes out the first broadcast, if it has come to all its members; the caller drops it.
+    /// Removes the first broadcast if it is finished.
     pub(super) fn take_finished(&mut self) -> Option<Box<Delivery>> {
         if !self.is_first_done() {
             return None;
@@ -107,18 +109,19 @@ impl Lanes {
         Some(finished.delivery)
     }
 
-    /// Whether a delivery to this channel may wait.
+    /// Returns whether a delivery to this channel may be waiting.
     #[inline]
     pub(super) fn has_for(&self, channel: Key) -> bool {
         !self.is_empty() && self.counts.get(channel.index as usize).is_some_and(|count| *count > 0)
     }
 
-    /// The broadcasts that wait for this channel, as their group and number: in the order in which they came.
+    /// Returns the waiting broadcasts to this channel as groups and numbers, in the order of their
+    /// arrival.
     pub(super) fn waiting_for(&self, channel: Key) -> Vec<(usize, u64)> {
         let most = self.counts.get(channel.index as usize).map_or(0, |count| *count as usize);
         let mut found = Vec::new();
-        // Short lanes first, and late broadcasts first: a channel that waits for something in a small group, or for the
-        // latest only, is found without a look at all that a flood has left.
+        // Short lanes and late broadcasts first, so that the search seldom walks through the
+        // backlog of a flood.
         let mut groups: Vec<_> = self.lanes.iter().collect();
         groups.sort_unstable_by_key(|(_, lane)| lane.len());
         for (group, lane) in groups {
@@ -135,7 +138,7 @@ impl Lanes {
         found.into_iter().map(|(number, group)| (group, number)).collect()
     }
 
-    /// Takes the delivery of a waiting broadcast to one channel out of its turn; the caller makes it.
+    /// Takes a delivery to one channel out of its turn. The caller makes it.
     pub(super) fn take_for(&mut self, channel: Key, (group, number): (usize, u64)) -> Option<&mut Pending> {
         let lane = self.lanes.get_mut(&group)?;
         let at = lane.binary_search_by_key(&number, |pending| pending.number).ok()?;

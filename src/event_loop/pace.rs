@@ -1,24 +1,26 @@
 //! How many callbacks run between two readings of the clock.
 //!
-//! A reading costs about as much as a tiny task, so reading after each one would halve the throughput of tiny tasks.
-//! Reading after every 64th lets 64 slow ones run before the loop notices. `Pace` predicts instead: after a slow
-//! callback it reads each time, and while callbacks are short it reads once per [`STEP`] of time.
+//! A reading costs about as much as a tiny task, so reading after each one would halve the
+//! throughput of tiny tasks. Reading after every 64th lets 64 slow ones run before the loop
+//! notices. `Pace` predicts instead: after a slow callback it reads each time, and while callbacks
+//! are short it reads once per [`STEP`] of time.
 //!
-//! Invariants: a batch is never longer than [`MAX_BATCH`]; a batch ends with the first callback from a call site that
-//! has not been measured as short, so a slow call site among short ones is noticed after one call. A clock that is
-//! moved by hand is read after every callback, because the pace of the past predicts nothing there. Pure; it reads no
-//! clock itself.
+//! Invariants: a batch is never longer than [`MAX_BATCH`]; a batch ends with the first callback
+//! from a call site that has not been measured as short, so a slow call site among short ones is
+//! noticed after one call. A clock that is moved by hand is read after every callback, because the
+//! pace of the past predicts nothing there. Pure; it reads no clock itself.
 
 use std::panic::Location;
 
 /// Callbacks between two readings at most.
 const MAX_BATCH: u64 = 32;
 
-/// Nanoseconds that a batch is predicted to take. A reading, with the bookkeeping around it, takes 1 or 2 % of that.
+/// Nanoseconds that a batch is predicted to take. A reading, with the bookkeeping around it, takes
+/// 1 or 2 % of that.
 const STEP: u64 = 2_000;
 
-/// A batch that takes longer contains a callback that is not short. Well above `STEP`, so that a cache miss or an
-/// interrupt does not count.
+/// A batch that takes longer contains a callback that is not short. Well above `STEP`, so that a
+/// cache miss or an interrupt does not count.
 const SHORT: u64 = 5 * STEP;
 
 /// Call sites that are remembered as short.

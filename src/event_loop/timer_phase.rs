@@ -44,7 +44,7 @@ impl Turn {
             self.timers_left = false;
             return false;
         }
-        // Shutdown was asked for, and slow tasks keep it in the queue: it cancels what is due, as if the queue were short.
+        // A shutdown request waits in the queue behind slow tasks. It cancels timers, so due timers must not run first.
         if self.shutdown.is_none() && self.shared.state() >= LifeState::ShuttingDown {
             self.timers_left = true;
             return false;
@@ -62,8 +62,8 @@ impl Turn {
         fired + expired + moves + ended > 0
     }
 
-    /// Has `run` run entries one after the other: it says from which site the entry was, or that there are no more.
-    /// Ends with `until`, but not before the floor. Returns how many entries ran.
+    /// Calls `run` for each entry until it returns `None` or the limit is reached. `run` returns the call site of the entry.
+    /// Returns the number of entries.
     fn run_due_entries(
         &mut self,
         until: Option<u64>,
@@ -75,7 +75,7 @@ impl Turn {
             let mut enough = limit.next_reading(ran, self.timer_pace.batch()).min(TIMERS_PER_TURN);
             self.guarded(|turn, current| {
                 while ran < enough {
-                    // Counted first: a panic must not come back to the same entry without an end.
+                    // Counted first, so that a panicking entry counts.
                     ran += 1;
                     let Some(site) = run(turn, current) else {
                         ran -= 1;

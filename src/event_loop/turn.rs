@@ -54,7 +54,7 @@ pub(crate) struct Turn {
     pub(crate) sources: Sources,
     pub(crate) io: Io,
     pub(crate) budget: Budget,
-    /// When tasks are interrupted to read the clock, and when timers are.
+    /// Decide when tasks, timers and deliveries are interrupted to read the clock.
     pub(super) task_pace: Pace,
     pub(super) timer_pace: Pace,
     pub(super) deliver_pace: Pace,
@@ -299,7 +299,7 @@ impl Turn {
         let was_cut = self.io.begin_turn();
         // Those that are listed while events are handled have had their share, and wait for the next turn.
         let listed = self.io.to_read.len().min(LISTED_PER_TURN);
-        // Those that the last turn had no time for go first, or events could keep them waiting for ever.
+        // Sources that were cut off in the last turn go first. Otherwise new events could starve them.
         let mut handled = if was_cut { self.handle_listed(listed) } else { 0 };
         if let Some(events) = self.io.selector.take_events() {
             let mut ready = events.iter().filter(|event| !Selector::is_waker(event.token()));
@@ -322,7 +322,7 @@ impl Turn {
         handled
     }
 
-    /// Handles the first `left` sources of the list, or as many as there is time for; how many that were.
+    /// Handles up to `left` listed sources while there is time, and returns their number.
     fn handle_listed(&mut self, mut left: usize) -> u64 {
         let mut handled = 0;
         // Usually there are none.
@@ -364,7 +364,7 @@ impl Turn {
     /// The I/O of this turn is over: what it leaves to tasks, and once more to timers; none if neither waits.
     fn end_io(&mut self, did_io: bool) -> Option<Share> {
         let now = self.io.services.now;
-        // I/O that was cut off has just read the clock: a timer that came due meanwhile need not wait for the next turn.
+        // I/O that was cut off has just read the clock. A timer that came due since the poll runs in this turn.
         let io_time = &self.io.services.io_time;
         let seen = if io_time.was_cut() { io_time.last_reading() } else { now };
         let due = self.timers_left || self.io.services.next_deadline().is_some_and(|at| at <= seen);

@@ -1,5 +1,5 @@
-//! How groups share a loop when one of them has more to send than there is time for: counted in turns and deliveries of
-//! a loop that is driven by hand.
+//! How groups share a loop when one of them is flooded, counted in turns and deliveries of a
+//! manually driven loop.
 
 use crate::{
     Room, all_written, broadcast_often,
@@ -42,7 +42,7 @@ impl Handler for Joins {
     }
 }
 
-/// A loop with rooms of so many members each.
+/// A loop with rooms of the given sizes.
 struct House {
     by_hand: ManualEventLoop,
     rooms: Vec<Room>,
@@ -79,7 +79,7 @@ impl House {
         House { by_hand, rooms, peers, _server: server }
     }
 
-    /// Runs a turn without a sleep, and checks that it delivers no more than it may; how much it delivers.
+    /// Runs a turn without sleeping, checks the limit of deliveries and returns their number.
     fn turn(&mut self) -> u64 {
         let before = self.by_hand.event_loop().metrics().deliveries;
         self.by_hand.run_once(Duration::ZERO);
@@ -134,7 +134,7 @@ fn a_flood_in_some_rooms_does_not_delay_another_one() {
     }
 }
 
-/// Of two rooms that have the same number of deliveries waiting, both come to half of theirs at the same time.
+/// Two rooms with the same number of waiting deliveries make progress at the same rate.
 #[test]
 fn rooms_that_flood_share_a_loop_equally() {
     let mut house = House::new(&[150, 15]);
@@ -175,7 +175,7 @@ fn what_is_written_to_a_member_does_not_overtake_a_broadcast_that_waits() {
     assert_eq!(house.turns_until(last).1, all_written(3));
     let written = house.by_hand.event_loop().metrics().deliveries;
     assert!(written <= (ROUNDS * 100 + 3) as u64);
-    while house.rooms[0].len() > 0 {
+    while !house.rooms[0].is_empty() {
         house.turn();
     }
     assert_eq!(house.by_hand.event_loop().metrics().deliveries, (ROUNDS * 100 + 3) as u64, "each once");
@@ -190,7 +190,8 @@ fn what_is_written_to_a_member_does_not_overtake_a_broadcast_that_waits() {
     }
 }
 
-/// A sender that is faster than the loop is refused, with its message; other groups are not concerned.
+/// A sender that is faster than the loop is refused and gets its message back. Other groups are not
+/// affected.
 #[test]
 fn a_group_that_floods_is_refused_when_too_many_deliveries_wait() {
     let limited: Room = ChannelGroup::builder().max_waiting_deliveries(1000).build().unwrap();
@@ -218,7 +219,8 @@ fn a_group_that_floods_is_refused_when_too_many_deliveries_wait() {
     assert!(matches!(refused, Error::Setting(refused) if refused.setting == "max_waiting_deliveries"));
 }
 
-/// Channels that close, and come, while deliveries to them wait: nobody gets what is not for them.
+/// Members close while deliveries to them wait, and new channels reuse their slots. Each member
+/// receives exactly its own messages.
 #[test]
 fn members_come_and_go_while_broadcasts_wait() {
     let mut house = House::new(&[100, 2]);

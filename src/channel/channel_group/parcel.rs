@@ -175,17 +175,17 @@ impl Delivery {
         }
     }
 
-    /// Tells groups apart, as long as broadcasts of them are under way.
+    /// Returns an identifier of the group, unique while a broadcast of it is in progress.
     pub(crate) fn group(&self) -> usize {
         Arc::as_ptr(&self.parcel.sending().waiting).addr()
     }
 
-    /// The members that it has not come to yet.
+    /// Returns the remaining members.
     pub(crate) fn rest(&self) -> impl Iterator<Item = Key> {
         self.keys[self.next.min(self.keys.len())..].iter().copied().filter(|key| self.except != Some(*key))
     }
 
-    /// Whether it has not come to this member yet.
+    /// Returns whether this member has not been reached yet.
     pub(crate) fn is_for(&self, key: Key) -> bool {
         self.except != Some(key) && self.keys[self.next.min(self.keys.len())..].contains(&key)
     }

@@ -1,7 +1,7 @@
 //! What a group has under way: broadcasts that some loop has not finished.
 //!
-//! Invariants: never more broadcasts than the limit; never more deliveries than their limit and one broadcast. Shared
-//! by whoever broadcasts and by the loops.
+//! Invariants: never more broadcasts than the limit; never more deliveries than their limit and one
+//! broadcast. Shared by whoever broadcasts and by the loops.
 
 use crate::{Error, Result, sync::Places};
 use std::sync::atomic::{AtomicUsize, Ordering};
