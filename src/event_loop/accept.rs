@@ -123,6 +123,7 @@ impl Turn {
     }
 
     /// Records an event that this turn has no time for. The source is handled in the next turn.
+    #[cold]
     pub(super) fn defer_event(&mut self, event: &Event) {
         let Turn { sources, io, .. } = self;
         let Some((key, slot)) = sources.by_token(event.token().0) else { return };

@@ -300,7 +300,10 @@ impl Turn {
         // Those that are listed while events are handled have had their share, and wait for the next turn.
         let listed = self.io.to_read.len().min(LISTED_PER_TURN);
         // Sources that were cut off in the last turn go first. Otherwise new events could starve them.
-        let mut handled = if was_cut { self.handle_listed(listed) } else { 0 };
+        let mut handled = 0;
+        if was_cut {
+            handled = self.handle_listed(listed);
+        }
         if let Some(events) = self.io.selector.take_events() {
             let mut ready = events.iter().filter(|event| !Selector::is_waker(event.token()));
             self.guarded(|turn, current| {
@@ -315,7 +318,8 @@ impl Turn {
             });
             self.io.selector.put_events(events);
         }
-        if !was_cut {
+        // Usually there are none.
+        if listed > 0 && !was_cut {
             handled += self.handle_listed(listed);
         }
         self.shared.metrics.ready.add(handled);
@@ -323,12 +327,9 @@ impl Turn {
     }
 
     /// Handles up to `left` listed sources while there is time, and returns their number.
+    #[inline(never)]
     fn handle_listed(&mut self, mut left: usize) -> u64 {
         let mut handled = 0;
-        // Usually there are none.
-        if left == 0 {
-            return handled;
-        }
         self.guarded(|turn, current| {
             while left > 0 && !turn.io.services.io_is_over() {
                 left -= 1;
