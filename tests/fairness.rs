@@ -127,8 +127,62 @@ fn give_timers(n: usize, each: Duration) -> impl Fn(&EventLoop, &ManualClock, &R
 #[test]
 fn io_ratio_zero_budget() {
     for (ratio, io) in [(50, Duration::ZERO), (1, Duration::ZERO), (99, Duration::from_nanos(1))] {
-        let after = AfterIo::new(with_ratio(ratio), io, give_tasks(200, ms(1000)));
-        assert_eq!(after.per_turn("task", 200), [64, 64, 64, 8], "ratio {ratio}, {io:?} of I/O");
+        // The floor: 64 tasks that take next to no time, or as many as begin within 100 µs, or one.
+        for (each, expected) in [(Duration::from_nanos(1), 64), (Duration::from_micros(30), 4), (ms(1000), 1)]
+        {
+            let after = AfterIo::new(with_ratio(ratio), io, give_tasks(200, each));
+            let tasks = after.per_turn("task", 200);
+            let (last, others) = tasks.split_last().unwrap();
+            assert!(others.iter().all(|n| *n == expected), "ratio {ratio}, {io:?} of I/O: {tasks:?}");
+            assert!(*last <= expected, "{tasks:?}");
+        }
+    }
+}
+
+/// A slow task ends the phase in which the budget is spent, wherever it stands among short ones.
+#[test]
+fn a_task_phase_ends_with_the_task_that_spends_its_budget() {
+    let give = |event_loop: &EventLoop, clock: &ManualClock, runs: &Runs| {
+        for n in 0..300 {
+            // Short ones, a slow one, short ones, then slow ones only.
+            let each = if n == 100 || n >= 150 { ms(20) } else { Duration::ZERO };
+            event_loop.execute(body(event_loop, clock, runs, "task", each)).unwrap();
+        }
+    };
+    // 50 ms: the 101st, 151st and 152nd task take 20 ms each.
+    let tasks = AfterIo::new(with_ratio(50), ms(50), give).per_turn("task", 300);
+    assert_eq!(tasks[0], 152);
+    assert!(tasks[1..].iter().all(|n| *n == 1), "one more each: {tasks:?}");
+}
+
+/// What a slow task costs a timer is that task, not 64 of them.
+#[test]
+fn a_timer_runs_on_time_beside_a_slow_task_that_always_comes_back() {
+    fn hog(event_loop: EventLoop, clock: ManualClock, running: Weak<()>) {
+        clock.advance(ms(20));
+        if running.strong_count() > 0 {
+            let again = event_loop.clone();
+            event_loop.execute(move || hog(again, clock, running)).unwrap();
+        }
+    }
+    let clock = ManualClock::new();
+    let (_group, event_loop) = single(EventLoopGroup::builder().clock(clock.clone()));
+    let (ticks, running): (Journal<Duration>, _) = (Journal::new(), Arc::new(()));
+    let (period, mine, time) = (ms(33), ticks.clone(), clock.clone());
+    let tick = move || {
+        mine.push(time.elapsed());
+        Ok(())
+    };
+    event_loop.schedule_at_fixed_rate(period, period, tick).unwrap();
+    let (me, alive) = (event_loop.clone(), Arc::downgrade(&running));
+    on(&event_loop, move || hog(me, clock, alive));
+    while ticks.len() < 300 {
+        settle(&event_loop);
+    }
+    drop(running);
+    for (n, at) in (1..).zip(&ticks.all()[..300]) {
+        let due = period * n;
+        assert!((due..=due + ms(20)).contains(at), "tick {n}, due at {due:?}, at {at:?}");
     }
 }
 
@@ -139,11 +193,11 @@ fn max_task_time_caps_what_a_ratio_gives() {
     let first = |builder: EventLoopGroupBuilder| {
         AfterIo::new(builder, second, give_tasks(1000, ms(1))).per_turn("task", 1000)[0]
     };
-    assert_eq!(first(with_ratio(1)), 128, "100 ms unless set otherwise: at most 64 more");
-    for (cap, expected) in [(1, 64), (64, 64), (65, 128), (500, 512), (100_000, 1000)] {
+    assert_eq!(first(with_ratio(1)), 100, "100 ms unless set otherwise");
+    for (cap, expected) in [(1, 1), (64, 64), (65, 65), (500, 500), (100_000, 1000)] {
         assert_eq!(first(with_ratio(1).max_task_time(ms(cap))), expected, "cap {cap} ms");
     }
-    assert_eq!(first(with_ratio(80).max_task_time(second)), 256, "the ratio holds below the cap");
+    assert_eq!(first(with_ratio(80).max_task_time(second)), 250, "the ratio holds below the cap");
 }
 
 #[test]
@@ -154,12 +208,15 @@ fn settings_out_of_range_are_refused() {
     };
     let new = EventLoopGroup::builder;
     assert_eq!(refused(new().max_task_time(Duration::ZERO)), ("max_task_time", "0".to_owned()));
+    assert_eq!(refused(new().max_io_time(Duration::ZERO)), ("max_io_time", "0".to_owned()));
     assert_eq!(refused(new().max_scheduled_tasks(15)), ("max_scheduled_tasks", "15".to_owned()));
     assert_eq!(refused(new().max_pending_tasks(15)), ("max_pending_tasks", "15".to_owned()));
     assert_eq!(refused(new().unlimited_tasks().io_ratio(0)), ("io_ratio", "0".to_owned()));
     let accepted = [
         new().max_task_time(Duration::from_nanos(1)),
         new().max_task_time(Duration::MAX),
+        new().max_io_time(Duration::from_nanos(1)),
+        new().max_io_time(Duration::MAX),
         new().max_scheduled_tasks(16),
         new().max_pending_tasks(16),
     ];
@@ -176,7 +233,7 @@ fn unlimited_tasks_is_100_and_knows_no_cap() {
         assert_eq!(after.per_turn("task", 1000), [1000]);
     }
     let limited = AfterIo::new(new().unlimited_tasks().io_ratio(50), ms(1), give_tasks(1000, ms(1000)));
-    assert_eq!(limited.per_turn("task", 1000)[0], 64, "what is said last counts");
+    assert_eq!(limited.per_turn("task", 1000)[0], 1, "what is said last counts");
 }
 
 #[test]
@@ -208,23 +265,26 @@ fn unlimited_tasks_are_those_that_wait_when_their_phase_begins() {
 #[test]
 fn tasks_take_nothing_from_the_share_of_timers() {
     let after = AfterIo::new(with_ratio(50), ms(100), |event_loop, clock, runs| {
-        // A multiple of 64, so that the clock is looked at just before the first task.
         give_timers(320, ms(1))(event_loop, clock, runs);
         give_tasks(320, ms(1))(event_loop, clock, runs);
     });
-    // B for tasks, and B once more for timers; then 64 of each in turns without I/O.
-    assert_eq!(after.per_turn("task", 320), [128, 64, 64, 64]);
-    assert_eq!(after.per_turn("timer", 320), [128, 64, 64, 64]);
+    // The timers come through the queue, before the tasks. In turns without I/O one of each runs.
+    let expected: Vec<usize> = std::iter::once(100).chain([1; 220]).collect();
+    assert_eq!(after.per_turn("task", 320), expected);
+    // B for tasks, and B once more for timers.
+    assert_eq!(after.per_turn("timer", 320), expected);
 }
 
 #[test]
 fn slow_timers_are_cut_by_time_and_carried_over() {
     let micros = Duration::from_micros;
-    for (each, expected) in [(ms(10), 64), (ms(1), 128), (micros(500), 256), (micros(1), 1000)] {
+    for (each, expected, later) in
+        [(ms(10), 10, 1), (ms(1), 100, 1), (micros(500), 200, 1), (micros(20), 1000, 0)]
+    {
         let after = AfterIo::new(with_ratio(50), ms(100), give_timers(1000, each));
         let timers = after.per_turn("timer", 1000);
         assert_eq!(timers[0], expected, "{each:?}");
-        assert!(timers[1..].iter().all(|n| *n == 64 || *n == (1000 - expected) % 64), "{timers:?}");
+        assert!(timers[1..].iter().all(|n| *n == later), "{timers:?}");
         assert_eq!(timers.iter().sum::<usize>(), 1000, "none is lost, none runs twice");
     }
 }
@@ -329,7 +389,7 @@ fn tasks_for_the_end_of_a_turn_share_the_timers_time() {
             }
         }
     };
-    for (each, expected) in [(ms(10), 64), (ms(1), 128)] {
+    for (each, expected) in [(ms(10), 10), (ms(1), 100)] {
         let after = AfterIo::new(with_ratio(50), ms(100), give(320, each));
         let ends = after.per_turn("end", 320);
         assert_eq!(
@@ -342,8 +402,8 @@ fn tasks_for_the_end_of_a_turn_share_the_timers_time() {
         give_timers(320, ms(1))(event_loop, clock, runs);
         give(320, ms(1))(event_loop, clock, runs);
     });
-    assert_eq!(after.per_turn("timer", 320)[0], 128);
-    assert_eq!(after.per_turn("end", 320), [64; 5], "64 even if the timers have used up all");
+    assert_eq!(after.per_turn("timer", 320)[0], 100);
+    assert_eq!(after.per_turn("end", 320), [1; 320], "one even if the timers have used up all");
     let unlimited = AfterIo::new(EventLoopGroup::builder().unlimited_tasks(), ms(0), give(3000, ms(1)));
     assert_eq!(unlimited.per_turn("end", 3000), [1024, 1024, 952]);
 }
@@ -372,7 +432,7 @@ fn no_task_for_the_end_of_a_turn_is_lost_when_the_loop_ends() {
         for _ in 0..3000 {
             event_loop.schedule_at_turn_end(body(event_loop, clock, runs, "end", ms(10))).unwrap();
         }
-        // It is told of that in the same turn, in which only 64 have their time.
+        // It is told of that in the same turn, in which only ten have their time.
         event_loop.shutdown_gracefully(Duration::ZERO, Duration::ZERO).detach();
     });
     result(after.event_loop.terminated()).unwrap();
@@ -445,15 +505,16 @@ fn the_heap_takes_nothing_from_the_floor_of_the_wheel() {
     while runs.len() < 400 {
         settle(&event_loop);
     }
-    assert_eq!(per_turn(&runs, "timer"), [64, 64, 64, 8]);
-    assert_eq!(per_turn(&runs, "idle"), [64, 64, 64, 8]);
+    // A millisecond each, and no budget.
+    assert_eq!(per_turn(&runs, "timer"), [1; 200]);
+    assert_eq!(per_turn(&runs, "idle"), [1; 200]);
     assert_eq!(first(&runs, "timer"), first(&runs, "idle"), "both in the same turns");
     assert_every_turn_polled(&event_loop);
 }
 
 #[test]
 fn the_wheel_has_the_share_of_timers() {
-    for (unlimited, expected) in [(false, vec![128, 64, 8]), (true, vec![200])] {
+    for (unlimited, expected) in [(false, [vec![100], vec![1; 100]].concat()), (true, vec![200])] {
         let clock = ManualClock::new();
         let builder = EventLoopGroup::builder().clock(clock.clone());
         let builder = if unlimited { builder.unlimited_tasks() } else { builder };
@@ -470,7 +531,7 @@ fn the_wheel_has_the_share_of_timers() {
         while runs.len() < 200 {
             settle(&event_loop);
         }
-        assert_eq!(per_turn(&runs, "idle"), expected, "the cap of 100 ms, and at most 64 more");
+        assert_eq!(per_turn(&runs, "idle"), expected, "the cap of 100 ms");
     }
 }
 

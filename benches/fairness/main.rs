@@ -1,7 +1,7 @@
 //! What does ioRatio do to sockets and to timers when a loop has more to do than it has time for?
 //!
 //! ```sh
-//! cargo bench --bench fairness                       # four minutes; into target/fairness
+//! cargo bench --bench fairness                       # six minutes; into target/fairness
 //! cargo bench --bench fairness -- --out docs         # renews the pictures of docs/fairness.md
 //! cargo bench --bench fairness -- --quick            # seconds: does it run?
 //! ```
@@ -9,11 +9,13 @@
 //! Real sockets, real time. The loop's thread has the first core, whatever loads it has the last. Every setting is
 //! measured in several rounds, one setting after the other, and the round that was disturbed
 //! least counts.
-//! Writes `fairness.csv`, `fairness-echo.svg` and `fairness-timers.svg`.
+//! Writes `fairness.csv` and a picture `fairness-*.svg` of each chart.
 
 mod echo;
 mod picture;
 mod record;
+mod rooms;
+mod slow;
 mod stage;
 mod timers;
 
@@ -23,6 +25,9 @@ use record::{Chart, Record};
 use std::{fs, path::PathBuf, time::Duration};
 
 const RATIOS: [u32; 4] = [20, 50, 80, 99];
+
+/// Milliseconds of `max_io_time`.
+const IO_TIMES: [u32; 3] = [10, 30, 100];
 
 #[derive(Parser)]
 #[command(about = "How a loop shares its time")]
@@ -50,7 +55,13 @@ fn main() -> Result {
     let time = Duration::from_millis(millis);
     let loads: &[u32] = if options.quick { &[0, 50, 100] } else { &[0, 10, 25, 40, 50, 60, 75, 90, 100] };
     let floods: &[u32] = if options.quick { &[0, 4, 16] } else { &[0, 1, 2, 4, 8, 16, 32] };
+    // Microseconds that a task takes; peers that send requests; thousands of deliveries a second.
+    let lengths: &[u32] =
+        if options.quick { &[20, 2000] } else { &[20, 200, 1000, 2000, 5000, 10_000, 20_000] };
+    let peers: &[u32] = if options.quick { &[10] } else { &[1, 10, 30, 60, 100] };
+    let deliveries: &[u32] = if options.quick { &[0, 5000] } else { &[0, 500, 1000, 2000, 5000, 10_000] };
     let (mut echoes, mut timers) = (Chart::default(), Chart::default());
+    let (mut tasks, mut requests, mut rooms) = (Chart::default(), Chart::default(), Chart::default());
     for round in 1..=rounds {
         println!("round {round} of {rounds}");
         for &ratio in &RATIOS {
@@ -65,10 +76,34 @@ fn main() -> Result {
                 timers.add(ratio, connections, record);
             }
         }
+        for &length in lengths {
+            let record = slow::measure_tasks(length, time)?;
+            report("tasks", 50, length, &record);
+            tasks.add(50, length, record);
+        }
+        for &peers in peers {
+            for limit in IO_TIMES {
+                let record = slow::measure_requests(limit, peers, time)?;
+                report("requests", limit, peers, &record);
+                requests.add(limit, peers, record);
+            }
+        }
+        for &thousands in deliveries {
+            let record = rooms::measure(thousands, time)?;
+            report("rooms", 50, thousands, &record);
+            rooms.add(50, thousands, record);
+        }
     }
     let io = |e| netwheel::Error::other(format!("writing to {}: {e}", options.out.display()));
     fs::create_dir_all(&options.out).map_err(io)?;
-    let rows = [echoes.rows("echo"), timers.rows("timers")].concat();
+    let rows = [
+        echoes.rows("echo"),
+        timers.rows("timers"),
+        tasks.rows("tasks"),
+        requests.rows("requests"),
+        rooms.rows("rooms"),
+    ];
+    let rows = rows.concat();
     fs::write(options.out.join("fairness.csv"), format!("{}\n{}", Record::HEADER, rows)).map_err(io)?;
     picture::draw(
         &options.out.join("fairness-echo.svg"),
@@ -77,6 +112,7 @@ fn main() -> Result {
             title: "Echo round trip, p99, by task load",
             x: "tasks offered, percent of the loop's time",
             y: "milliseconds",
+            line: |ratio| format!("ioRatio {ratio}"),
         },
     )?;
     picture::draw(
@@ -86,6 +122,37 @@ fn main() -> Result {
             title: "Timer lateness, p99, by I/O load (and more tasks than there is time for)",
             x: "connections that send all they can",
             y: "milliseconds",
+            line: |ratio| format!("ioRatio {ratio}"),
+        },
+    )?;
+    picture::draw(
+        &options.out.join("fairness-tasks.svg"),
+        &tasks,
+        &picture::Words {
+            title: "Timer lateness, p99, beside a task that always comes back",
+            x: "microseconds that the task takes",
+            y: "milliseconds",
+            line: |_| "default settings".to_owned(),
+        },
+    )?;
+    picture::draw(
+        &options.out.join("fairness-requests.svg"),
+        &requests,
+        &picture::Words {
+            title: "Timer lateness, p99, beside more requests of 200 µs than there is time for",
+            x: "peers that send requests",
+            y: "milliseconds",
+            line: |limit| format!("max_io_time {limit} ms"),
+        },
+    )?;
+    picture::draw(
+        &options.out.join("fairness-rooms.svg"),
+        &rooms,
+        &picture::Words {
+            title: "A message to a small room, p99, while another room is flooded",
+            x: "thousands of deliveries per second offered to the other room",
+            y: "milliseconds",
+            line: |_| "default settings".to_owned(),
         },
     )?;
     println!("written to {}", options.out.display());
@@ -94,5 +161,5 @@ fn main() -> Result {
 
 fn report(what: &str, ratio: u32, load: u32, record: &Record) {
     let (p50, p99) = (record.quantile(0.5), record.quantile(0.99));
-    println!("{what:6} ratio {ratio:2} load {load:3}: p50 {p50:7} us, p99 {p99:7} us of {}", record.count());
+    println!("{what:8} {ratio:3} load {load:5}: p50 {p50:7} us, p99 {p99:7} us of {}", record.count());
 }

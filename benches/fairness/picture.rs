@@ -1,4 +1,4 @@
-//! Lines in an SVG: one for each ratio, with axes that say what they are.
+//! Line charts as SVG, with one line per setting and labelled axes.
 
 use crate::record::Chart;
 use netwheel::{Error, Result};
@@ -10,6 +10,8 @@ pub(crate) struct Words<'a> {
     pub(crate) title: &'a str,
     pub(crate) x: &'a str,
     pub(crate) y: &'a str,
+    /// Returns the label of a line.
+    pub(crate) line: fn(u32) -> String,
 }
 
 /// Told apart without colours too: each line has a mark of its own width.
@@ -56,7 +58,7 @@ fn plot<B: DrawingBackend>(
         let style = colour.stroke_width(2);
         canvas
             .draw_series(LineSeries::new(line.iter().copied(), style).point_size(3))?
-            .label(format!("ioRatio {ratio}"))
+            .label((words.line)(*ratio))
             .legend(move |(x, y)| PathElement::new([(x, y), (x + 22, y)], colour.stroke_width(3)));
     }
     canvas

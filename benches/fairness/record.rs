@@ -20,7 +20,7 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    pub(crate) const HEADER: &str = "chart,io_ratio,load,samples,p50_us,p99_us,max_us,turns_per_s,tasks_per_s,\
+    pub(crate) const HEADER: &str = "chart,setting,load,samples,p50_us,p99_us,max_us,turns_per_s,tasks_per_s,\
                                      mib_read_per_s,percent_io_and_flush,percent_tasks";
 
     pub(crate) fn new(latencies: Histogram<u64>, begin: &Snapshot, end: &Snapshot) -> Self {

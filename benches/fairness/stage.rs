@@ -1,6 +1,6 @@
 //! The loop that is measured, and what keeps it busy.
 
-use netwheel::{EventLoop, EventLoopGroup, Result};
+use netwheel::{EventLoop, EventLoopGroup, EventLoopGroupBuilder, Result};
 use std::{
     sync::{
         Arc,
@@ -28,7 +28,11 @@ pub(crate) struct Stage {
 
 impl Stage {
     pub(crate) fn new(ratio: u32) -> Result<Self> {
-        let group = EventLoopGroup::builder().threads(1).io_ratio(ratio).build()?;
+        Self::of(EventLoopGroup::builder().io_ratio(ratio))
+    }
+
+    pub(crate) fn of(builder: EventLoopGroupBuilder) -> Result<Self> {
+        let group = builder.threads(1).build()?;
         let event_loop = group.next().clone();
         event_loop.execute(|| pin(|cores| cores.first().copied()))?;
         Ok(Stage { group, event_loop })

@@ -37,6 +37,10 @@ impl ChannelCore {
         input: &mut Bytes,
         pass: &mut DecodePass,
     ) {
+        // Set by an earlier round of this pass, for messages that the pipeline has queued. Round by round it goes on.
+        if !pass.timed_out() && self.state.has(Flags::UNDECODED) {
+            self.state.unset(Flags::UNDECODED);
+        }
         while self.state.may_deliver() {
             let (before, messages) = (input.len(), services.tally.messages_read);
             let replaced = services.replaced;
@@ -77,7 +81,7 @@ impl ChannelCore {
             }
         }
         let interrupted = pass.is_spent() || !self.state.may_deliver();
-        if interrupted && self.has_more() {
+        if interrupted && (pass.timed_out() || self.has_more()) {
             self.state.set(Flags::UNDECODED);
         } else {
             self.state.unset(Flags::UNDECODED);
@@ -104,6 +108,7 @@ impl ChannelCore {
 
     /// Bytes are about to be decoded; what it answers goes to [`ChannelCore::end_input`] behind that.
     pub(crate) fn begin_input(&mut self, services: &LoopServices, memory: Memory) -> Reading {
+        self.state.unset(Flags::UNDECODED);
         self.state.grant_read();
         Reading { memory, messages: services.tally.messages_read }
     }
@@ -155,6 +160,9 @@ impl ChannelCore {
         loop {
             let (before, messages) = (rest.len(), services.tally.messages_read);
             self.state.set(Flags::READ_GRANTED);
+            // There is no later read that would go on.
+            self.state.unset(Flags::UNDECODED);
+            pass.resume();
             self.handle_input(services, &mut rest, &mut pass);
             let flushes = self.state.take(Flags::FLUSH);
             flush |= flushes;

@@ -7,6 +7,7 @@
 use super::{
     due_queue::DueQueue,
     idle::IdleTimeouts,
+    io_time::IoTime,
     mail::Outlet,
     memory::SpareBox,
     outbound_budget::{Loan, OutboundBudget},
@@ -52,6 +53,8 @@ pub(crate) struct LoopServices {
     pub(crate) attention: Vec<Key>,
     /// What channels may have waiting to be sent, all together.
     pub(crate) outbound: OutboundBudget,
+    /// How long the I/O of a turn may take.
+    pub(crate) io_time: IoTime,
     /// What has been done in this turn.
     pub(crate) tally: Tally,
     /// The pipeline for which the running callback has asked: it takes over when that has returned.
@@ -180,6 +183,7 @@ impl LoopServices {
             offloaded: 0,
             attention: Vec::new(),
             outbound,
+            io_time: IoTime::unlimited(),
             tally: Tally::default(),
             replacement: None,
             replaced: 0,
@@ -188,6 +192,12 @@ impl LoopServices {
             spares: Vec::new(),
             spare_memory: 0,
         }
+    }
+
+    /// Whether I/O that is about to begin has to wait for the next turn.
+    #[inline]
+    pub(crate) fn io_is_over(&mut self) -> bool {
+        self.io_time.is_over(&self.time)
     }
 
     /// The next time at which something is due.

@@ -75,7 +75,8 @@ flags! {
     STUCK,
     /// The close timeout is armed.
     CLOSE_ARMED,
-    /// `partial` or the pipeline may hold whole messages: decoding was interrupted.
+    /// `partial` or the pipeline may hold whole messages: decoding was interrupted. Set while messages are delivered, it
+    /// stops the delivery: the time for I/O in this turn is used up.
     UNDECODED,
     /// In the loop's list of channels to be read without an event.
     LISTED_TO_READ,
@@ -113,8 +114,14 @@ flags! {
 
 impl Flags {
     /// What ends the delivery of messages at once.
-    const STOP: Flags =
-        Flags(Self::CLOSING.0 | Self::CLOSE_NOW.0 | Self::CLOSED.0 | Self::FLUSH.0 | Self::REPLACED.0);
+    const STOP: Flags = Flags(
+        Self::CLOSING.0
+            | Self::CLOSE_NOW.0
+            | Self::CLOSED.0
+            | Self::FLUSH.0
+            | Self::REPLACED.0
+            | Self::UNDECODED.0,
+    );
 
     /// What lets messages through while auto-read is off.
     const GRANTED: Flags = Flags(Self::READ_GRANTED.0 | Self::ONE_GRANTED.0);

@@ -110,6 +110,14 @@ impl DatagramSlot {
         }
     }
 
+    /// Records an event that this turn has no time for.
+    pub(crate) fn defer(&mut self, io: &mut Io, event: &mio::event::Event) {
+        if event.is_writable() {
+            self.state.blocked = false;
+        }
+        self.list(io, false);
+    }
+
     /// It was listed in an earlier turn.
     pub(crate) fn proceed(&mut self, io: &mut Io, metrics: &Metrics) {
         self.listed = false;
@@ -221,9 +229,12 @@ impl DatagramSlot {
     fn read(&mut self, io: &mut Io, metrics: &Metrics) {
         let in_full = io.has_room();
         let budget = if in_full { self.state.config.datagrams_per_turn } else { 1 };
-        for _ in 0..budget {
+        for n in 0..budget {
             if !self.state.is_open() {
                 return;
+            }
+            if n > 0 && io.services.io_is_over() {
+                break;
             }
             let Some(socket) = &self.state.socket else { return };
             let mut sender = None;

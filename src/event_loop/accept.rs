@@ -26,6 +26,7 @@ use crate::{
     transport::Stream,
 };
 use log::Level;
+use mio::event::Event;
 use std::{
     io::{self, ErrorKind},
     net::SocketAddr,
@@ -82,7 +83,10 @@ impl Turn {
 
     pub(super) fn accept(&mut self, key: Key) {
         let Some(Slot::Listener(listening)) = self.sources.get(key) else { return };
-        for _ in 0..listening.accepts_per_turn {
+        for n in 0..listening.accepts_per_turn {
+            if n > 0 && self.io.services.io_is_over() {
+                break;
+            }
             let Some(Slot::Listener(listening)) = self.sources.get(key) else { return };
             if listening.paused || !listening.accepting {
                 return;
@@ -107,12 +111,39 @@ impl Turn {
                 }
             }
         }
-        // More may wait, and no event will say so. Until the next turn events are of no account, or they would get
-        // it more than its share.
-        if let Some(Slot::Listener(listening)) = self.sources.get(key) {
+        let in_full = self.io.has_room();
+        self.accept_later(key, in_full);
+    }
+
+    /// Schedules a listener for the next turn, because no event reports connections that are already waiting. Events are
+    /// ignored until then, so that the listener gets no second share.
+    fn accept_later(&mut self, key: Key, in_full: bool) {
+        if let Some(Slot::Listener(listening)) = self.sources.get(key)
+            && listening.accepting
+            && !listening.paused
+        {
             listening.paused = true;
-            let in_full = self.io.has_room();
             self.io.list(key, in_full);
+        }
+    }
+
+    /// Records an event that this turn has no time for. The source is handled in the next turn.
+    #[cold]
+    pub(super) fn defer_event(&mut self, event: &Event) {
+        let Turn { sources, io, .. } = self;
+        let Some((key, slot)) = sources.by_token(event.token().0) else { return };
+        match slot {
+            Slot::Channel(slot) => slot.defer(io, event),
+            Slot::Listener(_) => self.accept_later(key, false),
+            // The new channel needs the other readiness bits, which are not reported again.
+            Slot::Connecting(_) if event.is_readable() || event.is_read_closed() || event.is_error() => {
+                self.finish_connect(key, Some(event));
+            }
+            Slot::Connecting(_) => io.list(key, false),
+            Slot::Datagram(slot) => slot.defer(io, event),
+            Slot::Lingering(_) => self.defer_lingering(key, event),
+            #[cfg(unix)]
+            Slot::Foreign(slot) => slot.defer(key, io, event),
         }
     }
 
@@ -313,14 +344,17 @@ impl Turn {
         self.sources.insert(Slot::Connecting(connecting));
     }
 
-    pub(super) fn finish_connect(&mut self, key: Key, event: &mio::event::Event) {
+    /// Completes a connection that the poll has reported by `event`, or in an earlier turn.
+    pub(super) fn finish_connect(&mut self, key: Key, event: Option<&Event>) {
         let Some(Slot::Connecting(connecting)) = self.sources.get(key) else { return };
         // Being writable is not success: the socket's error says, and the peer is there only then.
         let error = match connecting.stream.take_error() {
             Ok(Some(e)) | Err(e) => Some(e),
             Ok(None) => match connecting.stream.has_peer() {
                 Ok(()) => None,
-                Err(e) if e.kind() == ErrorKind::NotConnected && !event.is_error() => return,
+                Err(e) if e.kind() == ErrorKind::NotConnected && !event.is_some_and(Event::is_error) => {
+                    return;
+                }
                 Err(e) => Some(e),
             },
         };
@@ -361,7 +395,7 @@ impl Turn {
         connecting.done.connected(shared);
         self.activate(key);
         let Turn { sources, io, shared, .. } = self;
-        if let Some(slot) = sources.channel(key) {
+        if let (Some(slot), Some(event)) = (sources.channel(key), event) {
             slot.handle_ready(io, &shared.metrics, event);
         }
     }

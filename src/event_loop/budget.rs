@@ -1,17 +1,26 @@
-//! How long tasks and timers may run in one turn: ioRatio as a formula.
+//! How long the phases of a turn may take: ioRatio as a formula, and the floor below which no phase
+//! is cut.
 //!
-//! Always holds: the budget follows the time that I/O took, is never more than the cap, and is only a time: whoever
-//! spends it looks at the clock every [`TASKS_PER_CHECK`] steps, so at least that many steps are made in every turn
-//! (the floor) and at most that many too many. docs/fairness.md states the bounds that follow. Pure; owns nothing.
+//! Invariants: the budget follows the time that I/O took and never exceeds the cap. A phase runs at
+//! least one entry, and at least [`FLOOR`] entries while these are short, so that progress is
+//! guaranteed and a poll is worth its cost. docs/fairness.md states the bounds that follow. Pure;
+//! owns nothing.
 
 use std::time::Duration;
 
-/// Tasks, or timers, between two looks at the clock, as in Netty: reading it for every one would cost more than most
-/// tasks.
-pub(crate) const TASKS_PER_CHECK: usize = 64;
+/// Entries that a phase runs even without a budget, unless they take longer than [`FLOOR_TIME`].
+pub(crate) const FLOOR: u64 = 64;
+
+/// Nanoseconds after which a phase without a budget ends, although fewer than [`FLOOR`] entries
+/// ran. A poll that does not sleep takes about 1 % of that.
+pub(crate) const FLOOR_TIME: u64 = 100_000;
 
 /// The most time that tasks get in a turn, and timers once more, if nobody says otherwise.
 pub(crate) const DEFAULT_MAX_TASK_TIME: Duration = Duration::from_millis(100);
+
+/// The default time limit for the I/O of a turn. A turn with a thousand quick requests takes a
+/// small part of it.
+pub(crate) const DEFAULT_MAX_IO_TIME: Duration = Duration::from_millis(100);
 
 /// The ratio at which there is no limit.
 pub(crate) const UNLIMITED: u8 = 100;
@@ -28,14 +37,15 @@ pub(crate) struct Budget {
 /// What tasks get in one turn, and timers once more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Share {
-    /// So many nanoseconds. It may be 0: then [`TASKS_PER_CHECK`] of them run.
+    /// So many nanoseconds. It may be 0: then the floor applies ([`Limit`]).
     Time(u64),
     /// As long as it takes to run those that wait when their phase begins.
     Unlimited,
 }
 
 impl Budget {
-    /// The share after I/O took `io_time` nanoseconds: `io_time × (100 − r) / r`, but not more than the cap.
+    /// The share after I/O took `io_time` nanoseconds: `io_time × (100 − r) / r`, but not more than
+    /// the cap.
     pub(crate) fn after(self, io_time: u64) -> Share {
         if self.io_ratio >= UNLIMITED {
             return Share::Unlimited;
@@ -46,6 +56,14 @@ impl Budget {
     }
 }
 
+impl Budget {
+    /// Returns the time at which a phase that begins at `now` reaches the cap; `None` without a
+    /// limit.
+    pub(crate) fn cap_until(self, now: u64) -> Option<u64> {
+        (self.io_ratio < UNLIMITED).then(|| now.saturating_add(self.cap))
+    }
+}
+
 impl Share {
     /// When it is used up, if that is a matter of time.
     pub(crate) fn until(self, began: u64) -> Option<u64> {
@@ -53,6 +71,49 @@ impl Share {
             Share::Time(time) => Some(began.saturating_add(time)),
             Share::Unlimited => None,
         }
+    }
+}
+
+/// The end of a phase: its share is used up and its floor is reached.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limit {
+    until: Option<u64>,
+    floor_until: u64,
+}
+
+impl Limit {
+    /// The limit of a phase that begins at `now`, with a share that lasts until `until`.
+    pub(crate) fn new(until: Option<u64>, now: u64) -> Self {
+        Limit { until, floor_until: now.saturating_add(FLOOR_TIME) }
+    }
+
+    /// Extends the limit by time that does not count towards the phase.
+    pub(crate) fn later(self, by: u64) -> Self {
+        Limit {
+            until: self.until.map(|until| until.saturating_add(by)),
+            floor_until: self.floor_until.saturating_add(by),
+        }
+    }
+
+    /// Whether only time ends the phase.
+    pub(crate) fn is_time(self) -> bool {
+        self.until.is_some()
+    }
+
+    /// Whether a phase that has run `ran` entries ends at `now`.
+    pub(crate) fn is_reached(self, ran: u64, now: u64) -> bool {
+        self.until.is_some_and(|until| now >= until) && (ran >= FLOOR || ran > 0 && now >= self.floor_until)
+    }
+
+    /// The entries that may have run at the next reading, of which `ran` have run and `batch` are
+    /// to follow. The floor is one of them, so that a phase without a budget ends right there.
+    #[inline]
+    pub(crate) fn next_reading(self, ran: u64, batch: u64) -> u64 {
+        if self.until.is_none() {
+            return u64::MAX;
+        }
+        let next = ran + batch;
+        if ran < FLOOR { next.min(FLOOR) } else { next }
     }
 }
 
@@ -91,5 +152,28 @@ mod tests {
             assert_eq!(budget.after(u64::MAX), Share::Time(5_000), "{io_ratio}");
         }
         assert_eq!(Budget { io_ratio: 100, cap: 5_000 }.after(u64::MAX), Share::Unlimited);
+    }
+
+    #[test]
+    fn a_phase_without_a_budget_runs_64_short_entries_or_one_slow_one() {
+        let limit = Limit::new(Some(1_000), 1_000);
+        assert!(!limit.is_reached(0, u64::MAX), "at least one");
+        assert!(!limit.is_reached(63, 1_000 + FLOOR_TIME - 1));
+        assert!(limit.is_reached(64, 1_000));
+        assert!(limit.is_reached(1, 1_000 + FLOOR_TIME));
+        assert_eq!(
+            (limit.next_reading(0, 32), limit.next_reading(50, 32), limit.next_reading(64, 32)),
+            (32, 64, 96)
+        );
+    }
+
+    #[test]
+    fn a_phase_with_a_budget_ends_when_that_is_spent() {
+        let limit = Limit::new(Some(5_000_000), 0);
+        assert!(!limit.is_reached(1_000_000, 4_999_999));
+        assert!(limit.is_reached(1, 5_000_000));
+        let unlimited = Limit::new(None, 0);
+        assert!(!unlimited.is_reached(u64::MAX, u64::MAX));
+        assert_eq!(unlimited.next_reading(7, 1), u64::MAX);
     }
 }

@@ -60,15 +60,19 @@ pub(crate) struct Listed {
 }
 
 impl Io {
-    pub(crate) fn begin_turn(&mut self) {
+    /// Returns whether the last turn left ready sources without their share, because its time was up.
+    pub(crate) fn begin_turn(&mut self) -> bool {
+        let was_cut = self.services.io_time.was_cut();
+        self.services.io_time.begin(self.services.now);
         let Listed { all, in_full } = std::mem::take(&mut self.listed);
-        if std::mem::take(&mut self.turn_bytes) >= TURN_BYTES {
-            // Those that had one read only go before those that had their full share: they take turns at that.
+        if std::mem::take(&mut self.turn_bytes) >= TURN_BYTES || was_cut {
+            // Channels that had one read or none go before channels that had their full share.
             let begin = self.to_read.len().saturating_sub(all);
             let listed = &mut self.to_read.make_contiguous()[begin..];
             let in_full = in_full.min(listed.len());
             listed.rotate_left(in_full);
         }
+        was_cut
     }
 
     /// Whether a source whose turn it is may have its full share.
@@ -116,6 +120,30 @@ impl ChannelSlot {
         }
     }
 
+    /// Records an event that this turn has no time for. The channel is flushed at the end of the turn and read in the
+    /// next turn.
+    pub(crate) fn defer(&mut self, io: &mut Io, event: &mio::event::Event) {
+        let state = &mut self.core.state;
+        if event.is_writable() && state.take(Flags::WRITE_BLOCKED) {
+            state.want_attention(&mut io.services);
+        }
+        if event.is_priority() {
+            state.set(Flags::URGENT);
+        }
+        let hang_up = event.is_read_closed() || event.is_error();
+        if hang_up {
+            state.set(Flags::HANG_UP);
+        }
+        if event.is_readable() || hang_up {
+            state.set(Flags::MAYBE_READABLE);
+            // Also if the channel does not read now: an error after the end of the input is only noticed by a read.
+            if !state.has(Flags::LISTED_TO_READ) {
+                state.set(Flags::LISTED_TO_READ);
+                io.list(state.key(), false);
+            }
+        }
+    }
+
     /// Reads until nothing is left, the budget of this turn is spent, or the channel wants no more.
     pub(crate) fn read(&mut self, io: &mut Io, metrics: &Metrics) {
         self.core.state.unset(Flags::LISTED_TO_READ.with(Flags::MAYBE_READABLE));
@@ -129,7 +157,11 @@ impl ChannelSlot {
         loop {
             let state = &mut self.core.state;
             let wanted = state.may_read();
-            if !state.is_open() || !wanted || reads >= io.reads_allowed(state.config.reads_per_turn) {
+            if !state.is_open()
+                || !wanted
+                || reads >= io.reads_allowed(state.config.reads_per_turn)
+                || complete && io.services.io_is_over()
+            {
                 state.set(Flags::MAYBE_READABLE);
                 break;
             }

@@ -52,6 +52,15 @@ pub(crate) struct LingeringSocket {
     listed: bool,
 }
 
+impl LingeringSocket {
+    /// Records what the event says. Returns whether there is input to discard and no turn for that yet.
+    fn is_to_be_drained(&mut self, event: &mio::event::Event) -> bool {
+        let hang_up = event.is_read_closed() || event.is_error();
+        self.to_the_end |= hang_up || event.is_priority();
+        (event.is_readable() || hang_up) && !self.listed
+    }
+}
+
 /// The lingering sockets of a loop.
 pub(crate) struct Lingering {
     limit: usize,
@@ -195,10 +204,18 @@ impl Turn {
 
     pub(super) fn handle_lingering(&mut self, key: Key, event: &mio::event::Event) {
         let Some(Slot::Lingering(socket)) = self.sources.get(key) else { return };
-        let hang_up = event.is_read_closed() || event.is_error();
-        socket.to_the_end |= hang_up || event.is_priority();
-        if (event.is_readable() || hang_up) && !socket.listed {
+        if socket.is_to_be_drained(event) {
             self.drain_lingering(key);
+        }
+    }
+
+    /// Records an event that this turn has no time for.
+    pub(super) fn defer_lingering(&mut self, key: Key, event: &mio::event::Event) {
+        let Turn { sources, io, .. } = self;
+        let Some(Slot::Lingering(socket)) = sources.get(key) else { return };
+        if socket.is_to_be_drained(event) {
+            socket.listed = true;
+            io.list(key, false);
         }
     }
 

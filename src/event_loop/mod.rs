@@ -21,6 +21,7 @@ mod datagrams;
 mod foreign;
 mod guard;
 mod io;
+mod lanes;
 mod last_look;
 mod linger;
 mod lingering;
@@ -28,6 +29,7 @@ mod load;
 mod local;
 mod manual;
 mod metrics;
+mod pace;
 mod periodic;
 mod rebuild;
 mod schedule;
@@ -47,7 +49,7 @@ mod watchdog;
 
 pub(crate) use accept_retry::AcceptRetry;
 pub(crate) use affinity::Core;
-pub(crate) use budget::{Budget, DEFAULT_MAX_TASK_TIME, UNLIMITED};
+pub(crate) use budget::{Budget, DEFAULT_MAX_IO_TIME, DEFAULT_MAX_TASK_TIME, UNLIMITED};
 #[cfg(unix)]
 pub use foreign::{Interest, Readiness, SourceAction, SourceContext, SourceHandle};
 pub(crate) use io::Io;
@@ -76,14 +78,16 @@ pub use watchdog::{Stall, Watchdog};
 use crate::{
     Clock, Error, Result,
     buffer::ReceiveBuffers,
-    channel::{LoopServices, OutboundBudget, Outlet, SharedBudget},
-    clock::TimeSource,
+    channel::{IoTime, LoopServices, OutboundBudget, Outlet, SharedBudget},
+    clock::{TimeSource, nanos},
     error::{Refused, caught},
     log_throttle::{LogAt, off_loop},
     sync::{Completion, Phase, completion, loop_id, mailbox},
     timer::Wheel,
     worker_pool::WorkerPool,
 };
+use broadcast::Broadcasts;
+use pace::Pace;
 use selector::Selector;
 use sleep::Sleep;
 use sources::Sources;
@@ -108,6 +112,7 @@ pub struct EventLoop {
 pub(crate) struct LoopConfig {
     pub(crate) name: String,
     pub(crate) budget: Budget,
+    pub(crate) max_io_time: Duration,
     pub(crate) max_pending_tasks: usize,
     pub(crate) max_scheduled_tasks: usize,
     pub(crate) max_connections: usize,
@@ -174,21 +179,18 @@ impl EventLoop {
         let (max_outbound, group_outbound) = (config.max_outbound, config.group_outbound);
         let (budget, real_time) = (config.budget, config.clock.is_real_time());
         let (threshold, max_lingering) = (config.rebuild_threshold, config.max_lingering);
+        let max_io_time = nanos(config.max_io_time);
         let sleep = Sleep::new(config.clock.longest_sleep(), config.busy_poll);
         let make = move |shared: Arc<LoopShared>| {
             let outlet: Arc<dyn Outlet> = shared.clone();
             let outbound = OutboundBudget::new(max_outbound, group_outbound);
+            let whereabouts = shared.whereabouts.clone();
+            let log = shared.log.clone();
+            let mut services = LoopServices::new(time, wheel, outlet, whereabouts, log, outbound, workers);
+            services.io_time = IoTime::limited(max_io_time, real_time);
             let io = Io {
                 selector,
-                services: LoopServices::new(
-                    time,
-                    wheel,
-                    outlet,
-                    shared.whereabouts.clone(),
-                    shared.log.clone(),
-                    outbound,
-                    workers,
-                ),
+                services,
                 receive: ReceiveBuffers::new(),
                 to_read: VecDeque::new(),
                 turn_bytes: 0,
@@ -203,14 +205,16 @@ impl EventLoop {
                 sources: Sources::new(),
                 io,
                 budget,
+                task_pace: Pace::new(real_time),
+                timer_pace: Pace::new(real_time),
+                deliver_pace: Pace::new(real_time),
                 spin: SpinGuard::new(threshold),
                 watch: Stopwatch::new(now),
                 shutdown: None,
                 sleep,
                 real_time,
                 timers_left: false,
-                delivering: None,
-                deliveries_left: 0,
+                broadcasts: Broadcasts::default(),
                 at_end: VecDeque::new(),
                 poll_failures: 0,
                 told_of_failure: false,
@@ -263,7 +267,7 @@ impl EventLoop {
     /// little to do shows next to nothing. Reads the clock; meant to compare loops, not to be precise.
     pub fn lag(&self) -> Duration {
         let turn = self.shared.load.turn_time(self.shared.time.now());
-        let turns = 1 + self.shared.mailbox.len() / budget::TASKS_PER_CHECK;
+        let turns = 1 + self.shared.mailbox.len() / budget::FLOOR as usize;
         Duration::from_nanos(turn.saturating_mul(turns as u64))
     }
 

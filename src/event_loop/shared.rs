@@ -9,6 +9,7 @@ use super::foreign::SourceMail;
 use super::{
     load::Load,
     metrics::Metrics,
+    pace::Site,
     shutdown::{Hooks, ShutdownReport, ShutdownRequest},
     sources::{Accepted, Attempt, Connecting, ListenerShared, Listening},
     task::Task,
@@ -94,6 +95,20 @@ impl LoopMail {
             LoopMail::Channel(key, _) => Some(*key),
             LoopMail::Datagram(shared, _) => shared.key.get().copied(),
             _ => None,
+        }
+    }
+
+    /// What tells how long handling it will take.
+    pub(super) fn site(&self) -> Site {
+        match self {
+            LoopMail::Task(task) => Site::of(task.origin()),
+            LoopMail::BoxedTask(_, origin) => Site::of(origin),
+            LoopMail::Channel(_, Mail::Run(_) | Mail::Answer(_)) => Site::ANY,
+            LoopMail::Channel(..)
+            | LoopMail::Schedule(..)
+            | LoopMail::Unschedule(_)
+            | LoopMail::AtTurnEnd(_) => Site::COMMAND,
+            _ => Site::ANY,
         }
     }
 }

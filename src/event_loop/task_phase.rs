@@ -1,11 +1,13 @@
 //! The task phase of a turn: the loop's queue.
 //!
-//! Always holds: entries are handled in the order of the queue; a phase runs at least 64 entries, if they wait, and
-//! at most 64 beyond its share; a panic in a task is logged with the place where the task was given, counted, and
-//! goes no further, nor does any other that handling an entry ends with. Runs on the loop's thread.
+//! Always holds: entries are handled in the order of the queue. The phase ends with the entry in which its share is
+//! used up, or a few short entries later (`pace`), but not before its floor (`budget`). A panic in a task is logged
+//! with the place where the task was given, counted, and goes no further, nor does any other that handling an entry
+//! ends with. Runs on the loop's thread.
 
 use super::{
-    budget::{Share, TASKS_PER_CHECK},
+    budget::{Limit, Share},
+    pace::Site,
     rebuild::RebuildCause,
     shared::LoopMail,
     stopwatch::Span,
@@ -22,55 +24,76 @@ use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 impl Turn {
     /// Handles what waits in the queue, within `share`; whether there was anything. The clock was read just before.
     pub(super) fn run_tasks(&mut self, share: Share) -> bool {
-        let until = share.until(self.io.services.now);
+        let began = self.io.services.now;
+        let mut limit = Limit::new(share.until(began), began);
         // Without a time limit it is what waits now: tasks that give new tasks for ever must not keep out the I/O.
-        let mut left = if until.is_some() { usize::MAX } else { self.shared.mailbox.len() };
-        let (mut ran, mut drained) = (0u64, false);
-        self.begin_deliveries();
-        if self.delivering.is_some() {
-            ran = 1;
-            if !self.deliver() {
-                left = 0;
-            }
+        let mut left = if limit.is_time() { usize::MAX } else { self.shared.mailbox.len() };
+        let waited = self.broadcasts.is_waiting();
+        let mut ran = self.begin_broadcasts();
+        if self.broadcasts.holds_queue() {
+            left = 0;
         }
+        // Broadcasts have a share of their own.
+        limit = limit.later(self.io.services.now - began);
+        let (mut read_at, mut drained) = (ran, false);
         loop {
-            let enough = ran + TASKS_PER_CHECK as u64;
+            let (before, beside) = (self.io.services.now, self.broadcasts.beside_tasks());
+            let next = limit.next_reading(ran - beside, self.task_pace.batch());
+            let mut enough = beside.saturating_add(next);
             self.guarded(|turn, current| {
                 while ran < enough && left > 0 {
                     let mut mail = turn.inbox.take();
                     ran += u64::from(mail.is_some());
                     left -= 1;
                     *current = mail.as_ref().and_then(LoopMail::channel);
-                    match &mut mail {
+                    let site = match &mut mail {
                         // Run where it is: to move it once more would cost as much as a small task does.
-                        Some(LoopMail::Task(task)) => turn.run_task(task.origin(), || task.run()),
+                        Some(LoopMail::Task(task)) => {
+                            let origin = task.origin();
+                            turn.run_task(origin, || task.run());
+                            Site::of(origin)
+                        }
                         _ => match mail {
                             Some(mail) => {
+                                let site = mail.site();
                                 turn.handle_mail(mail);
-                                if turn.delivering.is_some() {
+                                if turn.broadcasts.holds_queue() {
                                     left = 0;
                                 }
+                                site
                             }
                             None => {
                                 drained = true;
                                 break;
                             }
                         },
+                    };
+                    if !turn.task_pace.trusts(site) {
+                        enough = enough.min(ran);
                     }
                 }
             });
-            if ran < enough {
+            if ran < enough || ran == read_at {
                 break;
             }
             self.lap(Span::Tasks);
-            if until.is_some_and(|until| self.io.services.now >= until) {
+            let took = self.io.services.now - before;
+            let now_beside = self.broadcasts.beside_tasks();
+            if now_beside > beside {
+                limit = limit.later(took);
+            } else {
+                self.task_pace.measured(ran - read_at, took);
+            }
+            read_at = ran;
+            if limit.is_reached(ran - now_beside, self.io.services.now) {
                 break;
             }
         }
-        if ran == 0 {
+        let delivered = self.end_broadcasts();
+        if ran == 0 && !waited {
             return false;
         }
-        if !ran.is_multiple_of(TASKS_PER_CHECK as u64) {
+        if ran != read_at || delivered {
             self.lap(Span::Flushing);
         }
         self.watch.rename(Span::Flushing);
@@ -85,6 +108,10 @@ impl Turn {
     pub(super) fn handle_mail(&mut self, mail: LoopMail) {
         match mail {
             LoopMail::Channel(key, mail) => {
+                if !self.catch_up(key) {
+                    self.hold(LoopMail::Channel(key, mail));
+                    return;
+                }
                 let Turn { sources, io, shared, .. } = self;
                 if let Some(slot) = sources.channel(key) {
                     slot.core.handle_mail(&mut io.services, mail);
@@ -93,9 +120,7 @@ impl Turn {
                     drop_guarded(mail);
                 }
             }
-            LoopMail::Broadcast(delivery) => {
-                self.begin_broadcast(delivery);
-            }
+            LoopMail::Broadcast(delivery) => self.begin_broadcast(delivery),
             LoopMail::Task(mut task) => self.run_task(task.origin(), || task.run()),
             LoopMail::BoxedTask(task, origin) => self.run_task(origin, task),
             LoopMail::Schedule(deadline, task) => self.schedule(deadline, task),

@@ -1,13 +1,15 @@
 //! The timer phase of a turn: the heap, the wheel, and what was to run at the end of the turn.
 //!
 //! Always holds: timers have a share of their own, as large as that of tasks, and run in every turn in which they are
-//! due: at least 64 of the heap, 64 of the wheel and 64 of what is to run at the end, at most 1024 of each. What is
-//! left keeps the next poll from sleeping. A timer that is armed while timers run has to wait for the next turn. A
+//! due. The heap, the wheel and what is to run at the end have a floor each (`budget`), and run at most 1024 entries.
+//! What is left keeps the next poll from sleeping. A timer that is armed while timers run has to wait for the next turn. A
 //! panic that no channel and no task has caught costs one timer, and the source that it was for. Runs on the loop's
 //! thread.
 
 use super::{
-    budget::{Share, TASKS_PER_CHECK},
+    budget::{Limit, Share},
+    pace::Site,
+    shared::LifeState,
     sources::Slot,
     stopwatch::Span,
     turn::Turn,
@@ -20,7 +22,7 @@ use crate::{
 use std::sync::Arc;
 
 /// Scheduled tasks, idle entries, and tasks for the end of a turn, that run in one turn at most.
-const TIMERS_PER_TURN: usize = 1024;
+const TIMERS_PER_TURN: u64 = 1024;
 
 impl Turn {
     /// Puts a task into the heap, unless it was cancelled meanwhile.
@@ -42,6 +44,11 @@ impl Turn {
             self.timers_left = false;
             return false;
         }
+        // A shutdown request waits in the queue behind slow tasks. It cancels timers, so due timers must not run first.
+        if self.shutdown.is_none() && self.shared.state() >= LifeState::ShuttingDown {
+            self.timers_left = true;
+            return false;
+        }
         // The clock was read when the tasks ended.
         self.watch.rename(Span::Timers);
         let until = share.until(self.io.services.now);
@@ -50,40 +57,61 @@ impl Turn {
         let ended = self.run_at_end(until);
         self.lap(Span::Flushing);
         self.timers_left = is_due(self) || !self.at_end.is_empty();
-        self.shared.metrics.timers_fired.add(fired as u64);
-        self.shared.metrics.wheel_fired.add(expired as u64);
+        self.shared.metrics.timers_fired.add(fired);
+        self.shared.metrics.wheel_fired.add(expired);
         fired + expired + moves + ended > 0
     }
 
-    /// Whether `ran` timers are all that this turn has room for.
-    fn is_share_used(&mut self, ran: usize, until: Option<u64>) -> bool {
-        if ran == TIMERS_PER_TURN {
-            return true;
-        }
-        if ran == 0 || !ran.is_multiple_of(TASKS_PER_CHECK) {
-            return false;
-        }
-        self.lap(Span::Timers);
-        until.is_some_and(|until| self.io.services.now >= until)
-    }
-
-    fn run_heap(&mut self, now: u64, until: Option<u64>) -> usize {
-        let mark = self.io.services.queue.mark();
-        let mut fired = 0;
-        let mut behind = Vec::new();
-        while !self.is_share_used(fired, until) {
-            let enough = fired + TASKS_PER_CHECK;
+    /// Calls `run` for each entry until it returns `None` or the limit is reached. `run` returns the call site of the entry.
+    /// Returns the number of entries.
+    fn run_due_entries(
+        &mut self,
+        until: Option<u64>,
+        mut run: impl FnMut(&mut Turn, &mut Option<Key>) -> Option<Site>,
+    ) -> u64 {
+        let limit = Limit::new(until, self.io.services.now);
+        let (mut ran, mut read_at) = (0, 0);
+        loop {
+            let mut enough = limit.next_reading(ran, self.timer_pace.batch()).min(TIMERS_PER_TURN);
             self.guarded(|turn, current| {
-                while fired < enough {
-                    let Some(due) = turn.io.services.queue.pop_due_before(now, mark) else { break };
-                    fired += 1;
-                    turn.run_due(due, now, current, &mut behind);
+                while ran < enough {
+                    // Counted first, so that a panicking entry counts.
+                    ran += 1;
+                    let Some(site) = run(turn, current) else {
+                        ran -= 1;
+                        break;
+                    };
+                    if !turn.timer_pace.trusts(site) {
+                        enough = enough.min(ran);
+                    }
                 }
             });
-            if fired < enough {
+            if ran < enough || ran == read_at {
+                break;
+            }
+            let before = self.io.services.now;
+            self.lap(Span::Timers);
+            self.timer_pace.measured(ran - read_at, self.io.services.now - before);
+            read_at = ran;
+            if ran >= TIMERS_PER_TURN || limit.is_reached(ran, self.io.services.now) {
                 break;
             }
         }
+        ran
+    }
+
+    fn run_heap(&mut self, now: u64, until: Option<u64>) -> u64 {
+        let mark = self.io.services.queue.mark();
+        let mut behind = Vec::new();
+        let fired = self.run_due_entries(until, |turn, current| {
+            let due = turn.io.services.queue.pop_due_before(now, mark)?;
+            let site = match &due.value {
+                Due::Task(task) => Site::of(task.origin()),
+                Due::Channel(..) | Due::Source(_) => Site::CHANNEL,
+            };
+            turn.run_due(due, now, current, &mut behind);
+            Some(site)
+        });
         for (due, next) in behind {
             self.put_back(due, next);
         }
@@ -134,40 +162,32 @@ impl Turn {
     }
 
     /// Runs what is due on the wheel: how many, and how often it was called only to move entries towards their time.
-    fn run_wheel(&mut self, now: u64, until: Option<u64>) -> (usize, usize) {
-        let (mut expired, mut moves) = (0, 0);
-        while !self.is_share_used(expired + moves, until) {
-            let enough = expired + moves + TASKS_PER_CHECK;
-            self.guarded(|turn, current| {
-                while expired + moves < enough {
-                    let wheel = &mut turn.io.services.wheel;
-                    let Some(coarse) = wheel.expire(now) else {
-                        if wheel.next_expiry().is_none_or(|at| at > now) {
-                            break;
-                        }
-                        moves += 1;
-                        continue;
-                    };
-                    expired += 1;
-                    let due = turn.io.services.wheel.current_time();
-                    turn.shared.metrics.lag.record(turn.io.services.now.saturating_sub(due));
-                    let Turn { sources, io, shared, .. } = &mut *turn;
-                    let Some((key, source)) = sources.of_coarse(coarse) else { continue };
-                    *current = Some(key);
-                    match source {
-                        Slot::Channel(source) => {
-                            source.handle_coarse(io, &shared.metrics, coarse.slot());
-                        }
-                        Slot::Datagram(source) => source.handle_task(io, &shared.metrics, coarse.slot()),
-                        _ => {}
-                    }
+    fn run_wheel(&mut self, now: u64, until: Option<u64>) -> (u64, u64) {
+        let mut moves = 0;
+        let ran = self.run_due_entries(until, |turn, current| {
+            let wheel = &mut turn.io.services.wheel;
+            let Some(coarse) = wheel.expire(now) else {
+                if wheel.next_expiry().is_none_or(|at| at > now) {
+                    return None;
                 }
-            });
-            if expired + moves < enough {
-                break;
+                moves += 1;
+                return Some(Site::WHEEL);
+            };
+            let due = turn.io.services.wheel.current_time();
+            turn.shared.metrics.lag.record(turn.io.services.now.saturating_sub(due));
+            let Turn { sources, io, shared, .. } = &mut *turn;
+            let Some((key, source)) = sources.of_coarse(coarse) else { return Some(Site::WHEEL) };
+            *current = Some(key);
+            match source {
+                Slot::Channel(source) => {
+                    source.handle_coarse(io, &shared.metrics, coarse.slot());
+                }
+                Slot::Datagram(source) => source.handle_task(io, &shared.metrics, coarse.slot()),
+                _ => {}
             }
-        }
-        (expired, moves)
+            Some(Site::WHEEL)
+        });
+        (ran - moves, moves)
     }
 
     /// Puts a periodic task back for its next run.
@@ -179,25 +199,15 @@ impl Turn {
     }
 
     /// Runs what was to run once the tasks and timers of this turn have; how much.
-    pub(super) fn run_at_end(&mut self, until: Option<u64>) -> usize {
+    pub(super) fn run_at_end(&mut self, until: Option<u64>) -> u64 {
         // What they give for the end of a turn is for the next one: it comes through the queue.
-        let mut ran = 0;
-        while !self.is_share_used(ran, until) {
-            let enough = ran + TASKS_PER_CHECK;
-            self.guarded(|turn, _| {
-                while ran < enough {
-                    let Some(task) = turn.at_end.pop_front() else { break };
-                    ran += 1;
-                    if let Some(shutdown) = &mut turn.shutdown {
-                        shutdown.note_task();
-                    }
-                    turn.shared.whereabouts.in_task(task.origin(), || task.run(&turn.io.services.time));
-                }
-            });
-            if ran < enough {
-                break;
+        self.run_due_entries(until, |turn, _| {
+            let task = turn.at_end.pop_front()?;
+            if let Some(shutdown) = &mut turn.shutdown {
+                shutdown.note_task();
             }
-        }
-        ran
+            turn.shared.whereabouts.in_task(task.origin(), || task.run(&turn.io.services.time));
+            Some(Site::of(task.origin()))
+        })
     }
 }

@@ -8,14 +8,16 @@
 //!
 //! Always holds: every turn polls; what a bound cuts off is carried over and keeps the next poll from sleeping; tasks
 //! and timers have a budget each (`budget`), so that neither keeps the other out, nor the I/O. docs/fairness.md
-//! states all bounds. The clock is read after the poll, after the I/O if there are tasks or due timers, after every
-//! 64 of these, and before a sleep: twice in a turn that only moves bytes (`stopwatch`). Runs on the loop's thread
+//! states all bounds. The clock is read after the poll, after the I/O if there are tasks or due timers, while these
+//! run (`pace`), and before a sleep: twice in a turn that only moves bytes (`stopwatch`). Runs on the loop's thread
 //! and owns everything that the loop owns.
 
 use super::{
+    broadcast::Broadcasts,
     budget::{Budget, Share},
     io::Io,
     linger::{Ended, Leaving, close_on_worker},
+    pace::Pace,
     rebuild::RebuildCause,
     selector::{Selector, WakeCause},
     shared::{LoopMail, LoopShared},
@@ -26,7 +28,7 @@ use super::{
     stopwatch::{Span, Stopwatch},
 };
 use crate::{
-    channel::{Delivery, Scheduled},
+    channel::Scheduled,
     clock::TimeSource,
     error::caught,
     id::Key,
@@ -54,6 +56,10 @@ pub(crate) struct Turn {
     pub(crate) sources: Sources,
     pub(crate) io: Io,
     pub(crate) budget: Budget,
+    /// Decide when tasks, timers and deliveries are interrupted to read the clock.
+    pub(super) task_pace: Pace,
+    pub(super) timer_pace: Pace,
+    pub(super) deliver_pace: Pace,
     pub(crate) spin: SpinGuard,
     pub(crate) watch: Stopwatch,
     pub(crate) shutdown: Option<Shutdown>,
@@ -62,10 +68,7 @@ pub(crate) struct Turn {
     pub(crate) real_time: bool,
     /// A bound was hit in the last turn: timers, or what is to run after them, are still due.
     pub(crate) timers_left: bool,
-    /// A broadcast that is under way; what is behind it in the queue waits.
-    pub(crate) delivering: Option<Box<Delivery>>,
-    /// Channels that broadcasts may still come to in this turn.
-    pub(crate) deliveries_left: usize,
+    pub(super) broadcasts: Broadcasts,
     /// What is to run once the timers of this turn have.
     pub(crate) at_end: VecDeque<Arc<dyn Scheduled>>,
     /// Polls in a row that failed.
@@ -123,10 +126,16 @@ impl Turn {
         self.watch.lap(self.io.services.now, next, &self.shared.metrics);
     }
 
+    /// Reads the clock in the middle of a phase.
+    pub(super) fn lap_in_span(&mut self) {
+        self.lap(self.watch.span());
+    }
+
     /// Notes how long the turn took, once.
     fn end_turn_time(&mut self) {
         if let Some(took) = self.watch.end_turn() {
             self.shared.metrics.turn_time.record(took);
+            self.io.services.io_time.note_turn(took);
         }
     }
 
@@ -138,7 +147,7 @@ impl Turn {
             || !self.io.to_read.is_empty()
             || !self.io.inactive.is_empty()
             || !self.inbox.is_empty()
-            || self.delivering.is_some()
+            || self.broadcasts.is_waiting()
     }
 
     fn next_deadline(&self) -> Option<u64> {
@@ -292,39 +301,59 @@ impl Turn {
 
     /// Handles what is ready; how many sources were.
     fn handle_io(&mut self) -> u64 {
-        self.io.begin_turn();
+        let was_cut = self.io.begin_turn();
         // Those that are listed while events are handled have had their share, and wait for the next turn.
         let listed = self.io.to_read.len().min(LISTED_PER_TURN);
-        let mut handled = listed as u64;
+        // Sources that were cut off in the last turn go first. Otherwise new events could starve them.
+        let mut handled = 0;
+        if was_cut {
+            handled = self.handle_listed(listed);
+        }
         if let Some(events) = self.io.selector.take_events() {
             let mut ready = events.iter().filter(|event| !Selector::is_waker(event.token()));
             self.guarded(|turn, current| {
                 for event in ready.by_ref() {
+                    if turn.io.services.io_is_over() {
+                        turn.defer_event(event);
+                        continue;
+                    }
                     handled += 1;
                     turn.handle_event(event, current);
                 }
             });
             self.io.selector.put_events(events);
         }
-        let mut left = listed;
+        // Usually there are none.
+        if listed > 0 && !was_cut {
+            handled += self.handle_listed(listed);
+        }
+        self.shared.metrics.ready.add(handled);
+        handled
+    }
+
+    /// Handles up to `left` listed sources while there is time, and returns their number.
+    #[inline(never)]
+    fn handle_listed(&mut self, mut left: usize) -> u64 {
+        let mut handled = 0;
         self.guarded(|turn, current| {
-            while left > 0 {
+            while left > 0 && !turn.io.services.io_is_over() {
                 left -= 1;
                 let Some(key) = turn.io.to_read.pop_front() else { break };
+                handled += 1;
                 *current = Some(key);
                 let Turn { sources, io, shared, .. } = &mut *turn;
                 match sources.get(key) {
                     Some(Slot::Channel(slot)) => slot.read(io, &shared.metrics),
                     Some(Slot::Listener(_)) => turn.source_is_due(key),
+                    Some(Slot::Connecting(_)) => turn.finish_connect(key, None),
                     Some(Slot::Datagram(slot)) => slot.proceed(io, &shared.metrics),
                     Some(Slot::Lingering(_)) => turn.drain_lingering(key),
                     #[cfg(unix)]
                     Some(Slot::Foreign(_)) => turn.event_source_proceeds(key),
-                    _ => {}
+                    None => {}
                 }
             }
         });
-        self.shared.metrics.ready.add(handled);
         handled
     }
 
@@ -336,7 +365,7 @@ impl Turn {
         match slot {
             Slot::Channel(slot) => slot.handle_ready(io, &shared.metrics, event),
             Slot::Listener(_) => self.accept(key),
-            Slot::Connecting(_) => self.finish_connect(key, event),
+            Slot::Connecting(_) => self.finish_connect(key, Some(event)),
             Slot::Datagram(slot) => slot.handle_ready(io, &shared.metrics, event),
             Slot::Lingering(_) => self.handle_lingering(key, event),
             #[cfg(unix)]
@@ -347,8 +376,11 @@ impl Turn {
     /// The I/O of this turn is over: what it leaves to tasks, and once more to timers; none if neither waits.
     fn end_io(&mut self, did_io: bool) -> Option<Share> {
         let now = self.io.services.now;
-        let due = self.timers_left || self.io.services.next_deadline().is_some_and(|at| at <= now);
-        if self.inbox.is_empty() && self.delivering.is_none() && !due {
+        // I/O that was cut off has just read the clock. A timer that came due since the poll runs in this turn.
+        let io_time = &self.io.services.io_time;
+        let seen = if io_time.was_cut() { io_time.last_reading() } else { now };
+        let due = self.timers_left || self.io.services.next_deadline().is_some_and(|at| at <= seen);
+        if self.inbox.is_empty() && !self.broadcasts.is_waiting() && !due {
             return None;
         }
         // The time since the poll returned went into I/O, if there was any; time asleep is not I/O time.
@@ -447,6 +479,9 @@ impl Turn {
         let outbound = &mut self.io.services.outbound;
         outbound.exchange();
         metrics.outbound_bytes.set(outbound.used() as u64);
+        if let Some(readings) = self.io.services.io_time.take_readings() {
+            metrics.clock_reads.add(readings);
+        }
         metrics.fold(&mut self.io.services.tally);
         let now = self.io.services.now;
         if self.shared.log.due().is_some_and(|due| due <= now) {

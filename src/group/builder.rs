@@ -9,8 +9,8 @@ use crate::{
     channel::SharedBudget,
     clock::nanos,
     event_loop::{
-        Budget, Core, DEFAULT_MAX_LINGERING, DEFAULT_MAX_TASK_TIME, DEFAULT_REBUILD_THRESHOLD, EventLoop,
-        LoopConfig, ManualEventLoop, Patrol, UNLIMITED, Watchdog,
+        Budget, Core, DEFAULT_MAX_IO_TIME, DEFAULT_MAX_LINGERING, DEFAULT_MAX_TASK_TIME,
+        DEFAULT_REBUILD_THRESHOLD, EventLoop, LoopConfig, ManualEventLoop, Patrol, UNLIMITED, Watchdog,
     },
     worker_pool::WorkerPool,
 };
@@ -24,6 +24,7 @@ use std::{fmt, sync::Arc, time::Duration};
 /// | `name` | "netwheel"; threads are called name-0, name-1, … | |
 /// | `io_ratio` | 50 | 1 to 99 percent; 100 is the same as `unlimited_tasks` |
 /// | `max_task_time` | 100 ms in each turn, for tasks and once more for timers | more than 0 |
+/// | `max_io_time` | 100 ms in each turn | more than 0 |
 /// | `max_pending_tasks` | 1,048,576 for each loop | 16 or more |
 /// | `max_scheduled_tasks` | 1,048,576 for each loop | 16 or more |
 /// | `max_connections` | 1,048,576 for each loop | 1 or more |
@@ -47,6 +48,7 @@ pub struct EventLoopGroupBuilder {
     name: String,
     io_ratio: u32,
     max_task_time: Duration,
+    max_io_time: Duration,
     max_pending_tasks: usize,
     max_scheduled_tasks: usize,
     max_connections: usize,
@@ -72,6 +74,7 @@ impl EventLoopGroupBuilder {
             name: "netwheel".to_owned(),
             io_ratio: 50,
             max_task_time: DEFAULT_MAX_TASK_TIME,
+            max_io_time: DEFAULT_MAX_IO_TIME,
             max_pending_tasks: 1 << 20,
             max_scheduled_tasks: 1 << 20,
             max_connections: 1 << 20,
@@ -104,8 +107,10 @@ impl EventLoopGroupBuilder {
     }
 
     /// Percent of its busy time that a loop spends on I/O while tasks wait: after I/O that took `t`, tasks run for
-    /// `t × (100 − ratio) / ratio`, at most [`max_task_time`](Self::max_task_time), but 64 of them at least; due timers
-    /// get as much once more. The clock is looked at after every 64 of them.
+    /// `t × (100 − ratio) / ratio`, at most [`max_task_time`](Self::max_task_time). Due timers get as much once more.
+    ///
+    /// The phase ends with the task that exceeds its time. Without any time it still runs 64 tasks, or as many as
+    /// begin within 100 µs, and at least one.
     pub fn io_ratio(mut self, percent: u32) -> Self {
         self.io_ratio = percent;
         self
@@ -116,10 +121,27 @@ impl EventLoopGroupBuilder {
         self.io_ratio(u32::from(UNLIMITED))
     }
 
-    /// The most time that tasks get in a turn, and timers once more, whatever the ratio gives: so sockets are looked
-    /// at at least so often.
+    /// Sets the most time that tasks get in a turn, and timers once more, whatever the ratio gives. The default is
+    /// 100 ms.
+    ///
+    /// A phase ends with the first task that exceeds its time. Short tasks share a reading of the clock: where a task
+    /// turns slow although others from the same place in the source were short just before, up to 31 more run.
     pub fn max_task_time(mut self, time: Duration) -> Self {
         self.max_task_time = time;
+        self
+    }
+
+    /// Sets the most time that a turn spends on sockets: reading, decoding, the handlers' `read`, accepting. The
+    /// default is 100 ms.
+    ///
+    /// Sources that are ready and have not had their turn by then come first in the next turn, in order. A channel is
+    /// interrupted between two messages, and keeps what is not decoded. At least one message is handled in each turn.
+    /// Quick requests share a reading of the clock: where they turn slow, up to 63 more are handled, once.
+    ///
+    /// Sending at the end of the turn is bounded by
+    /// [`writes_per_turn`](crate::ChannelOptions::writes_per_turn) instead.
+    pub fn max_io_time(mut self, time: Duration) -> Self {
+        self.max_io_time = time;
         self
     }
 
@@ -322,9 +344,13 @@ impl EventLoopGroupBuilder {
         if self.max_task_time.is_zero() {
             return Err(Error::setting("max_task_time", "0", "more than zero"));
         }
+        if self.max_io_time.is_zero() {
+            return Err(Error::setting("max_io_time", "0", "more than zero"));
+        }
         Ok(LoopConfig {
             name: format!("{}-{n}", self.name),
             budget: Budget { io_ratio, cap: nanos(self.max_task_time) },
+            max_io_time: self.max_io_time,
             max_pending_tasks: self.max_pending_tasks,
             max_scheduled_tasks: self.max_scheduled_tasks,
             max_connections: self.max_connections,
@@ -366,6 +392,7 @@ impl fmt::Debug for EventLoopGroupBuilder {
             .field("name", &self.name)
             .field("io_ratio", &self.io_ratio)
             .field("max_task_time", &self.max_task_time)
+            .field("max_io_time", &self.max_io_time)
             .field("max_pending_tasks", &self.max_pending_tasks)
             .field("max_scheduled_tasks", &self.max_scheduled_tasks)
             .field("max_connections", &self.max_connections)

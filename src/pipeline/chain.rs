@@ -296,12 +296,14 @@ pub struct DecodePass {
     told: bool,
     /// The remaining number of messages that may take no input.
     extra: u32,
+    /// Whether the time for I/O in this turn was up.
+    timed_out: bool,
 }
 
 impl DecodePass {
     #[inline]
     pub(crate) fn new(batch: Batch) -> Self {
-        DecodePass { batch, told: false, extra: MAX_EXTRA_MESSAGES }
+        DecodePass { batch, told: false, extra: MAX_EXTRA_MESSAGES, timed_out: false }
     }
 
     #[inline]
@@ -318,6 +320,17 @@ impl DecodePass {
     #[inline]
     pub(crate) fn is_spent(&self) -> bool {
         self.extra == 0
+    }
+
+    /// Whether the pass ended because the time for I/O in this turn was up.
+    #[inline]
+    pub(crate) fn timed_out(&self) -> bool {
+        self.timed_out
+    }
+
+    /// Goes on although the time is up, because no later turn can.
+    pub(crate) fn resume(&mut self) {
+        self.timed_out = false;
     }
 
     /// Counts a message without input of its own. Returns `false` beyond the limit.
@@ -410,6 +423,10 @@ impl<H: Handler, P: Pull<Item = H::In> + Push<H::Out>> Links for Assembled<P, H>
             state.counts.messages_read += 1;
             let (handler, mut ctx) = self.split(state, services);
             handler.read(&mut ctx, message)?;
+            if (!input.is_empty() || self.links.has_more()) && services.io_is_over() {
+                pass.timed_out = true;
+                state.set(Flags::UNDECODED);
+            }
         }
         // A spent pass leaves messages in the links.
         if pass.batch == Batch::Complete && input.is_empty() && state.may_complete() && !pass.is_spent() {

@@ -6,6 +6,7 @@ mod recorder;
 mod tcp;
 
 mod encoding;
+mod fairness;
 mod membership;
 mod no_room;
 mod turns;

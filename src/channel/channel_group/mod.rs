@@ -10,6 +10,7 @@ mod builder;
 mod members;
 mod parcel;
 mod report;
+mod waiting;
 
 pub use builder::ChannelGroupBuilder;
 pub(crate) use parcel::{Delivery, Outcome};
@@ -17,9 +18,9 @@ pub use report::{Broadcast, BroadcastReport};
 
 use super::{at_close::LeaveAtClose, handle::Channel};
 use crate::{
-    Error, Refused,
+    Refused,
     id::ChannelId,
-    sync::{Completer, Completion, Places, completion_of_all},
+    sync::{Completer, Completion, completion_of_all},
 };
 use members::{Members, Part, selected};
 use parcel::{Parcel, Sending};
@@ -27,9 +28,7 @@ use std::{
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
-
-/// What is bounded, as the error says it.
-const WAITING: &str = "waiting broadcasts of a channel group";
+use waiting::Waiting;
 
 /// Channels that write messages of type `M`, to be written to all at once: a room, a topic, everybody who is logged in.
 ///
@@ -79,9 +78,13 @@ const WAITING: &str = "waiting broadcasts of a channel group";
 ///
 /// # Order
 ///
-/// What one thread asks for, a member gets in that order, whether it is broadcast or written through a [`Channel`].
-/// Members on different loops may get the broadcasts of two threads in different orders. A loop writes to 4096 members in a turn
-/// at most, and goes on in the next one; what was given to the loop meanwhile waits behind.
+/// A member receives what one thread broadcasts to the group, and writes to the member through a [`Channel`], in the order of
+/// the calls. That holds for closing a member, too. Members on different loops may receive the broadcasts of two threads in
+/// different orders.
+///
+/// Groups share a loop fairly. A loop writes to 4096 members in a turn at most and goes on in the next turn; groups that have
+/// more waiting take turns after 256 members each. So a flood of broadcasts to one group does not delay another one. It also
+/// means that broadcasts of *different* groups may overtake each other, also at a channel that is a member of both.
 ///
 /// # Members that do not keep up
 ///
@@ -97,8 +100,8 @@ pub struct ChannelGroup<M> {
 
 struct Inner<M> {
     members: Mutex<Members<M>>,
-    /// Of broadcasts that some loop has not got to the end of.
-    waiting: Arc<Places>,
+    /// What some loop has not got to the end of.
+    waiting: Arc<Waiting>,
     stay_closed: bool,
 }
 
@@ -130,7 +133,8 @@ impl<M> Drop for Inner<M> {
 impl<M: 'static> ChannelGroup<M> {
     /// An empty group with the default settings of [`ChannelGroup::builder`].
     pub fn new() -> Self {
-        Self::with(builder::DEFAULT_MAX_WAITING, false)
+        let waiting = Waiting::new(builder::DEFAULT_MAX_WAITING, builder::DEFAULT_MAX_WAITING_DELIVERIES);
+        Self::with(waiting, false)
     }
 
     /// A group with settings.
@@ -138,9 +142,8 @@ impl<M: 'static> ChannelGroup<M> {
         ChannelGroupBuilder::new()
     }
 
-    fn with(max_waiting: usize, stay_closed: bool) -> Self {
-        let waiting = Arc::new(Places::new(max_waiting));
-        let inner = Inner { members: Mutex::default(), waiting, stay_closed };
+    fn with(waiting: Waiting, stay_closed: bool) -> Self {
+        let inner = Inner { members: Mutex::default(), waiting: Arc::new(waiting), stay_closed };
         ChannelGroup { inner: Arc::new(inner) }
     }
 
@@ -262,8 +265,9 @@ impl<M: Clone + Send + Sync + 'static> ChannelGroup<M> {
     /// Writes a message to all members: returns at once, the loops of the members do it.
     ///
     /// # Errors
-    /// The message comes back with [`Error::Full`] if [`max_waiting`](ChannelGroupBuilder::max_waiting) broadcasts of this
-    /// group wait already; and if none of the members' loops takes it, with the reason of one of them. If only some do
+    /// The message comes back with [`Error::Full`] if too many broadcasts of this group wait already
+    /// ([`max_waiting`](ChannelGroupBuilder::max_waiting),
+    /// [`max_waiting_deliveries`](ChannelGroupBuilder::max_waiting_deliveries)); and if none of the members' loops takes it, with the reason of one of them. If only some do
     /// not, [`Broadcast::unreached`] says how many members that concerns.
     pub fn broadcast(&self, message: M) -> Result<Broadcast, Refused<M>> {
         let (parts, members) = {
@@ -308,8 +312,7 @@ impl<M: Clone + Send + Sync + 'static> ChannelGroup<M> {
         except: Option<ChannelId>,
     ) -> Result<Broadcast, Refused<M>> {
         let waiting = &self.inner.waiting;
-        if !waiting.take() {
-            let reason = Error::Full { what: WAITING, limit: waiting.limit() };
+        if let Err(reason) = waiting.begin(members) {
             return Err(Refused { value: message, reason });
         }
         let parcel = Parcel::new(message, Sending { parts, members, except, waiting: waiting.clone() });
@@ -333,7 +336,7 @@ impl<M> fmt::Debug for ChannelGroup<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ChannelGroup")
             .field("members", &self.inner.lock().len())
-            .field("waiting", &self.inner.waiting.taken())
+            .field("waiting", &self.inner.waiting.broadcasts())
             .finish()
     }
 }
@@ -389,14 +392,14 @@ mod tests {
             room.broadcast_where(|_| true, message.clone()).unwrap(),
             room.broadcast_where(|_| false, message.clone()).unwrap(),
         ];
-        assert_eq!(room.inner.waiting.taken(), 2);
+        assert_eq!(room.inner.waiting.broadcasts(), 2);
         member.run_pending();
-        assert_eq!(room.inner.waiting.taken(), 0);
+        assert_eq!(room.inner.waiting.broadcasts(), 0);
         assert!(message.is_unique(), "although the handles of the broadcasts are there");
         drop(broadcasts);
         let ended = room.broadcast(message.clone()).unwrap();
         drop(member);
-        assert_eq!(room.inner.waiting.taken(), 0, "the channel's loop is gone");
+        assert_eq!(room.inner.waiting.broadcasts(), 0, "the channel's loop is gone");
         assert_eq!(ended.report().wait().unwrap().unreached, 1);
         assert!(room.is_empty());
     }

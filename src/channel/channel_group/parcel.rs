@@ -8,6 +8,7 @@ use super::{
     Broadcast,
     members::Part,
     report::{BroadcastReport, Progress},
+    waiting::Waiting,
 };
 use crate::{
     Error, Refused, Result,
@@ -16,7 +17,6 @@ use crate::{
     id::{ChannelId, Key},
     log_throttle::{BROADCASTS, LogAt, LogThrottle, log_throttled},
     pipeline::{Encoder, EncodingMemo, SharedMessage, again},
-    sync::Places,
 };
 use bytes::Bytes;
 use log::Level;
@@ -32,8 +32,8 @@ pub(super) struct Sending {
     pub(super) members: usize,
     /// One of the members, whom it is not for.
     pub(super) except: Option<ChannelId>,
-    /// Where broadcasts of the group wait; this one has a place.
-    pub(super) waiting: Arc<Places>,
+    /// What the group has under way; this broadcast is counted there.
+    pub(super) waiting: Arc<Waiting>,
 }
 
 /// A message, and what became of it so far.
@@ -176,6 +176,21 @@ impl Delivery {
                 return Some(key);
             }
         }
+    }
+
+    /// Returns an identifier of the group, unique while a broadcast of it is in progress.
+    pub(crate) fn group(&self) -> usize {
+        Arc::as_ptr(&self.parcel.sending().waiting).addr()
+    }
+
+    /// Returns the remaining members.
+    pub(crate) fn rest(&self) -> impl Iterator<Item = Key> {
+        self.keys[self.next.min(self.keys.len())..].iter().copied().filter(|key| self.except != Some(*key))
+    }
+
+    /// Returns whether this member has not been reached yet.
+    pub(crate) fn is_for(&self, key: Key) -> bool {
+        self.except != Some(key) && self.keys[self.next.min(self.keys.len())..].contains(&key)
     }
 
     /// Whether it has come to all members.

@@ -3,7 +3,8 @@
 //! Always holds: the parts of a broadcast end once each, and with the last one the report is whole: every member that it
 //! was for is counted in it once. It is completed without a lock. Shared by who has broadcast and by the loops.
 
-use crate::sync::{Completer, Completion, Places, completion_of_all};
+use super::waiting::Waiting;
+use crate::sync::{Completer, Completion, completion_of_all};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A broadcast that is on its way; dropping this changes nothing about it.
@@ -94,8 +95,8 @@ impl Broadcast {
 #[derive(Debug)]
 pub(super) struct Progress {
     state: Mutex<State>,
-    /// Where broadcasts of the group wait; this one has a place until it has come to everybody.
-    waiting: Arc<Places>,
+    /// What the group has under way; this broadcast is counted there until it has come to everybody.
+    waiting: Arc<Waiting>,
 }
 
 struct State {
@@ -113,9 +114,9 @@ impl std::fmt::Debug for State {
 
 impl Progress {
     /// Of a broadcast in so many parts.
-    pub(super) fn new(parts: usize, waiting: Arc<Places>) -> Self {
+    pub(super) fn new(parts: usize, waiting: Arc<Waiting>) -> Self {
         if parts == 0 {
-            waiting.give_back();
+            waiting.end();
         }
         let state = State { left: parts, report: BroadcastReport::default(), completer: None };
         Progress { state: Mutex::new(state), waiting }
@@ -127,6 +128,7 @@ impl Progress {
 
     /// One of the parts has ended.
     pub(super) fn end_part(&self, part: &BroadcastReport) {
+        self.waiting.end_part(part.members);
         let mut state = self.lock();
         state.report.add(part);
         state.left -= 1;
@@ -135,7 +137,7 @@ impl Progress {
         }
         let (report, completer) = (state.report, state.completer.take());
         drop(state);
-        self.waiting.give_back();
+        self.waiting.end();
         if let Some(completer) = completer {
             completer.complete(Ok(report));
         }

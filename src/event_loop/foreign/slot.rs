@@ -156,6 +156,15 @@ impl ForeignSlot {
         if self.listed { None } else { self.call(key, io, shared) }
     }
 
+    /// Records an event that this turn has no time for. The source is called in the next turn.
+    pub(in crate::event_loop) fn defer(&mut self, key: Key, io: &mut Io, event: &mio::event::Event) {
+        self.pending.merge(Readiness::of(event));
+        if !self.listed {
+            self.listed = true;
+            io.list(key, false);
+        }
+    }
+
     /// The source was listed in an earlier turn. Returns the result if it has ended.
     pub(super) fn proceed(&mut self, key: Key, io: &mut Io, shared: &Arc<LoopShared>) -> Option<Result> {
         self.listed = false;
