@@ -156,8 +156,8 @@ impl Scene<'_> {
         }
     }
 
-    fn wires(&self, prefix: &str) -> Result<Vec<Wire>> {
-        (0..self.connections).map(|n| Wire::login(self.address, &format!("{prefix}-{n}"))).collect()
+    fn wires(&self, prefix: &str, count: u32) -> Result<Vec<Wire>> {
+        (0..count).map(|n| Wire::login(self.address, &format!("{prefix}-{n}"))).collect()
     }
 }
 
@@ -214,7 +214,7 @@ fn fast_talker(mut scene: Scene<'_>) -> Result<String> {
     talker.send(b"{\"type\":\"join\",\"room\":\"square\"}\n");
     let line = format!("{{\"type\":\"say\",\"room\":\"square\",\"text\":\"{}\"}}\n", "x".repeat(4000));
     scene.begin();
-    let (start, mut said, mut reads, mut there) = (Instant::now(), 0_u64, 0, vec![true; slower.len()]);
+    let (start, mut said, mut reads) = (Instant::now(), 0_u64, 0);
     scene.keep_on(|| {
         let moved = talker.send(line.as_bytes());
         said += u64::from(moved);
@@ -222,52 +222,53 @@ fn fast_talker(mut scene: Scene<'_>) -> Result<String> {
         // A read takes up to 256 KiB.
         while reads * 262_144 < start.elapsed().as_secs_f64() as usize * READS {
             reads += 1;
-            slower.iter_mut().zip(&mut there).for_each(|(wire, there)| *there &= wire.discard());
+            for wire in &mut slower {
+                wire.discard();
+            }
         }
         moved
     });
-    let closed = there.iter().filter(|there| !**there).count();
-    Ok(format!("{said} messages of 4 KB sent, {closed} of 20 slower members closed"))
+    // What is left of the connections is read to its end, to see whether there is one.
+    Wire::drain(&mut slower, Duration::from_secs(5));
+    let closed = slower.iter().filter(|wire| wire.has_ended()).count();
+    Ok(format!("{said} messages of 4 KB sent, {closed} of {} slower members closed", slower.len()))
 }
 
 fn tiny_requests(mut scene: Scene<'_>) -> Result<String> {
-    let mut wires = scene.wires("tiny")?;
+    /// Bytes of an answer.
+    const PONG: f64 = 16.0;
+    let mut wires = scene.wires("tiny", scene.connections)?;
     let chunk = b"{\"type\":\"ping\"}\n".repeat(100);
     scene.begin();
-    let (start, mut chunks) = (Instant::now(), 0_u64);
+    let start = Instant::now();
     scene.keep_on(|| {
         let mut moved = false;
         for wire in &mut wires {
-            let taken = wire.send(&chunk);
-            chunks += u64::from(taken);
-            moved |= taken;
+            moved |= wire.send(&chunk);
             wire.discard();
         }
         moved
     });
-    let rate = chunks as f64 * 100.0 / start.elapsed().as_secs_f64();
-    let closed = wires.iter_mut().map(|wire| u32::from(!wire.discard())).sum::<u32>();
-    Ok(format!("{} connections, {rate:.0} requests/s sent, {closed} closed", wires.len()))
+    let heard: u64 = wires.iter().map(Wire::heard).sum();
+    let rate = heard as f64 / PONG / start.elapsed().as_secs_f64();
+    let closed = wires.iter().filter(|wire| wire.has_ended()).count();
+    Ok(format!("{} connections, {rate:.0} answers per second, {closed} closed", wires.len()))
 }
 
 fn slow_consumers(mut scene: Scene<'_>) -> Result<String> {
-    let mut deaf = scene.wires("deaf")?;
-    for wire in &mut deaf {
+    /// Messages per second, of 60 KB each: more than 3 MB per second to each member.
+    const RATE: f64 = 60.0;
+    let mut deaf = scene.wires("deaf", scene.connections.min(50))?;
+    let mut talkers = scene.wires("talker", 10)?;
+    for wire in deaf.iter_mut().chain(&mut talkers) {
         wire.send(b"{\"type\":\"join\",\"room\":\"square\"}\n");
     }
-    let mut talkers = Vec::new();
-    for n in 0..5 {
-        let mut wire = Wire::login(scene.address, &format!("talker-{n}"))?;
-        wire.send(b"{\"type\":\"join\",\"room\":\"square\"}\n");
-        talkers.push(wire);
-    }
-    let line = format!("{{\"type\":\"say\",\"room\":\"square\",\"text\":\"{}\"}}\n", "x".repeat(8000));
+    let line = format!("{{\"type\":\"say\",\"room\":\"square\",\"text\":\"{}\"}}\n", "x".repeat(60_000));
     scene.begin();
     let (start, mut said, mut pings) = (Instant::now(), 0_u64, 0_u64);
     scene.keep_on(|| {
-        // 100 messages a second, 800 KB/s to each member; a ping from each slow consumer every 20 ms.
-        let due = (start.elapsed().as_secs_f64() * 100.0) as u64;
-        let (says, pinging) = (said < due, pings < due / 2);
+        let due = (start.elapsed().as_secs_f64() * RATE) as u64;
+        let (says, pinging) = (said < due, pings < due);
         if says {
             let next = said as usize % talkers.len();
             talkers[next].send(line.as_bytes());
@@ -284,10 +285,11 @@ fn slow_consumers(mut scene: Scene<'_>) -> Result<String> {
         }
         says || pinging
     });
-    let farewell = "\"reason\":\"slow_consumer\"";
-    let hear = |wire: &mut Wire| wire.hear_until(farewell, Duration::from_millis(200)).contains(farewell);
-    let told = deaf.iter_mut().map(hear).filter(|told| *told).count();
-    Ok(format!("{told} of {} slow consumers received the farewell", deaf.len()))
+    drop(talkers);
+    Wire::drain(&mut deaf, Duration::from_secs(5));
+    let closed = deaf.iter().filter(|wire| wire.has_ended()).count();
+    let told = deaf.iter().filter(|wire| wire.ends_with("\"reason\":\"slow_consumer\"")).count();
+    Ok(format!("{closed} of {} slow consumers closed, {told} received the farewell", deaf.len()))
 }
 
 fn pause(mut scene: Scene<'_>) -> Result<String> {
@@ -336,7 +338,7 @@ fn slow_login(mut scene: Scene<'_>) -> Result<String> {
 }
 
 fn unacknowledged(mut scene: Scene<'_>) -> Result<String> {
-    let mut wires = scene.wires("deaf")?;
+    let mut wires = scene.wires("deaf", scene.connections)?;
     let text = "x".repeat(60_000);
     let lines: Vec<_> = (0..wires.len())
         .map(|n| format!("{{\"type\":\"direct\",\"to\":\"deaf-{n}\",\"text\":\"{text}\"}}\n"))
@@ -357,7 +359,7 @@ fn unacknowledged(mut scene: Scene<'_>) -> Result<String> {
 }
 
 fn lookups(mut scene: Scene<'_>) -> Result<String> {
-    let mut wires = scene.wires("asker")?;
+    let mut wires = scene.wires("asker", scene.connections)?;
     let mut innocent = Wire::login(scene.address, "innocent-asker")?;
     let lookup = b"{\"type\":\"lookup\",\"user\":\"nobody\"}\n".repeat(4);
     scene.begin();

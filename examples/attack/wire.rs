@@ -13,7 +13,14 @@ pub(crate) struct Wire {
     rest: Vec<u8>,
     /// The connection has failed or was closed by the server.
     ended: bool,
+    /// Bytes that were read and discarded.
+    heard: u64,
+    /// The last bytes that were read and discarded.
+    tail: Vec<u8>,
 }
+
+/// Bytes that are kept of what is discarded: the last line, if it is a farewell.
+const TAIL: usize = 128;
 
 impl Wire {
     /// Connects and does not send anything yet; the socket does not block.
@@ -24,7 +31,7 @@ impl Wire {
         let stream = TcpStream::connect_timeout(&address, Duration::from_secs(5))
             .and_then(|stream| stream.set_nonblocking(true).map(|()| stream))
             .map_err(|e| Error::io("connecting an attacker", e))?;
-        Ok(Wire { stream, rest: Vec::new(), ended: false })
+        Ok(Wire { stream, rest: Vec::new(), ended: false, heard: 0, tail: Vec::new() })
     }
 
     /// Connects and logs in.
@@ -72,7 +79,12 @@ impl Wire {
         let mut buffer = [0; 65536];
         for _ in 0..4 {
             match self.stream.read(&mut buffer) {
-                Ok(n) if n > 0 => {}
+                Ok(n) if n > 0 => {
+                    self.heard += n as u64;
+                    let tail = &buffer[n.saturating_sub(TAIL)..n];
+                    self.tail.drain(..(self.tail.len() + tail.len()).saturating_sub(TAIL));
+                    self.tail.extend_from_slice(tail);
+                }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => break,
                 Ok(_) | Err(_) => {
                     self.ended = true;
@@ -81,6 +93,37 @@ impl Wire {
             }
         }
         !self.ended
+    }
+
+    /// Bytes that were read and discarded.
+    pub(crate) fn heard(&self) -> u64 {
+        self.heard
+    }
+
+    /// Whether the connection has ended, as far as it was read.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Whether the last bytes that were discarded contain `pattern`.
+    pub(crate) fn ends_with(&self, pattern: &str) -> bool {
+        memchr::memmem::find(&self.tail, pattern.as_bytes()).is_some()
+    }
+
+    /// Reads and discards from all connections until nothing has come for 300 ms, at most for `patience`.
+    pub(crate) fn drain(wires: &mut [Wire], patience: Duration) {
+        let until = Instant::now() + patience;
+        let mut quiet_since = Instant::now();
+        while Instant::now() < until && quiet_since.elapsed() < Duration::from_millis(300) {
+            for wire in wires.iter_mut() {
+                let before = wire.heard;
+                wire.discard();
+                if wire.heard > before {
+                    quiet_since = Instant::now();
+                }
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Reads until `pattern` has come, the connection ends, or the time is over; returns the last 64 KiB of it.

@@ -51,7 +51,8 @@ use hub::Hub;
 #[cfg(unix)]
 use netwheel::UnixAddress;
 use netwheel::{
-    Admission, Completion, ShutdownOptions, TimeLimits, Watchdog, WorkerPool, prelude::*, stage::Json,
+    Admission, Completion, ShutdownOptions, TimeLimits, TrafficLimits, Watchdog, WorkerPool, prelude::*,
+    stage::Json,
 };
 use output::{Output, complain, say};
 use pace::Rates;
@@ -112,6 +113,9 @@ struct Options {
     /// Deliveries per second that one client may cause (a message to a room costs one for each member and KiB), likewise.
     #[arg(long, default_value_t = 20_000)]
     delivery_rate: u32,
+    /// Bytes per second that are read from one client; half as many may come at once. 0: any number.
+    #[arg(long, default_value_t = 256 * 1024)]
+    input_rate: u32,
     /// The pause after each message to a room in which a member does not keep up; 0s: none.
     #[arg(long, default_value = "100ms", value_parser = humantime::parse_duration)]
     congestion_pause: Duration,
@@ -268,6 +272,10 @@ fn listen(group: &EventLoopGroup, hub: &Arc<Hub>, options: &Options) -> Result<V
     };
     let idle = IdleTimeouts::new().reader(settings.idle_timeout).writer(settings.heartbeat);
     let limits = time_limits(options);
+    let mut traffic = TrafficLimits::new();
+    if options.input_rate > 0 {
+        traffic = traffic.read(options.input_rate.into()).read_burst(options.input_rate as usize / 2 + 1);
+    }
     let (hub, max_line) = (hub.clone(), options.max_line);
     let mut admission = Admission::new();
     if let Some(connections) = options.max_connections {
@@ -288,6 +296,7 @@ fn listen(group: &EventLoopGroup, hub: &Arc<Hub>, options: &Options) -> Result<V
             Pipeline::new()
                 .idle(idle)
                 .time_limits(limits)
+                .traffic(traffic)
                 .codec(Lines::new(max_line))
                 .stage(Json::<Request, Reply>::new())
                 .handler(Session::new(hub.clone(), settings))

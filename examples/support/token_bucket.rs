@@ -22,7 +22,19 @@ impl TokenBucket {
         TokenBucket { interval, capacity: interval.saturating_mul(burst), full_at: None }
     }
 
+    /// Takes one token; returns `false` and takes nothing if there is none.
+    #[allow(dead_code, reason = "each program uses a part of this module")]
+    pub(crate) fn take(&mut self, now: Instant) -> bool {
+        let before = self.full_at;
+        let taken = self.charge(1, now).is_zero();
+        if !taken {
+            self.full_at = before;
+        }
+        taken
+    }
+
     /// Takes `tokens`, and returns how long it takes until the debt is paid: zero if there were enough of them.
+    #[allow(dead_code, reason = "each program uses a part of this module")]
     pub(crate) fn charge(&mut self, tokens: u32, now: Instant) -> Duration {
         let filled = self.full_at.map_or(now, |full_at| full_at.max(now));
         let cost = self.interval.saturating_mul(tokens);
