@@ -229,7 +229,7 @@ fn fast_talker(mut scene: Scene<'_>) -> Result<String> {
         moved
     });
     // What is left of the connections is read to its end, to see whether there is one.
-    Wire::drain(&mut slower, Duration::from_secs(5));
+    Wire::drain(&mut slower, b"", Duration::from_secs(5));
     let closed = slower.iter().filter(|wire| wire.has_ended()).count();
     Ok(format!("{said} messages of 4 KB sent, {closed} of {} slower members closed", slower.len()))
 }
@@ -286,7 +286,7 @@ fn slow_consumers(mut scene: Scene<'_>) -> Result<String> {
         says || pinging
     });
     drop(talkers);
-    Wire::drain(&mut deaf, Duration::from_secs(5));
+    Wire::drain(&mut deaf, b"{\"type\":\"ping\"}\n", Duration::from_secs(5));
     let closed = deaf.iter().filter(|wire| wire.has_ended()).count();
     let told = deaf.iter().filter(|wire| wire.ends_with("\"reason\":\"slow_consumer\"")).count();
     Ok(format!("{closed} of {} slow consumers closed, {told} received the farewell", deaf.len()))

@@ -110,19 +110,21 @@ impl Wire {
         memchr::memmem::find(&self.tail, pattern.as_bytes()).is_some()
     }
 
-    /// Reads and discards from all connections until nothing has come for 300 ms, at most for `patience`.
-    pub(crate) fn drain(wires: &mut [Wire], patience: Duration) {
+    /// Reads and discards from all connections until nothing has come for 300 ms, at most for `patience`; sends
+    /// `meanwhile` again and again.
+    pub(crate) fn drain(wires: &mut [Wire], meanwhile: &[u8], patience: Duration) {
         let until = Instant::now() + patience;
         let mut quiet_since = Instant::now();
         while Instant::now() < until && quiet_since.elapsed() < Duration::from_millis(300) {
             for wire in wires.iter_mut() {
                 let before = wire.heard;
+                wire.send(meanwhile);
                 wire.discard();
                 if wire.heard > before {
                     quiet_since = Instant::now();
                 }
             }
-            std::thread::sleep(Duration::from_millis(1));
+            std::thread::sleep(Duration::from_millis(20));
         }
     }
 

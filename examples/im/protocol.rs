@@ -145,7 +145,6 @@ pub(crate) enum Code {
     Undelivered,
     TooManyUnacked,
     TooManyLookups,
-    RateLimited,
     Busy,
 }
 

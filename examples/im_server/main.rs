@@ -113,7 +113,7 @@ struct Options {
     /// Deliveries per second that one client may cause (a message to a room costs one for each member and KiB), likewise.
     #[arg(long, default_value_t = 20_000)]
     delivery_rate: u32,
-    /// Bytes per second that are read from one client; half as many may come at once. 0: any number.
+    /// Bytes per second that are read from one client; a quarter of them may come at once. 0: any number.
     #[arg(long, default_value_t = 256 * 1024)]
     input_rate: u32,
     /// The pause after each message to a room in which a member does not keep up; 0s: none.
@@ -274,7 +274,7 @@ fn listen(group: &EventLoopGroup, hub: &Arc<Hub>, options: &Options) -> Result<V
     let limits = time_limits(options);
     let mut traffic = TrafficLimits::new();
     if options.input_rate > 0 {
-        traffic = traffic.read(options.input_rate.into()).read_burst(options.input_rate as usize / 2 + 1);
+        traffic = traffic.read(options.input_rate.into()).read_burst(options.input_rate as usize / 4 + 1);
     }
     let (hub, max_line) = (hub.clone(), options.max_line);
     let mut admission = Admission::new();

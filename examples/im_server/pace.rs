@@ -73,10 +73,6 @@ impl Pace {
         Pace { requests, deliveries, congestion: rates.congestion, due: Cost::default(), pause: None }
     }
 
-    pub(crate) fn is_paused(&self) -> bool {
-        self.pause.is_some()
-    }
-
     /// Adds to what the request that is being handled costs.
     pub(crate) fn charge(&mut self, cost: Cost) {
         self.due.requests = self.due.requests.saturating_add(cost.requests);

@@ -89,10 +89,6 @@ impl Handler for Session {
     }
 
     fn read(&mut self, ctx: &mut Context<'_, Self>, request: Request) -> Result {
-        if self.pace.is_paused() {
-            // Reading pauses between two messages, but the last ones before the end of the stream come all the same.
-            return ctx.write(rate_limited(request));
-        }
         let answered = self.answer(ctx, request);
         self.pace.settle(ctx);
         answered
@@ -451,17 +447,6 @@ fn busy(reason: &Error) -> Refusal {
 
 fn bad_name(why: String) -> Refusal {
     Refusal(Code::BadRequest, why)
-}
-
-/// The answer to a request that came while the client has to pause.
-fn rate_limited(request: Request) -> Reply {
-    let (to, id) = match request {
-        Request::Direct { to, id, .. } => (Some(to), id),
-        Request::Say { id, .. } | Request::Lookup { id, .. } => (None, id),
-        _ => (None, None),
-    };
-    let message = "not done: too many requests".to_owned();
-    Reply::Error { code: Code::RateLimited, message, to, id }
 }
 
 /// What a refused request is answered with, unless it has an `id`.

@@ -17,7 +17,7 @@ use std::{
 };
 
 /// Bytes that may be queued for each stream.
-const MAX_QUEUED: usize = 1024 * 1024;
+pub(crate) const MAX_QUEUED: usize = 1024 * 1024;
 /// How long the end of the program waits for what is queued.
 const FINISH: Duration = Duration::from_secs(1);
 
@@ -95,7 +95,7 @@ fn push(stream: &OnceLock<Arc<Queue>>, text: fmt::Arguments<'_>) {
 }
 
 /// Text that waits for one stream.
-struct Queue {
+pub(crate) struct Queue {
     state: Mutex<State>,
     /// Something was queued.
     queued: Condvar,
@@ -115,7 +115,7 @@ struct State {
 
 impl Queue {
     /// Starts the thread that writes; `open` is called there.
-    fn start(name: &str, open: fn() -> Box<dyn Write>) -> Arc<Queue> {
+    pub(crate) fn start(name: &str, open: impl FnOnce() -> Box<dyn Write> + Send + 'static) -> Arc<Queue> {
         let queue =
             Arc::new(Queue { state: Mutex::default(), queued: Condvar::new(), written: Condvar::new() });
         let writer = queue.clone();
@@ -128,7 +128,8 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn push(&self, text: Vec<u8>) {
+    /// Queues a text, or drops and counts it if the queue is full; never blocks.
+    pub(crate) fn push(&self, text: Vec<u8>) {
         let mut state = self.lock();
         if state.bytes + text.len() > MAX_QUEUED {
             state.dropped += 1;
@@ -159,7 +160,8 @@ impl Queue {
         }
     }
 
-    fn wait_until_written(&self, deadline: Instant) {
+    /// Waits until everything is written, or until `deadline`.
+    pub(crate) fn wait_until_written(&self, deadline: Instant) {
         let mut state = self.lock();
         while state.writing || !state.texts.is_empty() {
             let left = deadline.saturating_duration_since(Instant::now());

@@ -84,7 +84,7 @@ pub(crate) fn session(hub: &Arc<Hub>, idle: IdleTimeouts) -> ChannelPipeline<Rep
     session_with(hub, idle, SETTINGS, TimeLimits::new())
 }
 
-fn session_with(
+pub(crate) fn session_with(
     hub: &Arc<Hub>,
     idle: IdleTimeouts,
     settings: Settings,
@@ -112,6 +112,10 @@ impl World {
 
     pub(crate) fn with_settings(settings: Settings) -> Self {
         World { settings, ..World::new() }
+    }
+
+    pub(crate) fn with_hub(hub: Hub) -> Self {
+        World { hub: hub.into(), ..World::new() }
     }
 
     pub(crate) fn time_limits(self, limits: TimeLimits) -> Self {
