@@ -95,6 +95,11 @@ impl Attack {
         }
     }
 
+    /// Whether a second is enough to see something.
+    pub(crate) fn is_short(self) -> bool {
+        !matches!(self, Attack::None | Attack::Stampede | Attack::Pause | Attack::SlowLogin | Attack::Lookups)
+    }
+
     /// Options of the server for this attack, as far as the server knows them.
     pub(crate) fn server_options(self) -> Vec<(&'static str, &'static str)> {
         match self {
@@ -228,6 +233,7 @@ fn fast_talker(mut scene: Scene<'_>) -> Result<String> {
         }
         moved
     });
+    drop(talker);
     // What is left of the connections is read to its end, to see whether there is one.
     Wire::drain(&mut slower, b"", Duration::from_secs(5));
     let closed = slower.iter().filter(|wire| wire.has_ended()).count();

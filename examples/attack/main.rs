@@ -86,7 +86,7 @@ struct Options {
     /// Bound for the server's peak resident memory, in MB.
     #[arg(long, default_value_t = 600)]
     max_rss: u64,
-    /// A short run of small attacks: 1 second each, 200 members, 50 connections.
+    /// A short run: 1 second for each attack, 200 members, 50 connections; `all` leaves out the attacks that need longer.
     #[arg(long)]
     quick: bool,
 }
@@ -135,6 +135,16 @@ impl Options {
         self
     }
 
+    fn attacks(&self) -> Vec<Attack> {
+        let of = |selection: &Selection| match selection {
+            Selection::All if self.quick => {
+                Attack::ALL.into_iter().filter(|attack| attack.is_short()).collect()
+            }
+            selection => selection.attacks(),
+        };
+        self.attack.iter().flat_map(of).collect()
+    }
+
     fn server(&self) -> Result<PathBuf> {
         if let Some(path) = &self.server {
             return Ok(path.clone());
@@ -169,7 +179,7 @@ fn run(options: &Options) -> Result<bool> {
     let bounds = Bounds { latency: options.bound, rss_mb: options.max_rss };
     let mut report = Report::new(bounds);
     report.print_header();
-    for attack in options.attack.iter().flat_map(|selection| selection.attacks()) {
+    for attack in options.attacks() {
         if interrupted.load(Ordering::Acquire) {
             return Ok(false);
         }
