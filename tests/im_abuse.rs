@@ -355,7 +355,7 @@ fn names_with_characters_that_deceive_are_refused() {
         ann.say(json!({"type": "lookup", "user": name}));
         assert_eq!(ann.hear_error().0, "bad_request", "{what}");
     }
-    for name in ["zoë", "Łukasz", "日本語テスト", "Мария", "محمد", "नमस्ते", "bot-12_3.x", "한국어"]
+    for name in ["zoë", "Łukasz", "日本語テスト", "Мария", "محمد", "नमस्ते", "bot-12_3.x", "한국어", "o'neil:2"]
     {
         world.login(name).leave();
     }

@@ -265,7 +265,7 @@ fn slow_consumers(mut scene: Scene<'_>) -> Result<String> {
     /// Messages per second, of 60 KB each: more than 3 MB per second to each member.
     const RATE: f64 = 60.0;
     let mut deaf = scene.wires("deaf", scene.connections.min(50))?;
-    let mut talkers = scene.wires("talker", 10)?;
+    let mut talkers = scene.wires("talker", 20)?;
     for wire in deaf.iter_mut().chain(&mut talkers) {
         wire.send(b"{\"type\":\"join\",\"room\":\"square\"}\n");
     }

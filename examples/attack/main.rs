@@ -12,7 +12,8 @@
 //! the innocent clients, what they lost, and the memory of the server. The exit status is 1 if an innocent client lost a
 //! message, was disconnected, or waited longer than `--bound` (the 99th percentile).
 //!
-//! `--server PATH` runs the same attacks against another build of the server, for a comparison. All attacks are bounded
+//! `--server PATH` runs the attacks against another build of the server; `--before PATH` runs each attack against that build
+//! first, for a table that compares the two. All attacks are bounded
 //! in time and in connections. All sockets are loopback sockets: other addresses are refused.
 //!
 //! Reading order: `innocents.rs` (the clients that are measured), `server.rs` (the child process), `attacks.rs` (the
@@ -41,7 +42,7 @@ use output::{Output, complain};
 use report::{Bounds, Report};
 use server::Server;
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitCode,
     sync::{
         Arc,
@@ -62,6 +63,9 @@ struct Options {
     /// The server to start; the im_server beside this program unless given.
     #[arg(long, value_name = "PATH")]
     server: Option<PathBuf>,
+    /// Another build of the server, to run each attack against first. The bounds do not apply to it.
+    #[arg(long, value_name = "PATH")]
+    before: Option<PathBuf>,
     /// Event loops of the server.
     #[arg(long, default_value_t = 4)]
     threads: usize,
@@ -155,6 +159,14 @@ impl Options {
     }
 }
 
+/// The server to attack.
+#[derive(Clone, Copy)]
+enum Build<'a> {
+    /// For comparison only.
+    Before(&'a Path),
+    After(&'a Path),
+}
+
 fn main() -> ExitCode {
     let options = Options::parse().shortened();
     let output = Output::start();
@@ -184,13 +196,22 @@ fn run(options: &Options) -> Result<bool> {
             return Ok(false);
         }
         complain!("{}: {}", attack.name(), attack.describe());
-        report.add(run_attack(options, attack, &interrupted)?);
+        if let Some(before) = &options.before {
+            report.add(run_attack(options, attack, Build::Before(before), &interrupted)?);
+        }
+        report.add(run_attack(options, attack, Build::After(&options.server()?), &interrupted)?);
     }
     Ok(report.print_verdict())
 }
 
-fn run_attack(options: &Options, attack: Attack, interrupted: &Arc<AtomicBool>) -> Result<report::Row> {
-    let server = Server::start(&options.server()?, options.threads, attack)?;
+fn run_attack(
+    options: &Options,
+    attack: Attack,
+    build: Build<'_>,
+    interrupted: &Arc<AtomicBool>,
+) -> Result<report::Row> {
+    let (Build::Before(program) | Build::After(program)) = build;
+    let server = Server::start(program, options.threads, attack)?;
     let group = EventLoopGroup::builder().threads(1).name("innocents").build()?;
     let innocents = Innocents::connect(&group, server.address(), options.innocents, options.rate)?;
     let scene = Scene {
@@ -209,5 +230,6 @@ fn run_attack(options: &Options, attack: Attack, interrupted: &Arc<AtomicBool>) 
     let ending = server.stop();
     let measured = finished.measured();
     group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(1)).wait()?;
-    Ok(report::Row { attack: attack.name(), measured, rss_mb, remark, ending })
+    let is_bound = matches!(build, Build::After(_));
+    Ok(report::Row { attack: attack.name(), is_bound, measured, rss_mb, remark, ending })
 }

@@ -66,6 +66,8 @@ use std::{
 };
 use wire::Lines;
 
+/// Bytes of one read. Requests are short, and one client's share of a turn should be, too.
+const READ_SIZE: usize = 16 * 1024;
 /// Bytes of a line that has begun, which have to come within `--line-timeout` unless the line ends.
 const LINE_PROGRESS: usize = 64;
 
@@ -101,7 +103,7 @@ struct Options {
     #[arg(long, default_value_t = hub::MAX_UNACKED_BYTES)]
     max_unacked_bytes_total: usize,
     /// Closes a connection that has not logged in after so long; 0s: never.
-    #[arg(long, default_value = "10s", value_parser = humantime::parse_duration)]
+    #[arg(long, default_value = "30s", value_parser = humantime::parse_duration)]
     login_timeout: Duration,
     /// Closes a client that has begun a line and neither ends it nor sends 64 bytes of it in so long; 0s: never.
     #[arg(long, default_value = "10s", value_parser = humantime::parse_duration)]
@@ -113,8 +115,8 @@ struct Options {
     /// Deliveries per second that one client may cause (a message to a room costs one for each member and KiB), likewise.
     #[arg(long, default_value_t = 20_000)]
     delivery_rate: u32,
-    /// Bytes per second that are read from one client; a quarter of them may come at once. 0: any number.
-    #[arg(long, default_value_t = 256 * 1024)]
+    /// Bytes per second that are read from one client; half of them may come at once. 0: any number.
+    #[arg(long, default_value_t = 128 * 1024)]
     input_rate: u32,
     /// The pause after each message to a room in which a member does not keep up; 0s: none.
     #[arg(long, default_value = "100ms", value_parser = humantime::parse_duration)]
@@ -274,7 +276,7 @@ fn listen(group: &EventLoopGroup, hub: &Arc<Hub>, options: &Options) -> Result<V
     let limits = time_limits(options);
     let mut traffic = TrafficLimits::new();
     if options.input_rate > 0 {
-        traffic = traffic.read(options.input_rate.into()).read_burst(options.input_rate as usize / 4 + 1);
+        traffic = traffic.read(options.input_rate.into()).read_burst(options.input_rate as usize / 2 + 1);
     }
     let (hub, max_line) = (hub.clone(), options.max_line);
     let mut admission = Admission::new();
@@ -286,12 +288,18 @@ fn listen(group: &EventLoopGroup, hub: &Arc<Hub>, options: &Options) -> Result<V
     }
     // Each direct message that waits for its acknowledgement has a timeout, and each lookup is a task, too.
     let tasks = options.max_unacked.saturating_add(options.max_lookups).saturating_add(8);
-    let channel_options = options.slow_consumer.channel_options(options.max_outbound)?;
+    let channel_options = options
+        .slow_consumer
+        .channel_options(options.max_outbound)?
+        .close_timeout(options.close_timeout)
+        .read_size(READ_SIZE)
+        .reads_per_turn(2)
+        .max_scheduled_tasks(tasks);
     let bootstrap = ServerBootstrap::new(group)
         .backlog(4096)
         .remove_stale_socket(true)
         .admission(admission)
-        .channel_options(channel_options.close_timeout(options.close_timeout).max_scheduled_tasks(tasks))
+        .channel_options(channel_options)
         .pipeline(move |_peer| {
             Pipeline::new()
                 .idle(idle)
