@@ -84,7 +84,7 @@ impl Handler for Echo {
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    // Nobody has to read what this program prints: an unread pipe stops neither a loop nor the shutdown.
+    // An unread or broken output pipe stops neither a loop nor the shutdown.
     let output = Output::start();
     let result = run(&options);
     if let Err(error) = &result {

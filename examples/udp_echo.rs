@@ -8,11 +8,13 @@
 //! With `--join` it also hears a multicast group. It prints where it listens; Ctrl-C ends it, and it says how many
 //! datagrams it has received and sent.
 //!
-//! The source address of a datagram is whatever its sender wrote there. A server that answers everything can therefore be
-//! turned against others (reflection), and two of them, or one with itself, into a loop without an end. So this server
-//! does not answer datagrams from its own port number, on whatever host, nor from a port below 1024, where the services
-//! live that answer everything (echo, chargen, DNS, NTP). It answers each address at most `--rate` times per second. Its
-//! answers are never longer than the question, so it does not amplify. Do not offer such a service to the Internet.
+//! A sender can forge the source address of a datagram. A server that answers everything can
+//! therefore be turned against others (reflection), and two of them, or one with itself, into a
+//! loop without an end. So this server does not answer datagrams from its own port number, on
+//! whatever host, nor from a port below 1024, where the services live that answer everything (echo,
+//! chargen, DNS, NTP). It answers each address at most `--rate` times per second. Its answers are
+//! never longer than the question, so it does not amplify. Do not offer such a service to the
+//! Internet.
 
 #[path = "support/output.rs"]
 mod output;
@@ -50,13 +52,13 @@ struct Options {
     rate: u32,
 }
 
-/// Addresses are spread over so many token buckets.
+/// Number of token buckets that the addresses share.
 const BUCKETS: usize = 1024;
 /// Ports below are those of the system's services.
 const FIRST_USER_PORT: u16 = 1024;
 
 struct Echo {
-    /// One for all addresses with the same hash: the memory is bounded, and nobody can choose a neighbour.
+    /// One for all addresses with the same hash, which bounds the memory. The hash is keyed.
     buckets: Box<[TokenBucket]>,
     hasher: RandomState,
 }

@@ -1,4 +1,5 @@
-//! The chat server and clients that abuse it: rate limits, deadlines, budgets, names, malformed requests.
+//! The chat server and clients that abuse it: rate limits, deadlines, budgets, names, malformed
+//! requests.
 
 #[path = "support/im.rs"]
 mod im;
@@ -40,7 +41,8 @@ fn a_client_that_is_too_fast_is_read_from_later_and_loses_nothing() {
     let requests: String = "{\"type\":\"ping\"}\n".repeat(100);
     ann.0.write_inbound(requests.as_bytes()).unwrap();
     let mut pongs = count(&ann.hear(), "pong");
-    // The burst is two seconds' worth, the login was one of them, and the request that exceeds it is answered, too.
+    // The burst is two seconds' worth, the login was one of them, and the request that exceeds it
+    // is answered, too.
     assert_eq!(pongs, 20);
     bob.say(json!({"type": "ping"}));
     assert_eq!(bob.hear_one(), json!({"type": "pong"}), "others are not concerned");
@@ -89,7 +91,8 @@ fn requests_before_the_end_of_the_stream_are_answered_in_time() {
     let server = ServerBootstrap::new(&group).pipeline(pipeline).bind("127.0.0.1:0").unwrap();
     let mut ann = TcpStream::connect(server.local_address()).unwrap();
     ann.set_read_timeout(Some(PATIENCE)).unwrap();
-    // More than the burst, and then the end: the server must not forget what it has not looked at yet.
+    // More than the burst, and then the end of the stream: the server must not drop undecoded
+    // requests.
     ann.write_all("{\"type\":\"ping\"}\n".repeat(2500).as_bytes()).unwrap();
     ann.shutdown(Shutdown::Write).unwrap();
     let mut answers = String::new();
@@ -111,7 +114,7 @@ fn a_talker_waits_while_a_member_does_not_keep_up() {
     bob.0.set_outbound_room(Some(0));
     let text = "x".repeat(900);
     let mut said = 0;
-    // Until he has more than his high water mark waiting: nobody has to wait for that.
+    // Until more than the high water mark waits for bob, talkers are not delayed.
     while bob.0.pending_bytes() < 64 * 1024 {
         say_in(&mut ann, "lobby", &text);
         said += count(&ann.hear(), "message");
@@ -132,7 +135,7 @@ fn a_talker_waits_while_a_member_does_not_keep_up() {
     ann.0.advance(SECOND);
     assert_eq!(count(&ann.hear(), "message"), 39, "he has caught up");
     assert!(bob.0.is_open());
-    // A slow member that leaves is nobody's burden.
+    // A slow member that has left delays no talker.
     bob.0.set_outbound_room(Some(0));
     while bob.0.pending_bytes() < 64 * 1024 {
         say_in(&mut ann, "lobby", &text);
@@ -211,7 +214,7 @@ fn an_announcement_that_is_refused_is_made_again() {
     world.announce();
     ann.hear();
     bob.hear();
-    // As many broadcasts wait for ann's loop as may: the next one is refused.
+    // The room's limit of waiting broadcasts is reached, so the next one is refused.
     let waiting = 16_384;
     for _ in 0..waiting {
         say_in(&mut bob, "lobby", "x");

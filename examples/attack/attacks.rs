@@ -234,7 +234,7 @@ fn fast_talker(mut scene: Scene<'_>) -> Result<String> {
         moved
     });
     drop(talker);
-    // What is left of the connections is read to its end, to see whether there is one.
+    // Read the connections to their end, to see which ones the server has closed.
     Wire::drain(&mut slower, b"", Duration::from_secs(5));
     let closed = slower.iter().filter(|wire| wire.has_ended()).count();
     Ok(format!("{said} messages of 4 KB sent, {closed} of {} slower members closed", slower.len()))
@@ -304,7 +304,7 @@ fn pause(mut scene: Scene<'_>) -> Result<String> {
     scene.server.signal("STOP")?;
     thread::sleep(PAUSE);
     scene.server.signal("CONT")?;
-    // What was said during the pause has to arrive, but it is late whatever the server does.
+    // Messages from the pause have to arrive, but they are late in any case.
     thread::sleep(Duration::from_millis(500));
     scene.begin();
     scene.rest_of_time();

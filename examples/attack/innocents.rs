@@ -1,7 +1,8 @@
-//! Clients that do nothing wrong: they talk in small rooms, and measure when everybody has heard it.
+//! Clients that do nothing wrong: they talk in small rooms, and measure the time to each listener.
 //!
-//! Every client says numbered messages at a fixed rate, whether or not the earlier ones have come back, so a server that
-//! stalls is measured for as long as it stalls. The text holds the time at which the message was written.
+//! Every client says numbered messages at a fixed rate, whether or not the earlier ones have come
+//! back, so a server that stalls is measured for as long as it stalls. The text holds the time at
+//! which the message was written.
 
 use crate::protocol::{Reply, Request};
 use hdrhistogram::Histogram;
@@ -29,7 +30,8 @@ pub(crate) struct Measured {
     pub(crate) lost: u64,
     pub(crate) doubled: u64,
     pub(crate) disconnected: u64,
-    /// Whether every client received a `bye` with the reason `shutdown`; set after the server was stopped.
+    /// Whether every client received a `bye` with the reason `shutdown`; set after the server was
+    /// stopped.
     pub(crate) farewells: u64,
 }
 
@@ -41,7 +43,8 @@ pub(crate) struct Watch {
 
 struct State {
     latency: Histogram<u64>,
-    /// Messages that were written before this time count as delivered or lost, but not for the latency.
+    /// Messages that were written before this time count as delivered or lost, but not for the
+    /// latency.
     measured_from: Duration,
     /// The next number of each client; cleared clients have said nothing.
     said: HashMap<u32, u64>,
@@ -241,7 +244,7 @@ impl Innocent {
         format!("calm-{}", self.number / ROOM)
     }
 
-    /// Says what is due, and comes back for the next message.
+    /// Says the messages that are due, and schedules the next call.
     fn talk(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         let now = self.watch.start.elapsed();
         let mut due = 0;

@@ -7,17 +7,19 @@
 //! target/release/examples/attack --quick --bound 1s   # less than 20 seconds
 //! ```
 //!
-//! For each attack the program starts an `im_server` of its own on a free loopback port. Innocent clients talk in small
-//! rooms and number what they say. Then the attack begins. At the end the program prints a Markdown table: the latency of
-//! the innocent clients, what they lost, and the memory of the server. The exit status is 1 if an innocent client lost a
-//! message, was disconnected, or waited longer than `--bound` (the 99th percentile).
+//! For each attack the program starts an `im_server` of its own on a free loopback port. Innocent
+//! clients talk in small rooms and number what they say. Then the attack begins. At the end the
+//! program prints a Markdown table: the latency of the innocent clients, their losses, and the
+//! memory of the server. The exit status is 1 if an innocent client lost a message, was
+//! disconnected, or waited longer than `--bound` (the 99th percentile).
 //!
-//! `--server PATH` runs the attacks against another build of the server; `--before PATH` runs each attack against that build
-//! first, for a table that compares the two. All attacks are bounded
-//! in time and in connections. All sockets are loopback sockets: other addresses are refused.
+//! `--server PATH` runs the attacks against another build of the server; `--before PATH` runs each
+//! attack against that build first, for a table that compares the two. All attacks are bounded in
+//! time and in connections. All sockets are loopback sockets: other addresses are refused.
 //!
-//! Reading order: `innocents.rs` (the clients that are measured), `server.rs` (the child process), `attacks.rs` (the
-//! table of attacks), `crowd.rs` and `wire.rs` (what attackers are made of), `report.rs` (the result).
+//! Reading order: `innocents.rs` (the clients that are measured), `server.rs` (the child process),
+//! `attacks.rs` (the table of attacks), `crowd.rs` and `wire.rs` (what attackers are made of),
+//! `report.rs` (the result).
 
 mod attacks;
 mod crowd;
@@ -63,7 +65,8 @@ struct Options {
     /// The server to start; the im_server beside this program unless given.
     #[arg(long, value_name = "PATH")]
     server: Option<PathBuf>,
-    /// Another build of the server, to run each attack against first. The bounds do not apply to it.
+    /// Another build of the server, to run each attack against first. The bounds do not apply to
+    /// it.
     #[arg(long, value_name = "PATH")]
     before: Option<PathBuf>,
     /// Event loops of the server.
@@ -90,7 +93,8 @@ struct Options {
     /// Bound for the server's peak resident memory, in MB.
     #[arg(long, default_value_t = 600)]
     max_rss: u64,
-    /// A short run: 1 second for each attack, 200 members, 50 connections; `all` leaves out the attacks that need longer.
+    /// A short run: 1 second for each attack, 200 members, 50 connections; `all` leaves out the
+    /// attacks that need longer.
     #[arg(long)]
     quick: bool,
 }
@@ -108,7 +112,7 @@ enum Selection {
     SlowLogin,
     Unacknowledged,
     Lookups,
-    /// No attack: what the innocent clients measure by themselves.
+    /// Only the innocent clients, for comparison.
     None,
 }
 

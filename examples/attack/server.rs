@@ -78,7 +78,7 @@ impl Server {
     /// Sends the server a signal, by its name without `SIG`.
     ///
     /// # Errors
-    /// If there is no `kill` program, or it fails.
+    /// If the `kill` program is missing or fails.
     pub(crate) fn signal(&self, name: &str) -> Result {
         let status = Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()).status();
         match status.map_err(|e| Error::io("sending a signal", e))? {
@@ -87,7 +87,7 @@ impl Server {
         }
     }
 
-    /// The highest resident memory so far, in MB; 0 where the system does not tell.
+    /// The highest resident memory so far, in MB; 0 on systems without `/proc`.
     pub(crate) fn peak_rss_mb(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
         let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

@@ -19,7 +19,7 @@ pub(crate) struct Wire {
     tail: Vec<u8>,
 }
 
-/// Bytes that are kept of what is discarded: the last line, if it is a farewell.
+/// Length of `tail`: enough for a farewell.
 const TAIL: usize = 128;
 
 impl Wire {
@@ -37,7 +37,7 @@ impl Wire {
     /// Connects and logs in.
     ///
     /// # Errors
-    /// If there is no answer within ten seconds.
+    /// If the answer does not arrive within ten seconds.
     pub(crate) fn login(address: SocketAddr, user: &str) -> Result<Self> {
         let mut wire = Wire::connect(address)?;
         wire.send(format!("{{\"type\":\"login\",\"user\":\"{user}\"}}\n").as_bytes());
@@ -49,7 +49,8 @@ impl Wire {
         }
     }
 
-    /// Sends `bytes`, unless the kernel has not yet taken all of an earlier call; returns whether they were accepted.
+    /// Sends `bytes`, unless the kernel has not yet taken all of an earlier call; returns whether
+    /// they were accepted.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> bool {
         self.flush();
         let accepted = self.rest.is_empty() && !self.ended;
@@ -110,8 +111,8 @@ impl Wire {
         memchr::memmem::find(&self.tail, pattern.as_bytes()).is_some()
     }
 
-    /// Reads and discards from all connections until nothing has come for 300 ms, at most for `patience`; sends
-    /// `meanwhile` again and again.
+    /// Reads and discards from all connections until nothing has come for 300 ms, at most for
+    /// `patience`; sends `meanwhile` again and again.
     pub(crate) fn drain(wires: &mut [Wire], meanwhile: &[u8], patience: Duration) {
         let until = Instant::now() + patience;
         let mut quiet_since = Instant::now();
@@ -128,7 +129,8 @@ impl Wire {
         }
     }
 
-    /// Reads until `pattern` has come, the connection ends, or the time is over; returns the last 64 KiB of it.
+    /// Reads until `pattern` has come, the connection ends, or the time is over; returns the last
+    /// 64 KiB of it.
     pub(crate) fn hear_until(&mut self, pattern: &str, patience: Duration) -> String {
         let until = Instant::now() + patience;
         let (mut heard, mut buffer) = (Vec::new(), [0; 65536]);

@@ -9,8 +9,8 @@ use std::fmt;
 
 /// A client's own name for a message, a string or a number, which is returned only to that client.
 ///
-/// Kept as the JSON text that the client wrote, because a number has several spellings (`1e2` and `100`), and not every
-/// number fits in 64 bits.
+/// Kept as the JSON text that the client wrote, because a number has several spellings (`1e2` and
+/// `100`), and not every number fits in 64 bits.
 #[derive(Clone)]
 pub(crate) struct MessageId(Box<RawValue>);
 
@@ -63,7 +63,8 @@ impl Serialize for MessageId {
 }
 
 impl<'de> Deserialize<'de> for MessageId {
-    /// For clients, whose own ids are short. A tagged enum buffers its fields, and a `RawValue` cannot be read from there.
+    /// For clients, whose own ids are short. A tagged enum buffers its fields, and a `RawValue`
+    /// cannot be read from there.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(AnyId)
     }

@@ -63,7 +63,8 @@ pub(crate) enum Reply {
         room: String,
         user: String,
     },
-    /// What has become of members of a room, some time after it happened: who is a member now, and who is not.
+    /// Announces changes of a room's membership, some time later: the new state of each user that
+    /// joined or left.
     Presence {
         room: String,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -156,6 +157,6 @@ pub(crate) enum Reason {
     Shutdown,
     ProtocolError,
     SlowConsumer,
-    /// There was no login in time, or a line came too slowly.
+    /// The login did not come in time, or a line came too slowly.
     TooSlow,
 }

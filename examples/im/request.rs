@@ -1,7 +1,8 @@
 //! Reads requests.
 //!
-//! Not derived: a derived tagged enum also accepts an array, buffers the whole line before it looks at a field, and
-//! reports errors without their position. Here every field is read where it stands, in any order.
+//! Not derived: a derived tagged enum also accepts an array, buffers the whole line before it looks
+//! at a field, and reports errors without their position. Here every field is read where it stands,
+//! in any order.
 
 use super::{message_id::MessageId, protocol::Request};
 use serde::{

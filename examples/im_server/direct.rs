@@ -49,7 +49,8 @@ pub(crate) struct UnderWay {
     pub(crate) _all: Charge,
 }
 
-/// Bytes that a message occupies besides its text, its id and its names: this server's records, and the timeout.
+/// Bytes that a message occupies besides its text, its id and its names: this server's records, and
+/// the timeout.
 const RECORD: usize = 512;
 
 /// Bytes that a direct message occupies until it ends.
@@ -101,7 +102,7 @@ impl Drop for Receipt {
 pub(crate) struct Unacked {
     timeout: Duration,
     max: usize,
-    /// Bytes of those that wait.
+    /// Bytes of the waiting messages.
     bytes: Arc<ByteBudget>,
     /// The last delivery's number.
     last: u64,

@@ -1,8 +1,9 @@
 //! What all connections share: names in use, rooms, counters.
 //!
-//! Always holds: a name belongs to one connection at most, and so does every name that looks like it; a room that is in
-//! the hub has a user. The locks guard membership only: what is said in a room goes through its `ChannelGroup`, without
-//! any lock of ours. Where both are held, the hub's lock is taken before the room's. Used by all loops.
+//! Always holds: a name belongs to one connection at most, and so does every name that looks like
+//! it; a room that is in the hub has a user. The locks guard membership only: what is said in a
+//! room goes through its `ChannelGroup`, without any lock of ours. Where both are held, the hub's
+//! lock is taken before the room's. Used by all loops.
 
 use crate::{
     byte_budget::ByteBudget,
@@ -23,13 +24,14 @@ use std::{
 
 /// Members of one room at most.
 pub(crate) const MAX_MEMBERS: usize = 10_000;
-/// Bytes of direct messages that wait for their acknowledgement, of all clients, unless set otherwise.
+/// Bytes of direct messages that wait for their acknowledgement, of all clients, unless set
+/// otherwise.
 pub(crate) const MAX_UNACKED_BYTES: usize = 64 * 1024 * 1024;
 
 pub(crate) struct Hub {
     users: Mutex<Users>,
     rooms: Mutex<HashMap<Arc<str>, Arc<Room>>>,
-    /// Rooms whose members do not yet know who has come and gone.
+    /// Rooms with joins and leaves to announce.
     pub(crate) announcer: Announcer,
     /// Direct messages of all clients that wait for their acknowledgement.
     pub(crate) unacked_bytes: Arc<ByteBudget>,
@@ -72,7 +74,7 @@ pub(crate) struct Counters {
     pub(crate) connections: AtomicUsize,
     pub(crate) messages: AtomicU64,
     pub(crate) deliveries: AtomicU64,
-    /// Deliveries that were not made, because a loop took no more.
+    /// Deliveries that were not made, because a loop's queue was full.
     pub(crate) unreached: AtomicU64,
 }
 
@@ -82,7 +84,8 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Hub {
-    /// Returns a hub in which direct messages of `max_unacked_bytes` may wait for their acknowledgement.
+    /// Returns a hub in which direct messages of `max_unacked_bytes` may wait for their
+    /// acknowledgement.
     pub(crate) fn new(max_unacked_bytes: usize) -> Self {
         Hub {
             users: Mutex::default(),
@@ -194,7 +197,8 @@ pub(crate) fn send(user: &str, channel: &Channel<Reply>, message: Reply) {
 }
 
 impl Counters {
-    /// A message was said and went to so many members; others miss it, because their loops take no more.
+    /// Counts a message and its deliveries; `unreached` members miss it, because their loops'
+    /// queues are full.
     pub(crate) fn count_message(&self, deliveries: usize, unreached: usize) {
         self.messages.fetch_add(1, Ordering::Relaxed);
         self.unreached.fetch_add(unreached as u64, Ordering::Relaxed);

@@ -14,13 +14,15 @@
 //! crowd. Ctrl-C says goodbye to everybody and ends it: at once, or with `--drain 30s` to one after the other over that
 //! time, so that they do not all come back at the same instant. At the end it prints what became of them.
 //!
-//! Strangers may connect, so every client is bounded: it has to log in before long, `pace.rs` slows down one that costs
-//! too much, and direct messages that nobody acknowledges count against a budget. `attack` shows what that is good for.
+//! Strangers may connect, so every client is bounded: it has to log in before long, `pace.rs` slows
+//! down clients that cost too much, and unacknowledged direct messages count against a budget. The
+//! `attack` example tests this.
 //!
-//! Reading order: `wire.rs` (bytes to requests), `session.rs` (one client), `pace.rs` (its rate limits), `name.rs` (what it
-//! may be called), `direct.rs` (messages that wait for their acknowledgement), `directory.rs` (a question that blocks),
-//! `hub.rs` and `room.rs` (what clients share), `presence.rs` (who comes and goes), `slow_consumer.rs` (clients that do not
-//! keep up), and this file, which puts them together.
+//! Reading order: `wire.rs` (bytes to requests), `session.rs` (one client), `pace.rs` (its rate
+//! limits), `name.rs` (rules for names), `direct.rs` (messages that wait for their
+//! acknowledgement), `directory.rs` (a question that blocks), `hub.rs` and `room.rs` (shared
+//! state), `presence.rs` (announcements of joins and leaves), `slow_consumer.rs` (clients that do
+//! not keep up), and this file, which puts them together.
 
 mod byte_budget;
 #[path = "../im/descriptors.rs"]
@@ -96,26 +98,30 @@ struct Options {
     /// Direct messages from one client, and to one client, that may wait for their acknowledgement.
     #[arg(long, default_value_t = 100)]
     max_unacked: usize,
-    /// Bytes of direct messages from one client, and to one client, that may wait for their acknowledgement.
+    /// Bytes of direct messages from one client, and to one client, that may wait for their
+    /// acknowledgement.
     #[arg(long, default_value_t = 512 * 1024)]
     max_unacked_bytes: usize,
     /// Bytes of direct messages of all clients that may wait for their acknowledgement.
     #[arg(long, default_value_t = hub::MAX_UNACKED_BYTES)]
     max_unacked_bytes_total: usize,
-    /// Closes a connection that has not logged in after so long; 0s: never.
+    /// Closes a connection that has not logged in after this time; 0s: never.
     #[arg(long, default_value = "30s", value_parser = humantime::parse_duration)]
     login_timeout: Duration,
-    /// Closes a client that has begun a line and neither ends it nor sends 64 bytes of it in so long; 0s: never.
+    /// Closes a client that neither ends a line it has begun nor sends 64 bytes of it in this time;
+    /// 0s: never.
     #[arg(long, default_value = "10s", value_parser = humantime::parse_duration)]
     line_timeout: Duration,
-    /// Requests per second of one client; a faster one is not read from for a while. Twice as many may come at once. 0: any
-    /// number.
+    /// Requests per second of one client; a faster one is not read from for a while. Twice as many
+    /// may come at once. 0: any number.
     #[arg(long, default_value_t = 100)]
     rate: u32,
-    /// Deliveries per second that one client may cause (a message to a room costs one for each member and KiB), likewise.
+    /// Deliveries per second that one client may cause (a message to a room costs one for each
+    /// member and KiB), likewise.
     #[arg(long, default_value_t = 20_000)]
     delivery_rate: u32,
-    /// Bytes per second that are read from one client; half of them may come at once. 0: any number.
+    /// Bytes per second that are read from one client; half of them may come at once. 0: any
+    /// number.
     #[arg(long, default_value_t = 128 * 1024)]
     input_rate: u32,
     /// The pause after each message to a room in which a member does not keep up; 0s: none.
@@ -139,10 +145,11 @@ struct Options {
     /// Bytes that may wait for a client that does not read. A full room's list of members takes about 1.4 MB.
     #[arg(long, default_value_t = 4 * 1024 * 1024)]
     max_outbound: usize,
-    /// Bytes that may wait for all clients together; beyond it clients that do not keep up are dealt with as above.
+    /// Bytes that may wait for all clients together; beyond it clients that do not keep up are
+    /// dealt with as above.
     #[arg(long, default_value_t = 512 * 1024 * 1024)]
     max_outbound_total: usize,
-    /// Closes a client that takes nothing of what it is sent for so long; 0s: never.
+    /// Closes a client if a write to it makes no progress for this long; 0s: never.
     #[arg(long, default_value = "60s", value_parser = humantime::parse_duration)]
     write_timeout: Duration,
     /// Clients that may be connected; further ones are closed at once. Without it: as many as there are descriptors for.
@@ -236,21 +243,21 @@ fn run(mut options: Options) -> Result {
     result
 }
 
-/// Tells members of rooms who comes and goes, from now on.
+/// Starts the periodic task that announces joins and leaves.
 fn announce(group: &EventLoopGroup, hub: &Arc<Hub>) -> Result {
     let hub = hub.clone();
     let mut missed = 0;
     let task = move || {
         hub.announcer.announce(Instant::now());
-        // One line per period, however many messages miss somebody.
+        // At most one line per period, however many deliveries failed.
         let unreached = hub.counters.unreached.load(Ordering::Relaxed);
         if unreached > missed {
-            log::warn!("{} deliveries were not made: loops take no more", unreached - missed);
+            log::warn!("{} deliveries were not made: the queues of loops are full", unreached - missed);
             missed = unreached;
         }
         Ok(())
     };
-    // The task runs until the loop ends; nobody cancels it.
+    // The task runs until the loop ends.
     drop(group.next().schedule_with_fixed_delay(presence::PERIOD, presence::PERIOD, task)?);
     Ok(())
 }
@@ -325,7 +332,7 @@ fn listen(group: &EventLoopGroup, hub: &Arc<Hub>, options: &Options) -> Result<V
     Ok(vec![tcp.closed()])
 }
 
-/// How long a client may take for what it has to do.
+/// Returns the deadlines of a connection.
 fn time_limits(options: &Options) -> TimeLimits {
     let mut limits = TimeLimits::new();
     if !options.login_timeout.is_zero() {

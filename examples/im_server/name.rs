@@ -1,8 +1,9 @@
-//! Names of users and rooms: what they may look like, and which ones look the same.
+//! Rules for the names of users and rooms.
 //!
-//! Unicode has characters that are invisible, that change the direction of the text, or that look like others. The rules
-//! here follow Unicode Technical Standard 39: only characters that it recommends for identifiers, only scripts that are
-//! used together, and no two users whose names look alike.
+//! Unicode has characters that are invisible, that change the direction of the text, or that look
+//! like others. The rules here follow Unicode Technical Standard 39: only characters that it
+//! recommends for identifiers, only scripts that are used together, and no two users whose names
+//! look alike.
 
 use std::borrow::Cow;
 use unicode_normalization::{UnicodeNormalization, char::is_combining_mark};
@@ -33,8 +34,8 @@ pub(crate) fn room(name: &str) -> Result<Cow<'_, str>, String> {
     check("room", name, MAX_ROOM)
 }
 
-/// Returns what a name looks like: names with the same skeleton are hard to tell apart (`paypal` and `pаypаl` with two
-/// Cyrillic letters).
+/// Returns the skeleton of a name: names with the same skeleton are hard to tell apart (`paypal`
+/// and `pаypаl` with two Cyrillic letters).
 pub(crate) fn looks(name: &str) -> String {
     skeleton(name).collect()
 }
@@ -57,7 +58,7 @@ fn check<'a>(what: &str, name: &'a str, max: usize) -> Result<Cow<'a, str>, Stri
     }
     let mut marks = MAX_MARKS;
     for c in name.chars() {
-        // At the beginning there is no character to combine with.
+        // A mark at the beginning has nothing to combine with.
         marks = if is_combining_mark(c) { marks + 1 } else { 0 };
         if marks > MAX_MARKS {
             return Err(format!("the name of a {what} has too many combining marks in a row"));

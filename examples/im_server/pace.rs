@@ -1,7 +1,8 @@
-//! What one client may cost the server, and the pause that follows when it costs more.
+//! Rate limits of one client, enforced by backpressure.
 //!
-//! A client that is too fast is not refused anything: the server stops reading from it until its debt is paid, between
-//! two messages of the same read if need be. What the client sends meanwhile waits in its own socket.
+//! A client that is too fast is not refused anything: the server stops reading from it until its
+//! debt is paid, between two messages of the same read if need be. Later requests wait in the
+//! client's own socket.
 
 use crate::{session::Session, token_bucket::TokenBucket};
 use netwheel::{Held, prelude::*};
@@ -60,7 +61,7 @@ pub(crate) struct Pace {
     requests: TokenBucket,
     deliveries: TokenBucket,
     congestion: Duration,
-    /// What the request that is being handled costs.
+    /// Cost of the current request.
     due: Cost,
     /// Held while reading pauses.
     pause: Option<Held>,
@@ -73,19 +74,19 @@ impl Pace {
         Pace { requests, deliveries, congestion: rates.congestion, due: Cost::default(), pause: None }
     }
 
-    /// Adds to what the request that is being handled costs.
+    /// Adds to the cost of the current request.
     pub(crate) fn charge(&mut self, cost: Cost) {
         self.due.requests = self.due.requests.saturating_add(cost.requests);
         self.due.deliveries = self.due.deliveries.saturating_add(cost.deliveries);
         self.due.congested |= cost.congested;
     }
 
-    /// The request that is being handled costs nothing by itself.
+    /// Refunds the basic cost of the current request.
     pub(crate) fn refund_request(&mut self) {
         self.due.requests = self.due.requests.saturating_sub(1);
     }
 
-    /// Charges what the request has cost, and pauses reading if that is more than the client has.
+    /// Charges the cost of the current request, and pauses reading if the client is in debt then.
     pub(crate) fn settle(&mut self, ctx: &mut Context<'_, Session>) {
         let Cost { requests, deliveries, congested } = std::mem::take(&mut self.due);
         let now = ctx.now();

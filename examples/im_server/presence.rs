@@ -1,8 +1,9 @@
-//! Tells members of rooms who comes and goes: some time later, and many at once.
+//! Announces joins and leaves to the members of rooms, coalesced and with a delay.
 //!
-//! A message for each join and leave costs as many deliveries as the room has members, and one client can cause thousands
-//! of them per second. So a change only puts the room on a list. A periodic task walks through the list and has each room
-//! announce what has changed since the last time. Rooms take turns, and every room has its own pace.
+//! A message for each join and leave costs as many deliveries as the room has members, and one
+//! client can cause thousands of them per second. So a change only puts the room on a list. A
+//! periodic task walks through the list and has each room announce what has changed since the last
+//! time. Rooms take turns, and every room has its own pace.
 
 use crate::{hub::lock, room::Room};
 use std::{
@@ -34,7 +35,7 @@ impl Announcer {
         lock(&self.0).push_back(Entry { room, not_before: None });
     }
 
-    /// Announces what has changed, in each room whose time has come; called once per [`PERIOD`].
+    /// Announces the changes of each room that is due; called once per [`PERIOD`].
     pub(crate) fn announce(&self, now: Instant) {
         let rooms = lock(&self.0).len();
         let mut spent = 0;
@@ -47,7 +48,8 @@ impl Announcer {
                 lock(&self.0).push_back(Entry { room, not_before });
                 continue;
             }
-            // A room stays in the list until a look at it finds nothing new, so that each change waits for the pace.
+            // A room stays in the list until a look at it finds nothing new, so that each change
+            // waits for the pace.
             let Some(cost) = room.announce() else { continue };
             spent += cost;
             let rest =

@@ -1,7 +1,8 @@
-//! A room: its members, and what its members have yet to be told about each other.
+//! A room: its members, and the joins and leaves that have yet to be announced.
 //!
-//! Always holds: a user whose membership changed is in `changed` until an announcement with its present state was
-//! accepted by the members' loops. So the members' lists converge, even when announcements are refused for a while.
+//! Always holds: a user whose membership changed is in `changed` until an announcement with its
+//! present state was accepted by the members' loops. So the members' lists converge, even when
+//! announcements are refused for a while.
 
 use crate::{hub::lock, protocol::Reply};
 use netwheel::{Channel, ChannelGroup, ChannelId, Error};
@@ -18,7 +19,7 @@ const MAX_NAMES: usize = 256;
 
 pub(crate) struct Room {
     name: Arc<str>,
-    /// Who is told what is said.
+    /// Receivers of messages to the room.
     members: ChannelGroup<Reply>,
     users: Mutex<Users>,
     /// Members that have more waiting for them than their high water mark.
@@ -27,9 +28,10 @@ pub(crate) struct Room {
 
 #[derive(Default)]
 struct Users {
-    /// What the members are called.
+    /// Names of the members.
     names: HashMap<ChannelId, Arc<str>>,
-    /// Users that have joined or left since the members were last told of them, and whether they are members now.
+    /// Users that have joined or left since the last announcement, and whether they are members
+    /// now.
     changed: BTreeMap<Arc<str>, bool>,
     /// The announcer has this room in its list.
     listed: bool,
@@ -57,7 +59,8 @@ impl Room {
         users
     }
 
-    /// Adds a member; returns `None` if there are `max` of them, else whether the announcer has to be told.
+    /// Adds a member; returns `None` if there are `max` of them, else whether to add the room to
+    /// the announcer.
     pub(crate) fn join(&self, user: &Arc<str>, channel: Channel<Reply>, max: usize) -> Option<bool> {
         let mut users = lock(&self.users);
         if users.names.len() >= max {
@@ -68,7 +71,7 @@ impl Room {
         Some(users.note_change(user, true))
     }
 
-    /// Removes a member; returns whether the announcer has to be told.
+    /// Removes a member; returns whether to add the room to the announcer.
     pub(crate) fn leave(&self, user: &Arc<str>, who: ChannelId) -> bool {
         let mut users = lock(&self.users);
         users.names.remove(&who);
@@ -77,14 +80,14 @@ impl Room {
         users.note_change(user, false)
     }
 
-    /// Tells the members who has come and gone; returns what that costs in deliveries, or `None` if there was nothing to
-    /// tell and the room has left the announcer's list.
+    /// Announces joins and leaves; returns the cost in deliveries, or `None` if nothing was left to
+    /// announce and the room has left the announcer's list.
     ///
     /// An announcement that is refused is not lost: it is made again the next time.
     pub(crate) fn announce(&self) -> Option<usize> {
         let mut users = lock(&self.users);
         if users.names.is_empty() {
-            // Nobody is left to be told, and the hub has forgotten this room.
+            // An empty room has left the hub, and has no members to announce to.
             users.changed.clear();
         }
         if users.changed.is_empty() {
@@ -110,9 +113,10 @@ impl Room {
 
     /// Writes `message` to every member but one; to how many.
     ///
-    /// All that one session sends is submitted by its own thread, one message after the other, and every loop takes
-    /// its submissions in order: so each member sees a sender's messages as they were sent. It is encoded once. Members that
-    /// do not keep up are dealt with on their own loops, by the policy of their channels.
+    /// All that one session sends is submitted by its own thread, one message after the other, and
+    /// every loop takes its submissions in order: so each member sees a sender's messages as they
+    /// were sent. It is encoded once. Members that do not keep up are dealt with on their own
+    /// loops, by the policy of their channels.
     pub(crate) fn send_to_others(&self, but: ChannelId, message: Reply) -> Result<Sent, Error> {
         let broadcast = self.members.broadcast_except(but, message).map_err(|refused| refused.reason)?;
         Ok(Sent { members: broadcast.members() - broadcast.unreached(), unreached: broadcast.unreached() })
@@ -134,7 +138,8 @@ impl Room {
 }
 
 impl Users {
-    /// Notes that the membership of `user` has changed; returns whether the announcer does not know this room.
+    /// Notes that the membership of `user` has changed; returns whether the announcer does not know
+    /// this room.
     fn note_change(&mut self, user: &Arc<str>, member: bool) -> bool {
         self.changed.insert(user.clone(), member);
         !std::mem::replace(&mut self.listed, true)

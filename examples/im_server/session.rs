@@ -31,9 +31,9 @@ pub(crate) struct Settings {
     pub(crate) max_unacked: usize,
     /// Bytes of them, likewise.
     pub(crate) max_unacked_bytes: usize,
-    /// How long a connection may take to log in; zero for ever.
+    /// How long a connection may take to log in; zero for no limit.
     pub(crate) login_timeout: Duration,
-    /// What one client may cost.
+    /// Rate limits of one client.
     pub(crate) rates: Rates,
     /// How long the directory takes for an answer.
     pub(crate) lookup_time: Duration,
@@ -52,7 +52,7 @@ pub(crate) struct Session {
     under_way: Arc<()>,
     /// Bytes of these.
     under_way_bytes: Arc<ByteBudget>,
-    /// What this client may cost, and whether it has to pause.
+    /// Rate limits of this client, and the pause while it is in debt.
     pub(crate) pace: Pace,
     /// More waits for this client than its high water mark.
     congested: bool,
@@ -217,7 +217,7 @@ impl Session {
         Ok(Some(Reply::Welcome { user: user.to_string(), heartbeat_ms, idle_ms, ack_timeout_ms }))
     }
 
-    /// The others hear of it later, from the announcer.
+    /// The announcer notifies the other members later.
     fn join(&mut self, ctx: &mut Context<'_, Self>, room: &str) -> Answer {
         let user = self.logged_in()?.clone();
         let room = name::room(room).map_err(bad_name)?;

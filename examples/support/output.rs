@@ -1,11 +1,12 @@
 //! Standard output and standard error that never block and never fail.
 //!
-//! A pipe that nobody reads blocks the thread that writes to it, and `println!` panics when the reader has gone. Neither
-//! may happen to an event loop, or to the thread that waits for Ctrl-C. So each stream has a bounded queue and a thread
-//! that writes: lines that find the queue full are dropped and counted, lines that cannot be written are dropped. The log
-//! and the messages of panics take the same way.
+//! An unread pipe blocks the thread that writes to it, and `println!` panics when the reader has
+//! gone. Neither may happen to an event loop, or to the thread that waits for Ctrl-C. So each
+//! stream has a bounded queue and a thread that writes: lines that find the queue full are dropped
+//! and counted, lines that cannot be written are dropped. The log and the messages of panics take
+//! the same way.
 //!
-//! At the end of `main`, [`Output::finish`] gives the threads a bounded time for what is queued.
+//! At the end of `main`, [`Output::finish`] gives the threads a bounded time to empty the queues.
 
 use std::{
     collections::VecDeque,
@@ -18,7 +19,7 @@ use std::{
 
 /// Bytes that may be queued for each stream.
 pub(crate) const MAX_QUEUED: usize = 1024 * 1024;
-/// How long the end of the program waits for what is queued.
+/// Time to empty the queues at the end of the program.
 const FINISH: Duration = Duration::from_secs(1);
 
 static STDOUT: OnceLock<Arc<Queue>> = OnceLock::new();
@@ -44,7 +45,8 @@ pub(crate) use {complain, say};
 pub(crate) struct Output(());
 
 impl Output {
-    /// Starts the threads, and sends the log (`RUST_LOG`) and the messages of panics through standard error's.
+    /// Starts the threads, and sends the log (`RUST_LOG`) and the messages of panics through
+    /// standard error's.
     pub(crate) fn start() -> Self {
         let stderr = STDERR.get_or_init(|| Queue::start("stderr", || Box::new(io::stderr()))).clone();
         STDOUT.get_or_init(|| Queue::start("stdout", || Box::new(io::stdout())));
@@ -119,7 +121,7 @@ impl Queue {
         let queue =
             Arc::new(Queue { state: Mutex::default(), queued: Condvar::new(), written: Condvar::new() });
         let writer = queue.clone();
-        // Without the thread the queue fills, and what comes later is dropped: the program goes on.
+        // Without the thread the queue fills, and later texts are dropped. The program continues.
         let _ = thread::Builder::new().name(name.to_owned()).spawn(move || writer.write_all(&mut *open()));
         queue
     }
@@ -153,7 +155,8 @@ impl Queue {
             };
             state.writing = true;
             drop(state);
-            // The reader has gone or the disk is full: the text is lost, the next one is tried all the same.
+            // The reader has gone or the disk is full: the text is lost, the next one is tried all
+            // the same.
             let _ = stream.write_all(&text).and_then(|()| stream.flush());
             state = self.lock();
             state.bytes -= text.len().min(state.bytes);
@@ -174,7 +177,8 @@ impl Queue {
 }
 
 impl State {
-    /// The next text to write; a report of what was dropped comes before what was queued after it.
+    /// Returns the next text to write. A report of dropped texts is queued behind the texts before
+    /// them.
     fn next(&mut self) -> Option<Vec<u8>> {
         let dropped = std::mem::take(&mut self.dropped);
         if dropped > 0 {
@@ -186,7 +190,7 @@ impl State {
     }
 }
 
-/// Queues whatever is written to it, one text per write.
+/// A writer that queues one text per write.
 struct Pen(Arc<Queue>);
 
 impl Write for Pen {

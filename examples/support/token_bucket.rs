@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 /// Holds up to `burst` tokens and gains `rate` tokens per second.
 ///
-/// The state is one instant: the time at which the bucket is full again. A debt is possible, so an operation whose cost
-/// is known only afterwards can be charged as well.
+/// The state is one instant: the time at which the bucket is full again. A debt is possible, so an
+/// operation whose cost is known only afterwards can be charged as well.
 #[derive(Debug, Clone)]
 pub(crate) struct TokenBucket {
     /// The time for one token; zero for no limit.
@@ -16,7 +16,7 @@ pub(crate) struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// Returns a full bucket; a `rate` of zero means that there is no limit.
+    /// Returns a full bucket; a `rate` of zero disables the limit.
     pub(crate) fn new(rate: u32, burst: u32) -> Self {
         let interval = Duration::from_secs(1).checked_div(rate).unwrap_or_default();
         TokenBucket { interval, capacity: interval.saturating_mul(burst), full_at: None }
@@ -33,7 +33,8 @@ impl TokenBucket {
         taken
     }
 
-    /// Takes `tokens`, and returns how long it takes until the debt is paid: zero if there were enough of them.
+    /// Takes `tokens`, and returns how long it takes until the debt is paid: zero if there were
+    /// enough of them.
     #[allow(dead_code, reason = "each program uses a part of this module")]
     pub(crate) fn charge(&mut self, tokens: u32, now: Instant) -> Duration {
         let filled = self.full_at.map_or(now, |full_at| full_at.max(now));

@@ -122,7 +122,8 @@ impl World {
         World { limits, ..self }
     }
 
-    /// Tells members who has come and gone, as the server's periodic task does; later than any room's pace asks.
+    /// Announces joins and leaves like the server's periodic task; each call is an hour after the
+    /// one before.
     pub(crate) fn announce(&self) {
         self.announced.set(self.announced.get() + Duration::from_secs(3600));
         self.hub.announcer.announce(self.announced.get());
