@@ -8,12 +8,16 @@
 //! the payload) and sends each back; `echo-frames-idle` does that and closes a connection that was silent for 60
 //! seconds; `broadcast` sends every frame to every connection. It prints where it listens and stops on Ctrl-C.
 
+#[path = "support/output.rs"]
+mod output;
+
 use bytes::Bytes;
 use clap::{Parser, ValueEnum};
 use netwheel::{
     codec::{LengthField, RawBytes},
     prelude::*,
 };
+use output::{Output, say};
 use std::{
     sync::{Arc, Mutex},
     time::Duration,
@@ -77,8 +81,8 @@ impl Handler for Member {
 }
 
 fn main() -> Result {
-    env_logger::init();
     let Options { port, mode, threads } = Options::parse();
+    let output = Output::start();
     let group = EventLoopGroup::builder().threads(threads).build()?;
     let frames = || LengthField::u32().max_len(4 + (1 << 20));
     let server = ServerBootstrap::new(&group).backlog(4096);
@@ -107,6 +111,8 @@ fn main() -> Result {
     };
     ctrlc::set_handler(stop).map_err(Error::other)?;
     // Who reads this may stop it at once.
-    println!("listening on {}", server.local_address());
-    server.closed().wait()
+    say!("listening on {}", server.local_address());
+    let result = server.closed().wait();
+    output.finish();
+    result
 }

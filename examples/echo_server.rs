@@ -10,6 +10,9 @@
 //! listens on a Unix socket (`nc -U PATH`). It prints where it listens; Ctrl-C ends it after what was received has been
 //! sent back.
 
+#[path = "support/output.rs"]
+mod output;
+
 use bytes::Bytes;
 use clap::Parser;
 #[cfg(unix)]
@@ -19,7 +22,8 @@ use netwheel::{
     codec::{LengthField, RawBytes},
     prelude::*,
 };
-use std::{net::SocketAddr, sync::mpsc, time::Duration};
+use output::{Output, complain, say};
+use std::{net::SocketAddr, process::ExitCode, sync::mpsc, time::Duration};
 
 /// The longest frame that is read.
 const MAX_FRAME: usize = 1024 * 1024;
@@ -78,9 +82,19 @@ impl Handler for Echo {
     }
 }
 
-fn main() -> Result {
-    env_logger::init();
+fn main() -> ExitCode {
     let options = Options::parse();
+    // An unread or broken output pipe stops neither a loop nor the shutdown.
+    let output = Output::start();
+    let result = run(&options);
+    if let Err(error) = &result {
+        complain!("echo_server: {error}");
+    }
+    output.finish();
+    if result.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn run(options: &Options) -> Result {
     let (stop, stopped) = mpsc::channel();
     // Before it says where it listens, for then it may be stopped. Nobody listens to a second Ctrl-C, and that is no error.
     ctrlc::set_handler(move || stop.send(()).unwrap_or_default()).map_err(Error::other)?;
@@ -97,7 +111,7 @@ fn main() -> Result {
             .pipeline(move |_peer| Pipeline::new().idle(idle).codec(RawBytes).handler(Echo))
             .bind(options.address()?)?
     };
-    println!("listening on {}", server.local_address());
+    say!("listening on {}", server.local_address());
     stopped.recv().map_err(Error::other)?;
     group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(5)).wait()
 }

@@ -17,6 +17,10 @@
 //! Two threads: the event loop, which prints what comes, and the main thread, which waits for the end; a third one
 //! sits in the blocking read of the terminal, which an event loop must never do.
 
+#[path = "im/message_id.rs"]
+mod message_id;
+#[path = "support/output.rs"]
+mod output;
 #[path = "im/protocol.rs"]
 mod protocol;
 #[cfg(unix)]
@@ -24,8 +28,10 @@ mod protocol;
 mod unix;
 
 use clap::Parser;
+use message_id::MessageId;
 use netwheel::{Backoff, ReconnectEvent, Reconnecting, codec::Line, prelude::*, stage::Json};
-use protocol::{MessageId, Reason, Reply, Request};
+use output::{Output, complain, say};
+use protocol::{Reason, Reply, Request};
 use std::{
     io::BufRead,
     ops::ControlFlow,
@@ -129,10 +135,21 @@ impl Handler for Client {
         match reply {
             Reply::Welcome { user, heartbeat_ms, idle_ms, .. } => {
                 print(&format!("* you are {user}"));
+                // The server may have normalised it.
+                self.user = user;
                 ctx.set_idle(timeouts(heartbeat_ms, idle_ms));
             }
             Reply::Joined { room, user } => print(&format!("* {user} joined {room}")),
             Reply::Left { room, user } => print(&format!("* {user} left {room}")),
+            Reply::Presence { room, mut joined, mut left } => {
+                // We know where we are, from the server's answers.
+                for (users, what) in [(&mut joined, "joined"), (&mut left, "left")] {
+                    users.retain(|user| *user != self.user);
+                    if !users.is_empty() {
+                        print(&format!("* {} {what} {room}", users.join(", ")));
+                    }
+                }
+            }
             Reply::Message { room, from, text, ts, .. } => {
                 print(&format!("{} [{room}] {from}: {text}", time_of_day(ts)));
             }
@@ -171,6 +188,7 @@ impl Handler for Client {
                     Reason::Shutdown => "it is shutting down",
                     Reason::ProtocolError => "it did not understand us",
                     Reason::SlowConsumer => "we did not read as fast as it wrote",
+                    Reason::TooSlow => "it waited for us for too long",
                 };
                 self.why = Some(format!("the server says goodbye: {why}"));
             }
@@ -226,7 +244,7 @@ fn timeouts(heartbeat_ms: u64, idle_ms: u64) -> IdleTimeouts {
 /// Prints a line; others' words must not move our cursor or change our colours.
 fn print(line: &str) {
     let shown: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    println!("{shown}");
+    say!("{shown}");
 }
 
 fn time_of_day(unix_ms: u64) -> String {
@@ -251,7 +269,7 @@ fn read_input(client: &Reconnecting<Request>, leaving: &Leaving, mut room: Strin
             ("/who", _) => Request::Who { room: room.clone() },
             ("/whois", _) if !rest.is_empty() => {
                 leaving.lookups.fetch_add(1, Ordering::AcqRel);
-                Request::Lookup { user: rest.to_owned(), id: Some(MessageId::Number(0.into())) }
+                Request::Lookup { user: rest.to_owned(), id: Some(MessageId::from(0)) }
             }
             ("/direct", Some((to, text))) => {
                 Request::Direct { to: to.to_owned(), text: text.trim_start().to_owned(), id: None }
@@ -369,16 +387,15 @@ fn connect(
 }
 
 fn main() -> ExitCode {
-    env_logger::init();
-    match run(Options::parse()) {
-        Ok(None) => ExitCode::SUCCESS,
-        Ok(Some(why)) => {
-            eprintln!("{why}");
-            ExitCode::FAILURE
-        }
-        Err(e) => {
-            eprintln!("{e}");
-            ExitCode::FAILURE
-        }
+    let options = Options::parse();
+    let output = Output::start();
+    let failure = match run(options) {
+        Ok(why) => why,
+        Err(e) => Some(e.to_string()),
+    };
+    if let Some(why) = &failure {
+        complain!("{why}");
     }
+    output.finish();
+    if failure.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

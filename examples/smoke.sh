@@ -4,7 +4,7 @@
 #   cargo build --release --features json --examples
 #   examples/smoke.sh target/release/examples
 #
-# Takes less than half a minute; every port is a free one. The exit status is 0 if all is as it should be.
+# Takes about a minute; every port is a free one. The exit status is 0 if all is as it should be.
 #
 # Nothing here goes by how fast the machine is: what is checked has been waited for, or comes in an order that both ends
 # keep. Times are of two kinds: $patience is how long something that never comes is waited for, and those given to the
@@ -119,7 +119,7 @@ ask_unix() {
 
 check_help() {
     local name
-    for name in echo_server udp_echo im_server im_client im_bots bench_server timer_demo; do
+    for name in echo_server udp_echo im_server im_client im_bots bench_server timer_demo attack; do
         "$bin/$name" --help >"$work/help" 2>&1
         expect "$name --help" "$work/help" '^Usage: '
     done
@@ -177,8 +177,67 @@ check_udp_echo() {
     timeout $patience head -n 1 <&3 >"$work/udp"
     exec 3>&-
     expect "udp_echo sends back" "$work/udp" '^hello$'
+    # A datagram from its own port number, as another server of this kind or a forger would send it.
+    printf 'loop\n' | timeout $patience nc -u -w 1 -s 127.0.0.2 -p "$port" 127.0.0.1 "$port" >"$work/udp"
+    if [ -s "$work/udp" ]; then fail "udp_echo answers itself" "$work/udp"; else pass "udp_echo does not answer itself"; fi
     stop udp_echo
-    expect "udp_echo counts" "$work/udp_echo.out" '^received 1, sent 1$'
+    expect "udp_echo counts" "$work/udp_echo.out" '^received 2, sent 1$'
+}
+
+# Programs whose output nobody reads: a pipe that is full, or whose reader has gone. They work, and stop in good order.
+check_unread() {
+    local out=$work/unread fate code
+    for fate in full gone; do
+        mkfifo "$work/pipe"
+        # Log lines and statistics fill a pipe of 64 KiB before long.
+        RUST_LOG=trace "$bin/im_server" --listen 127.0.0.1:0 --threads 2 --stats 1ms >"$work/pipe" 2>"$work/pipe" &
+        server=$!
+        exec 6<"$work/pipe"
+        port=
+        while [ -z "$port" ] && read -r -t $patience -u 6 line; do
+            port=$(sed -n 's/^listening on .*:\([0-9]*\)$/\1/p' <<<"$line")
+        done
+        [ $fate = gone ] && exec 6<&-
+        : >"$out"
+        # Long enough for the pipe to fill: a thousand answers, each of them with log lines.
+        { echo '{"type":"login","user":"ann"}'; yes '{"type":"who","room":"x"}' | head -n 150; } >"$work/asked"
+        ask "$out" '"type":"members"' <"$work/asked"
+        sleep 1
+        printf '{"type":"ping"}\n' >&3
+        cat <&3 >>"$out" &
+        local answers=$!
+        kill -TERM "$server"
+        ended "$server"
+        code=$?
+        if [ $code -eq 0 ]; then pass "im_server stops when its output is $fate"; else fail "im_server, output $fate: exit status $code"; fi
+        wait $answers 2>/dev/null
+        expect "im_server: bye, output $fate" "$out" '"type":"bye","reason":"shutdown"'
+        exec 3>&-
+        [ $fate = full ] && exec 6<&-
+        rm "$work/pipe"
+        server=
+    done
+    if [ -w /dev/full ]; then
+        "$bin/echo_server" --listen 127.0.0.1:0 --threads 1 >/dev/full 2>/dev/full &
+        server=$!
+        sleep 0.5
+        kill -TERM "$server"
+        ended "$server"
+        code=$?
+        if [ $code -eq 0 ]; then pass "echo_server stops when the disk is full"; else fail "echo_server, disk full: exit status $code"; fi
+        server=
+    fi
+}
+
+# Attacks on the chat server, in a short form; `attack` without --quick is the real one. Latency bounds are for a machine that
+# has nothing else to do, so only what is lost counts here.
+check_attack() {
+    if timeout 300 "$bin/attack" --quick --bound 30s >"$work/attacks" 2>"$work/progress"; then
+        pass "attack --quick"
+    else
+        fail "attack --quick: exit status $?" "$work/attacks" "$work/progress"
+    fi
+    expect "attack: a table" "$work/attacks" '^\| unacknowledged \|'
 }
 
 check_im_server() {
@@ -395,6 +454,8 @@ check_im_client
 check_im_bots
 check_bench_server
 check_timer_demo
+check_unread
+check_attack
 if [ $failures -gt 0 ]; then
     echo "$failures failures"
     exit 1

@@ -10,12 +10,16 @@
 //! or at Ctrl-C, the timer is stopped, and what became of all timeouts is printed. The exit status is 0 if each is
 //! accounted for and none ran early.
 
+#[path = "support/output.rs"]
+mod output;
+
 use clap::Parser;
 use hdrhistogram::Histogram;
 use netwheel::{
     Error, Result,
     timer::{HashedWheelTimer, Timeout},
 };
+use output::{Output, complain, say};
 use std::{
     fmt,
     io::{self, IsTerminal, Write},
@@ -96,25 +100,22 @@ struct Demo {
 }
 
 fn main() -> ExitCode {
-    env_logger::init();
-    match run(Options::parse()) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        // Whoever reads this has gone.
-        Err(e) if e.io_kind() == Some(io::ErrorKind::BrokenPipe) => ExitCode::SUCCESS,
-        Err(e) => {
-            eprintln!("{e}");
-            ExitCode::FAILURE
-        }
+    let options = Options::parse();
+    let output = Output::start();
+    let result = run(options);
+    if let Err(error) = &result {
+        complain!("timer_demo: {error}");
     }
+    output.finish();
+    if matches!(result, Ok(true)) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn run(options: Options) -> Result<bool> {
     let (interrupt, interrupted) = mpsc::channel();
     ctrlc::set_handler(move || _ = interrupt.send(())).map_err(Error::other)?;
     let mut demo = Demo::new(options)?;
-    let mut out = io::stdout().lock();
-    let mut picture = out.is_terminal().then(Picture::default);
+    let mut out = output::stdout();
+    let mut picture = io::stdout().is_terminal().then(Picture::default);
     let mut next_line = LINE;
     loop {
         demo.cancel_some();
@@ -123,7 +124,7 @@ fn run(options: Options) -> Result<bool> {
         if let Some(picture) = &mut picture {
             picture.draw(&mut out, &demo)?;
         } else if elapsed >= next_line {
-            writeln!(out, "{:4.0}s  {}", elapsed.as_secs_f64(), demo.line())?;
+            say!("{:4.0}s  {}", elapsed.as_secs_f64(), demo.line());
             next_line += LINE;
         }
         let over = !demo.options.run.is_zero() && elapsed >= demo.options.run;
@@ -132,7 +133,7 @@ fn run(options: Options) -> Result<bool> {
         }
     }
     drop(picture);
-    demo.finish(&mut out)
+    demo.finish()
 }
 
 impl Demo {
@@ -192,18 +193,18 @@ impl Demo {
     }
 
     /// Stops the timer, and prints what became of all; whether that is as it should be.
-    fn finish(self, out: &mut impl Write) -> Result<bool> {
+    fn finish(self) -> Result<bool> {
         let returned = self.timer.stop()?.len() as u64;
         let [fired, early] = [&self.tally.fired, &self.tally.early].map(|n| n.load(Ordering::Relaxed));
-        writeln!(out, "added             {}", self.added)?;
-        writeln!(out, "fired             {fired}")?;
-        writeln!(out, "cancelled         {}", self.cancelled)?;
-        writeln!(out, "returned by stop  {returned}")?;
-        writeln!(out, "early             {early}")?;
-        writeln!(out, "lateness          {}", self.tally.lateness())?;
+        say!("added             {}", self.added);
+        say!("fired             {fired}");
+        say!("cancelled         {}", self.cancelled);
+        say!("returned by stop  {returned}");
+        say!("early             {early}");
+        say!("lateness          {}", self.tally.lateness());
         let accounted = fired + self.cancelled + returned == self.added;
         if !accounted {
-            writeln!(out, "NOT ALL ARE ACCOUNTED FOR")?;
+            say!("NOT ALL ARE ACCOUNTED FOR");
         }
         Ok(accounted && early == 0)
     }
@@ -287,6 +288,6 @@ impl Picture {
 impl Drop for Picture {
     /// Gives the cursor back; the last picture stays.
     fn drop(&mut self) {
-        let _ = io::stdout().write_all(b"\x1b[?25h");
+        let _ = output::stdout().write_all(b"\x1b[?25h");
     }
 }

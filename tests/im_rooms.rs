@@ -10,6 +10,16 @@ fn joined(user: &str) -> Value {
     json!({"type": "joined", "room": "lobby", "user": user})
 }
 
+fn presence(joined: &[&str], left: &[&str]) -> Value {
+    let mut presence = json!({"type": "presence", "room": "lobby"});
+    for (name, users) in [("joined", joined), ("left", left)] {
+        if !users.is_empty() {
+            presence[name] = json!(users);
+        }
+    }
+    presence
+}
+
 fn left(user: &str) -> Value {
     json!({"type": "left", "room": "lobby", "user": user})
 }
@@ -36,9 +46,12 @@ fn members_hear_who_comes_what_is_said_and_who_goes() {
     let (mut ann, mut bob, mut cy) = (world.login("ann"), world.login("bob"), world.login("cy"));
     ann.join("lobby");
     bob.join("lobby");
-    assert_eq!(ann.hear(), [joined("ann"), joined("bob")]);
-    assert_eq!(bob.hear(), [joined("bob")]);
+    assert_eq!(ann.hear(), [joined("ann")]);
+    world.announce();
+    assert_eq!(ann.hear(), [presence(&["ann", "bob"], &[])]);
+    assert_eq!(bob.hear(), [joined("bob"), presence(&["ann", "bob"], &[])]);
     bob.join("lobby");
+    world.announce();
     assert_eq!(bob.hear(), [joined("bob")], "once more, and nobody else is told");
     say(&mut ann, "one");
     say(&mut ann, "two");
@@ -48,8 +61,9 @@ fn members_hear_who_comes_what_is_said_and_who_goes() {
     cy.hear_nothing();
 
     bob.say(json!({"type": "leave", "room": "lobby"}));
+    world.announce();
     assert_eq!(bob.hear(), [left("bob")]);
-    assert_eq!(ann.hear(), [left("bob")]);
+    assert_eq!(ann.hear(), [presence(&[], &["bob"])]);
     say(&mut ann, "three");
     assert_eq!(ann.hear(), [message("ann", "three")]);
     bob.hear_nothing();
@@ -64,9 +78,11 @@ fn a_connection_that_ends_leaves_its_rooms() {
     let (mut ann, mut bob) = (world.login("ann"), world.login("bob"));
     ann.join("lobby");
     bob.join("lobby");
+    world.announce();
     ann.hear();
     bob.leave();
-    assert_eq!(ann.hear(), [left("bob")]);
+    world.announce();
+    assert_eq!(ann.hear(), [presence(&[], &["bob"])]);
     assert_eq!(who(&mut ann), json!(["ann"]));
     say(&mut ann, "alone");
     assert_eq!(ann.hear(), [message("ann", "alone")]);

@@ -17,6 +17,7 @@ const SIZE: usize = 100;
 
 /// Three in a room: ann talks, bob is slow, cy listens.
 struct Room {
+    world: World,
     ann: Client,
     bob: Client,
     cy: Client,
@@ -31,9 +32,10 @@ impl Room {
             client.join("lobby");
             client
         });
+        world.announce();
         clients.iter_mut().for_each(|client| drop(client.hear()));
         let [ann, bob, cy] = clients;
-        Room { ann, bob, cy, said: 0 }
+        Room { world, ann, bob, cy, said: 0 }
     }
 
     /// Ann says so much; she and cy hear it.
@@ -75,7 +77,8 @@ fn who_does_not_read_is_closed_and_told_why() {
     assert!(numbers.iter().copied().eq(1..=numbers.len()), "what waited, without a gap: {numbers:?}");
     assert!(numbers.len() * SIZE <= MAX_OUTBOUND && numbers.len() > 10, "{}", numbers.len());
     assert!(room.bob.0.is_closed());
-    let left = json!({"type": "left", "room": "lobby", "user": "bob"});
+    room.world.announce();
+    let left = json!({"type": "presence", "room": "lobby", "left": ["bob"]});
     assert_eq!(room.ann.hear_one(), left);
     assert_eq!(room.cy.hear_one(), left);
     room.talk(1);

@@ -1,10 +1,12 @@
 //! The messages of the chat protocol, as docs/im-protocol.md describes them; shared by the im_* programs.
 
+use super::message_id::MessageId;
 use serde::{Deserialize, Serialize};
 
-/// What a client sends, one JSON object per line.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// What a client sends, one JSON object per line; `request.rs` reads it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
+#[allow(dead_code, reason = "each program sends a part of them")]
 pub(crate) enum Request {
     Login {
         user: String,
@@ -60,6 +62,15 @@ pub(crate) enum Reply {
     Left {
         room: String,
         user: String,
+    },
+    /// Announces changes of a room's membership, some time later: the new state of each user that
+    /// joined or left.
+    Presence {
+        room: String,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        joined: Vec<String>,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        left: Vec<String>,
     },
     Message {
         room: String,
@@ -123,14 +134,6 @@ pub(crate) enum Reply {
     },
 }
 
-/// A client's own name for a message, given back to nobody but itself: a string or a number.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub(crate) enum MessageId {
-    Number(serde_json::Number),
-    Text(String),
-}
-
 /// Why a request was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -154,4 +157,6 @@ pub(crate) enum Reason {
     Shutdown,
     ProtocolError,
     SlowConsumer,
+    /// The login did not come in time, or a line came too slowly.
+    TooSlow,
 }

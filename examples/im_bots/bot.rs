@@ -2,8 +2,9 @@
 
 use crate::{
     directs::{End, Text},
+    message_id::MessageId,
     plan::{Plan, Role, Said, Seat},
-    protocol::{Code, MessageId, Reason, Reply, Request},
+    protocol::{Code, Reason, Reply, Request},
     talker::Talker,
     tally::{Arrival, Heard},
 };
@@ -92,8 +93,8 @@ impl Handler for Bot {
             }
             // What of it are messages is found to be lost at the end.
             Reply::Missed { count, .. } => log::warn!("{}: has missed {count} lines", self.user),
-            Reply::Joined { .. } | Reply::Left { .. } | Reply::Members { .. } | Reply::Profile { .. } => {}
-            Reply::Ping | Reply::Pong => {}
+            Reply::Joined { .. } | Reply::Left { .. } | Reply::Presence { .. } => {}
+            Reply::Members { .. } | Reply::Profile { .. } | Reply::Ping | Reply::Pong => {}
         }
         Ok(())
     }
@@ -197,9 +198,7 @@ impl Bot {
 
     /// A direct message of this bot's has ended.
     fn ended(&self, id: Option<MessageId>, end: End) {
-        if let Some(MessageId::Number(number)) = id
-            && let Some(number) = number.as_u64()
-        {
+        if let Some(number) = id.and_then(|id| id.as_u64()) {
             self.plan.directs.note_end(number, end);
         }
     }

@@ -25,6 +25,10 @@ mod bot;
 #[path = "../im/descriptors.rs"]
 mod descriptors;
 mod directs;
+#[path = "../im/message_id.rs"]
+mod message_id;
+#[path = "../support/output.rs"]
+mod output;
 mod plan;
 #[path = "../im/protocol.rs"]
 mod protocol;
@@ -39,6 +43,7 @@ mod unix;
 use bot::{Bot, Report};
 use clap::Parser;
 use netwheel::{Address, Peer, codec::Line, prelude::*, stage::Json};
+use output::{Output, complain};
 use plan::{Plan, Share, Shares};
 use protocol::{Reply, Request};
 use report::{Outcome, Progress};
@@ -139,22 +144,20 @@ struct Run {
 }
 
 fn main() -> ExitCode {
-    env_logger::init();
     let options = Options::parse();
-    match run(&options) {
-        Ok(wrong) if wrong.is_empty() => ExitCode::SUCCESS,
-        Ok(_) => ExitCode::FAILURE,
-        Err(e) => {
-            eprintln!("{e}");
-            ExitCode::FAILURE
-        }
+    let output = Output::start();
+    let result = run(&options);
+    if let Err(e) = &result {
+        complain!("{e}");
     }
+    output.finish();
+    if result.is_ok_and(|wrong| wrong.is_empty()) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn run(options: &Options) -> Result<Vec<String>> {
-    let allowed = descriptors::raise_limit();
-    if allowed.is_some_and(|allowed| allowed < u64::from(options.clients)) {
-        return Err(format!("too few: {}", descriptors::describe(allowed)).into());
+    let limit = descriptors::raise_limit();
+    if limit.connections().is_some_and(|allowed| allowed < u64::from(options.clients)) {
+        return Err(format!("too few: {limit}").into());
     }
     let clients = options.clients as usize;
     let Options { silent, quiet, slow, no_ack, .. } = *options;

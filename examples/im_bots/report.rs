@@ -2,6 +2,7 @@
 
 use crate::{
     directs::Summary,
+    output::{self, say},
     plan::{Plan, Role},
     slow::Fates,
 };
@@ -40,14 +41,14 @@ impl Progress {
     }
 
     fn write(&mut self, line: &str, last: bool) {
-        let mut err = std::io::stderr().lock();
+        let mut err = output::stderr();
         // Progress that cannot be shown is no reason to stop.
         let _ = if self.terminal {
             // Blanks cover what is left of a longer line before.
             let end = if last { "\n" } else { "" };
-            write!(err, "\r{line:<width$}{end}", width = self.width).and_then(|()| err.flush())
+            err.write_all(format!("\r{line:<width$}{end}", width = self.width).as_bytes())
         } else {
-            writeln!(err, "{line}")
+            err.write_all(format!("{line}\n").as_bytes())
         };
         self.width = if last { 0 } else { line.chars().count() };
     }
@@ -117,7 +118,7 @@ pub(crate) fn print_table(plan: &Plan, outcome: &Outcome) -> Vec<String> {
 }
 
 fn row(name: &str, value: impl Display) {
-    println!("{name:<20}  {value}");
+    say!("{name:<20}  {value}");
 }
 
 fn print_slow(plan: &Plan, said: &[u64]) -> Fates {

@@ -2,8 +2,9 @@
 
 use crate::{
     directs::Text,
+    message_id::MessageId,
     plan::{Plan, Said, Seat},
-    protocol::{MessageId, Request},
+    protocol::Request,
 };
 use netwheel::Channel;
 
@@ -29,7 +30,7 @@ impl Talker {
     pub(crate) fn direct(&self, plan: &Plan, to: &Talker) {
         let number = plan.directs.begin(to.bot, plan.acks(to.seat));
         let text = Text { run: plan.run, number }.to_string();
-        let id = Some(MessageId::Number(number.into()));
+        let id = Some(MessageId::from(number));
         if self.channel.write(Request::Direct { to: plan.user(to.bot), text, id }).is_err() {
             plan.directs.withdraw();
         }

@@ -7,8 +7,10 @@
 //! is dropped.
 
 use crate::{
+    byte_budget::{ByteBudget, Charge},
     hub,
-    protocol::{Code, MessageId, Reply},
+    message_id::MessageId,
+    protocol::{Code, Reply},
     session::Session,
 };
 use netwheel::{TaskKey, prelude::*};
@@ -32,7 +34,28 @@ pub(crate) struct Receipt {
     to: String,
     id: Option<MessageId>,
     /// Counts the message as under way; none when the sender is told.
-    under_way: Option<Arc<()>>,
+    under_way: Option<UnderWay>,
+}
+
+/// Counts a direct message, and its bytes, until it ends.
+pub(crate) struct UnderWay {
+    /// Bytes that the message occupies.
+    pub(crate) bytes: usize,
+    /// One clone for each message of the sender.
+    pub(crate) _message: Arc<()>,
+    /// Among the sender's bytes.
+    pub(crate) _own: Charge,
+    /// Among the bytes of all clients.
+    pub(crate) _all: Charge,
+}
+
+/// Bytes that a message occupies besides its text, its id and its names: this server's records, and
+/// the timeout.
+const RECORD: usize = 512;
+
+/// Bytes that a direct message occupies until it ends.
+pub(crate) fn size(from: &str, to: &str, text: &str, id: Option<&MessageId>) -> usize {
+    RECORD + from.len() + 2 * to.len() + text.len() + id.map_or(0, MessageId::len)
 }
 
 impl Receipt {
@@ -41,7 +64,7 @@ impl Receipt {
         sender: Channel<Reply>,
         to: String,
         id: Option<MessageId>,
-        under_way: Arc<()>,
+        under_way: UnderWay,
     ) -> Self {
         Receipt { from, sender, to, id, under_way: Some(under_way) }
     }
@@ -79,6 +102,8 @@ impl Drop for Receipt {
 pub(crate) struct Unacked {
     timeout: Duration,
     max: usize,
+    /// Bytes of the waiting messages.
+    bytes: Arc<ByteBudget>,
     /// The last delivery's number.
     last: u64,
     waiting: HashMap<u64, Waiting>,
@@ -89,11 +114,13 @@ struct Waiting {
     resends: u32,
     timeout: TaskKey,
     receipt: Receipt,
+    _bytes: Charge,
 }
 
 impl Unacked {
-    pub(crate) fn new(timeout: Duration, max: usize) -> Self {
-        Unacked { timeout, max, last: 0, waiting: HashMap::new() }
+    /// Returns an empty table for `max` messages of `max_bytes` in all.
+    pub(crate) fn new(timeout: Duration, max: usize, max_bytes: usize) -> Self {
+        Unacked { timeout, max, bytes: ByteBudget::new(max_bytes), last: 0, waiting: HashMap::new() }
     }
 
     /// Sends a message for the first time.
@@ -104,11 +131,18 @@ impl Unacked {
             receipt.failed(Code::TooManyUnacked, why);
             return Ok(());
         }
+        let size = receipt.under_way.as_ref().map_or(0, |under_way| under_way.bytes);
+        let Some(charge) = self.bytes.charge(size) else {
+            let why = format!("{} has not acknowledged {} bytes yet", receipt.to, self.bytes.used());
+            receipt.failed(Code::TooManyUnacked, why);
+            return Ok(());
+        };
         self.last += 1;
         let id = self.last;
         let message = Reply::Direct { from, text, ts, id };
         let timeout = arm(ctx, self.timeout, id);
-        self.waiting.insert(id, Waiting { message: message.clone(), resends: 0, timeout, receipt });
+        self.waiting
+            .insert(id, Waiting { message: message.clone(), resends: 0, timeout, receipt, _bytes: charge });
         ctx.write(message)
     }
 

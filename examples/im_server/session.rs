@@ -1,10 +1,15 @@
 //! One client's connection: who it is, where it is, and what it asks for.
 
 use crate::{
-    direct::{Direct, Receipt, Unacked},
+    byte_budget::ByteBudget,
+    direct::{self, Direct, Receipt, Unacked, UnderWay},
     directory,
-    hub::{Hub, Profile, Room},
-    protocol::{Code, MessageId, Reason, Reply, Request},
+    hub::{Hub, Profile},
+    message_id::MessageId,
+    name,
+    pace::{Cost, Pace, Rates},
+    protocol::{Code, Reason, Reply, Request},
+    room::{Room, deliveries},
 };
 use netwheel::{PeerError, prelude::*};
 use std::{
@@ -12,10 +17,6 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-/// Characters of a user's name at most.
-const MAX_USER_NAME: usize = 32;
-/// Characters of a room's name at most.
-const MAX_ROOM_NAME: usize = 64;
 /// Rooms that one user may be in at the same time.
 const MAX_ROOMS: usize = 32;
 
@@ -28,6 +29,12 @@ pub(crate) struct Settings {
     pub(crate) ack_timeout: Duration,
     /// Direct messages of one sender, and direct messages to one receiver, that may wait for that.
     pub(crate) max_unacked: usize,
+    /// Bytes of them, likewise.
+    pub(crate) max_unacked_bytes: usize,
+    /// How long a connection may take to log in; zero for no limit.
+    pub(crate) login_timeout: Duration,
+    /// Rate limits of one client.
+    pub(crate) rates: Rates,
     /// How long the directory takes for an answer.
     pub(crate) lookup_time: Duration,
     /// Lookups of one client that may be under way.
@@ -43,6 +50,12 @@ pub(crate) struct Session {
     pub(crate) unacked: Unacked,
     /// Held by every direct message of this client that is under way: so many of them there are.
     under_way: Arc<()>,
+    /// Bytes of these.
+    under_way_bytes: Arc<ByteBudget>,
+    /// Rate limits of this client, and the pause while it is in debt.
+    pub(crate) pace: Pace,
+    /// More waits for this client than its high water mark.
+    congested: bool,
     /// Lookups that wait for the directory.
     lookups: usize,
     /// Lines that the client has missed and was told of.
@@ -64,33 +77,25 @@ impl Handler for Session {
     type In = Request;
     type Out = Reply;
 
-    fn active(&mut self, _: &mut Context<'_, Self>) -> Result {
+    fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         self.hub.counters.connections.fetch_add(1, Ordering::Relaxed);
+        if !self.settings.login_timeout.is_zero() {
+            ctx.timeout(self.settings.login_timeout, |me, ctx| match me.user {
+                Some(_) => Ok(()),
+                None => me.too_slow(ctx, "has not logged in"),
+            });
+        }
         Ok(())
     }
 
     fn read(&mut self, ctx: &mut Context<'_, Self>, request: Request) -> Result {
-        let answer = match request {
-            Request::Login { user } => self.login(ctx, user),
-            Request::Join { room } => self.join(ctx, room),
-            Request::Leave { room } => self.leave(ctx, &room),
-            Request::Say { room, text, id } => self.say(ctx, &room, text, id),
-            Request::Who { room } => self.who(room),
-            Request::Direct { to, text, id } => return self.direct(ctx, to, text, id),
-            Request::Ack { id } => self.ack(ctx, id),
-            Request::Lookup { user, id } => return self.lookup(ctx, user, id),
-            Request::Ping => Ok(Some(Reply::Pong)),
-            // It did its work by coming: the reader is no longer idle.
-            Request::Pong => Ok(None),
-        };
-        match answer {
-            Ok(None) => Ok(()),
-            Ok(Some(reply)) => ctx.write(reply),
-            Err(Refusal(code, message)) => ctx.write(error_reply(code, message)),
-        }
+        let answered = self.answer(ctx, request);
+        self.pace.settle(ctx);
+        answered
     }
 
     fn writability_changed(&mut self, ctx: &mut Context<'_, Self>, writable: bool) -> Result {
+        self.set_congested(!writable);
         if writable { self.tell_missed(ctx) } else { Ok(()) }
     }
 
@@ -111,13 +116,21 @@ impl Handler for Session {
 
     fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> Result {
         match error {
-            Error::Peer(PeerError::Malformed(message)) => ctx.write(error_reply(Code::BadRequest, message)),
+            Error::Peer(PeerError::Malformed(message)) => {
+                self.pace.charge(Cost::request());
+                self.pace.settle(ctx);
+                ctx.write(error_reply(Code::BadRequest, message))
+            }
+            Error::Peer(PeerError::TooSlow { .. }) => self.too_slow(ctx, "sends a line too slowly"),
+            Error::TimedOut { .. } if self.user.is_none() => self.too_slow(ctx, "has not logged in"),
             Error::Peer(error) => {
                 ctx.write(error_reply(Code::TooLarge, error.to_string()))?;
                 bye(ctx, Reason::ProtocolError)
             }
             Error::Full { .. } => {
                 log::info!("{}: too slow ({error}), closing", self.describe(ctx));
+                // The others need not wait for it any more.
+                self.set_congested(false);
                 ctx.close_with(Reply::Bye { reason: Reason::SlowConsumer })
             }
             error => {
@@ -139,47 +152,77 @@ impl Handler for Session {
         self.unacked.clear();
         for room in &self.rooms {
             self.hub.leave(room, user, ctx.id());
-            let left = Reply::Left { room: room.name().to_owned(), user: user.to_string() };
-            self.tell_others(ctx, room, left);
         }
+        self.set_congested(false);
+        self.rooms.clear();
         Ok(())
     }
 }
 
 impl Session {
     pub(crate) fn new(hub: Arc<Hub>, settings: Settings) -> Self {
-        let unacked = Unacked::new(settings.ack_timeout, settings.max_unacked);
+        let Settings { ack_timeout, max_unacked, max_unacked_bytes, rates, .. } = settings;
         Session {
             hub,
             settings,
             user: None,
             rooms: Vec::new(),
-            unacked,
+            unacked: Unacked::new(ack_timeout, max_unacked, max_unacked_bytes),
             under_way: Arc::default(),
+            under_way_bytes: ByteBudget::new(max_unacked_bytes),
+            pace: Pace::new(rates),
+            congested: false,
             lookups: 0,
             missed: 0,
         }
     }
 
-    fn login(&mut self, ctx: &mut Context<'_, Self>, user: String) -> Answer {
+    fn answer(&mut self, ctx: &mut Context<'_, Self>, request: Request) -> Result {
+        self.pace.charge(Cost::request());
+        let answer = match request {
+            Request::Login { user } => self.login(ctx, &user),
+            Request::Join { room } => self.join(ctx, &room),
+            Request::Leave { room } => self.leave(ctx, &room),
+            Request::Say { room, text, id } => self.say(ctx, &room, text, id),
+            Request::Who { room } => self.who(&room),
+            Request::Direct { to, text, id } => return self.direct(ctx, to, text, id),
+            Request::Ack { id } => self.ack(ctx, id),
+            Request::Lookup { user, id } => return self.lookup(ctx, &user, id),
+            Request::Ping => Ok(Some(Reply::Pong)),
+            // It did its work by coming: the reader is no longer idle.
+            Request::Pong => Ok(None),
+        };
+        match answer {
+            Ok(None) => Ok(()),
+            Ok(Some(reply)) => ctx.write(reply),
+            Err(Refusal(code, message)) => ctx.write(error_reply(code, message)),
+        }
+    }
+
+    fn login(&mut self, ctx: &mut Context<'_, Self>, user: &str) -> Answer {
         if let Some(user) = &self.user {
             return Err(Refusal(Code::BadRequest, format!("logged in already, as {user}")));
         }
-        check_name("user", &user, MAX_USER_NAME)?;
-        let taken = || Refusal(Code::NameTaken, format!("somebody is called {user} already"));
-        self.user = Some(self.hub.take_name(&user, ctx.remote()).ok_or_else(taken)?);
+        let user = name::user(user).map_err(bad_name)?;
+        let taken = |by: Arc<str>| {
+            let like = if *by == *user { "" } else { ", which looks like that," };
+            Refusal(Code::NameTaken, format!("somebody is called {by}{like} already"))
+        };
+        let user = self.hub.take_name(&user, ctx.remote()).map_err(taken)?;
+        self.user = Some(user.clone());
         log::debug!("{}: logged in", self.describe(ctx));
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let Settings { heartbeat, idle_timeout, ack_timeout, .. } = self.settings;
         let [heartbeat_ms, idle_ms, ack_timeout_ms] = [heartbeat, idle_timeout, ack_timeout].map(millis);
-        Ok(Some(Reply::Welcome { user, heartbeat_ms, idle_ms, ack_timeout_ms }))
+        Ok(Some(Reply::Welcome { user: user.to_string(), heartbeat_ms, idle_ms, ack_timeout_ms }))
     }
 
-    fn join(&mut self, ctx: &mut Context<'_, Self>, room: String) -> Answer {
+    /// The announcer notifies the other members later.
+    fn join(&mut self, ctx: &mut Context<'_, Self>, room: &str) -> Answer {
         let user = self.logged_in()?.clone();
-        check_name("room", &room, MAX_ROOM_NAME)?;
-        let joined = Reply::Joined { room: room.clone(), user: user.to_string() };
-        if self.rooms.iter().any(|known| known.name() == room) {
+        let room = name::room(room).map_err(bad_name)?;
+        let joined = Reply::Joined { room: room.to_string(), user: user.to_string() };
+        if self.rooms.iter().any(|known| **known.name() == *room) {
             // Nothing has changed, so nobody else is told.
             return Ok(Some(joined));
         }
@@ -188,19 +231,24 @@ impl Session {
         }
         let full = || Refusal(Code::BadRequest, format!("{room} is full"));
         let room = self.hub.join(&room, &user, ctx.channel()).ok_or_else(full)?;
-        self.tell_others(ctx, &room, joined.clone());
+        self.pace.charge(Cost::deliveries(room.len()));
+        if self.congested {
+            room.set_congested(true);
+        }
         self.rooms.push(room);
         Ok(Some(joined))
     }
 
     fn leave(&mut self, ctx: &mut Context<'_, Self>, room: &str) -> Answer {
-        let user = self.logged_in()?.to_string();
+        let user = self.logged_in()?.clone();
         let at = self.position_of(room)?;
         let room = self.rooms.swap_remove(at);
+        if self.congested {
+            room.set_congested(false);
+        }
+        self.pace.charge(Cost::deliveries(room.len()));
         self.hub.leave(&room, &user, ctx.id());
-        let left = Reply::Left { room: room.name().to_owned(), user };
-        self.tell_others(ctx, &room, left.clone());
-        Ok(Some(left))
+        Ok(Some(Reply::Left { room: room.name().to_string(), user: user.to_string() }))
     }
 
     fn say(
@@ -212,24 +260,38 @@ impl Session {
     ) -> Answer {
         let from = self.logged_in()?.to_string();
         let room = &self.rooms[self.position_of(room)?];
+        let length = text.len();
         let mut message =
-            Reply::Message { room: room.name().to_owned(), from, text, ts: unix_ms(), id: None };
-        let others = room.send_to_others(ctx.id(), message.clone()).map_err(|reason| busy(&reason))?;
-        self.hub.counters.count_message(others + 1);
+            Reply::Message { room: room.name().to_string(), from, text, ts: unix_ms(), id: None };
+        let sent = room.send_to_others(ctx.id(), message.clone()).map_err(|reason| busy(&reason))?;
+        let congested = room.is_congested();
+        self.hub.counters.count_message(sent.members + 1, sent.unreached);
+        self.pace.charge(Cost::deliveries(deliveries(sent.members + 1, length)));
+        if congested {
+            self.pace.charge(Cost::congestion());
+        }
         if let Reply::Message { id: own, .. } = &mut message {
             *own = id;
         }
         Ok(Some(message))
     }
 
-    fn who(&mut self, room: String) -> Answer {
+    fn who(&mut self, room: &str) -> Answer {
         self.logged_in()?;
+        let room = name::room(room).map_err(bad_name)?.into_owned();
         let users = self.hub.who(&room);
+        self.pace.charge(Cost::deliveries(users.len() / 8));
         Ok(Some(Reply::Members { room, users }))
     }
 
     /// Unlike all others, it has two answers: none yet if all is well, and how it ended when that is known.
-    fn direct(&self, ctx: &mut Context<'_, Self>, to: String, text: String, id: Option<MessageId>) -> Result {
+    fn direct(
+        &mut self,
+        ctx: &mut Context<'_, Self>,
+        to: String,
+        text: String,
+        id: Option<MessageId>,
+    ) -> Result {
         match self.send_direct(ctx, &to, text, id.clone()) {
             Ok(()) => Ok(()),
             Err(Refusal(code, message)) => ctx.write(Reply::Error { code, message, to: Some(to), id }),
@@ -237,33 +299,47 @@ impl Session {
     }
 
     fn send_direct(
-        &self,
+        &mut self,
         ctx: &mut Context<'_, Self>,
         to: &str,
         text: String,
         id: Option<MessageId>,
     ) -> Result<(), Refusal> {
-        let from = self.logged_in()?;
-        check_name("user", to, MAX_USER_NAME)?;
+        let from = self.logged_in()?.clone();
+        let to = name::user(to).map_err(bad_name)?.into_owned();
+        self.pace.charge(Cost::deliveries(deliveries(1, text.len())));
         let max = self.settings.max_unacked;
         // One of them is our own.
         if Arc::strong_count(&self.under_way) > max {
             let why = format!("{max} of your direct messages are not acknowledged yet");
             return Err(Refusal(Code::TooManyUnacked, why));
         }
+        let bytes = direct::size(&from, &to, &text, id.as_ref());
+        let own = self.under_way_bytes.charge(bytes).ok_or_else(|| {
+            let (used, limit) = (self.under_way_bytes.used(), self.under_way_bytes.limit());
+            let why = format!("{used} of {limit} bytes of your direct messages are not acknowledged yet");
+            Refusal(Code::TooManyUnacked, why)
+        })?;
+        let all = self.hub.unacked_bytes.charge(bytes).ok_or_else(|| {
+            Refusal(Code::Busy, "not sent, try again later: too many direct messages wait".to_owned())
+        })?;
         let nobody = || Refusal(Code::Undelivered, format!("nobody is called {to}"));
-        let receiver = self.hub.find(to).ok_or_else(nobody)?;
-        let receipt = Receipt::new(from.clone(), ctx.channel(), to.to_owned(), id, self.under_way.clone());
+        let receiver = self.hub.find(&to).ok_or_else(nobody)?;
+        let under_way = UnderWay { bytes, _message: self.under_way.clone(), _own: own, _all: all };
+        let receipt = Receipt::new(from.clone(), ctx.channel(), to, id, under_way);
         let direct = Direct { from: from.to_string(), text, ts: unix_ms(), receipt };
         // If it does not get there, the receipt is dropped, and tells so.
         let _ = receiver.execute(move |session, ctx| session.unacked.deliver(ctx, direct));
-        self.hub.counters.count_message(1);
+        self.hub.counters.count_message(1, 0);
         Ok(())
     }
 
     fn ack(&mut self, ctx: &mut Context<'_, Self>, id: u64) -> Answer {
         self.logged_in()?;
-        if !self.unacked.ack(ctx, id) {
+        if self.unacked.ack(ctx, id) {
+            // How many of these come is not up to the client: they answer what others sent.
+            self.pace.refund_request();
+        } else {
             // Acknowledged before, or given up meanwhile: that is nobody's fault.
             log::debug!("{}: acknowledges {id}, which does not wait for that", self.describe(ctx));
         }
@@ -271,7 +347,7 @@ impl Session {
     }
 
     /// Asks the directory. The session goes on meanwhile, so what was asked later may be answered earlier.
-    fn lookup(&mut self, ctx: &mut Context<'_, Self>, user: String, id: Option<MessageId>) -> Result {
+    fn lookup(&mut self, ctx: &mut Context<'_, Self>, user: &str, id: Option<MessageId>) -> Result {
         match self.begin_lookup(ctx, user, id.clone()) {
             Ok(()) => Ok(()),
             Err(Refusal(code, message)) => ctx.write(Reply::Error { code, message, to: None, id }),
@@ -281,11 +357,12 @@ impl Session {
     fn begin_lookup(
         &mut self,
         ctx: &mut Context<'_, Self>,
-        user: String,
+        user: &str,
         id: Option<MessageId>,
     ) -> Result<(), Refusal> {
         self.logged_in()?;
-        check_name("user", &user, MAX_USER_NAME)?;
+        let user = name::user(user).map_err(bad_name)?.into_owned();
+        self.pace.charge(Cost::lookup());
         let max = self.settings.max_lookups;
         if self.lookups >= max {
             return Err(Refusal(
@@ -326,15 +403,22 @@ impl Session {
     }
 
     fn position_of(&self, room: &str) -> Result<usize, Refusal> {
-        let at = self.rooms.iter().position(|known| known.name() == room);
+        let room = name::room(room).map_err(bad_name)?;
+        let at = self.rooms.iter().position(|known| **known.name() == *room);
         at.ok_or_else(|| Refusal(Code::NotInRoom, "join that room first".to_owned()))
     }
 
-    /// Tells all members of a room but this one, whose copy is written directly, of a join or leave.
-    fn tell_others(&self, ctx: &Context<'_, Self>, room: &Room, reply: Reply) {
-        if let Err(reason) = room.send_to_others(ctx.id(), reply) {
-            log::warn!("{}: nobody hears who comes and goes: {reason}", room.name());
+    /// Tells the rooms of this client whether it keeps up.
+    fn set_congested(&mut self, congested: bool) {
+        if self.congested != congested {
+            self.congested = congested;
+            self.rooms.iter().for_each(|room| room.set_congested(congested));
         }
+    }
+
+    fn too_slow(&mut self, ctx: &mut Context<'_, Self>, what: &str) -> Result {
+        log::debug!("{}: {what}, closing", self.describe(ctx));
+        bye(ctx, Reason::TooSlow)
     }
 
     fn describe(&self, ctx: &Context<'_, Self>) -> String {
@@ -361,6 +445,10 @@ fn busy(reason: &Error) -> Refusal {
     Refusal(Code::Busy, format!("not done, try again later: {reason}"))
 }
 
+fn bad_name(why: String) -> Refusal {
+    Refusal(Code::BadRequest, why)
+}
+
 /// What a refused request is answered with, unless it has an `id`.
 fn error_reply(code: Code, message: String) -> Reply {
     Reply::Error { code, message, to: None, id: None }
@@ -370,16 +458,6 @@ fn bye(ctx: &mut Context<'_, Session>, reason: Reason) -> Result {
     ctx.write(Reply::Bye { reason })?;
     ctx.close();
     Ok(())
-}
-
-/// Names are shown in terminals and lists, so there is nothing in them that moves a cursor or looks like a gap.
-fn check_name(what: &str, name: &str, max: usize) -> Result<(), Refusal> {
-    let whole = !name.is_empty() && name.chars().count() <= max;
-    if whole && !name.chars().any(|c| c.is_whitespace() || c.is_control()) {
-        return Ok(());
-    }
-    let rule = format!("the name of a {what} has 1 to {max} characters, none of them blank");
-    Err(Refusal(Code::BadRequest, rule))
 }
 
 /// The time of day as the protocol tells it: milliseconds since 1970 (UTC).

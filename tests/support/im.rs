@@ -4,24 +4,40 @@
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+#[path = "../../examples/im_server/byte_budget.rs"]
+pub(crate) mod byte_budget;
 #[path = "../../examples/im_server/direct.rs"]
 pub(crate) mod direct;
 #[path = "../../examples/im_server/directory.rs"]
 pub(crate) mod directory;
 #[path = "../../examples/im_server/hub.rs"]
 pub(crate) mod hub;
+#[path = "../../examples/im/message_id.rs"]
+pub(crate) mod message_id;
+#[path = "../../examples/im_server/name.rs"]
+pub(crate) mod name;
+#[path = "../../examples/im_server/pace.rs"]
+pub(crate) mod pace;
+#[path = "../../examples/im_server/presence.rs"]
+pub(crate) mod presence;
 #[path = "../../examples/im/protocol.rs"]
 pub(crate) mod protocol;
+#[path = "../../examples/im/request.rs"]
+pub(crate) mod request;
+#[path = "../../examples/im_server/room.rs"]
+pub(crate) mod room;
 #[path = "../../examples/im_server/session.rs"]
 pub(crate) mod session;
 #[path = "../../examples/im_server/slow_consumer.rs"]
 pub(crate) mod slow_consumer;
+#[path = "../../examples/support/token_bucket.rs"]
+pub(crate) mod token_bucket;
 #[path = "../../examples/im_server/wire.rs"]
 pub(crate) mod wire;
 
 use hub::Hub;
 use netwheel::{
-    ChannelOptions, ChannelPipeline,
+    ChannelOptions, ChannelPipeline, TimeLimits,
     prelude::*,
     stage::Json,
     testing::{EmbeddedChannel, ManualClock},
@@ -30,7 +46,11 @@ use protocol::{Reply, Request};
 use serde_json::{Value, json};
 use session::{Session, Settings};
 use slow_consumer::SlowConsumer;
-use std::{sync::Arc, time::Duration};
+use std::{
+    cell::Cell,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 use wire::Lines;
 
 pub(crate) const SETTINGS: Settings = Settings {
@@ -38,6 +58,9 @@ pub(crate) const SETTINGS: Settings = Settings {
     idle_timeout: Duration::from_secs(3600),
     ack_timeout: Duration::from_secs(5),
     max_unacked: 3,
+    max_unacked_bytes: 1024 * 1024,
+    login_timeout: Duration::ZERO,
+    rates: pace::Rates { requests: 0, deliveries: 0, congestion: Duration::ZERO },
     lookup_time: Duration::ZERO,
     max_lookups: 2,
 };
@@ -47,6 +70,10 @@ pub(crate) struct World {
     pub(crate) hub: Arc<Hub>,
     clock: ManualClock,
     options: ChannelOptions,
+    settings: Settings,
+    limits: TimeLimits,
+    /// The time of the next announcement.
+    announced: Cell<Instant>,
 }
 
 /// A connection, seen from its client.
@@ -54,16 +81,52 @@ pub(crate) struct Client(pub(crate) EmbeddedChannel<Reply>);
 
 /// What the server has for each connection.
 pub(crate) fn session(hub: &Arc<Hub>, idle: IdleTimeouts) -> ChannelPipeline<Reply> {
+    session_with(hub, idle, SETTINGS, TimeLimits::new())
+}
+
+pub(crate) fn session_with(
+    hub: &Arc<Hub>,
+    idle: IdleTimeouts,
+    settings: Settings,
+    limits: TimeLimits,
+) -> ChannelPipeline<Reply> {
     Pipeline::new()
         .idle(idle)
+        .time_limits(limits)
         .codec(Lines::new(1000))
         .stage(Json::<Request, Reply>::new())
-        .handler(Session::new(hub.clone(), SETTINGS))
+        .handler(Session::new(hub.clone(), settings))
 }
 
 impl World {
     pub(crate) fn new() -> Self {
-        World { hub: Arc::default(), clock: ManualClock::new(), options: ChannelOptions::new() }
+        World {
+            hub: Arc::default(),
+            clock: ManualClock::new(),
+            options: ChannelOptions::new(),
+            settings: SETTINGS,
+            limits: TimeLimits::new(),
+            announced: Cell::new(Instant::now()),
+        }
+    }
+
+    pub(crate) fn with_settings(settings: Settings) -> Self {
+        World { settings, ..World::new() }
+    }
+
+    pub(crate) fn with_hub(hub: Hub) -> Self {
+        World { hub: hub.into(), ..World::new() }
+    }
+
+    pub(crate) fn time_limits(self, limits: TimeLimits) -> Self {
+        World { limits, ..self }
+    }
+
+    /// Announces joins and leaves like the server's periodic task; each call is an hour after the
+    /// one before.
+    pub(crate) fn announce(&self) {
+        self.announced.set(self.announced.get() + Duration::from_secs(3600));
+        self.hub.announcer.announce(self.announced.get());
     }
 
     /// One that allows so many bytes to wait for a client.
@@ -82,7 +145,7 @@ impl World {
     pub(crate) fn connect(&self) -> Client {
         let tick = Duration::from_millis(1);
         let channel = EmbeddedChannel::with(
-            session(&self.hub, IdleTimeouts::new()),
+            session_with(&self.hub, IdleTimeouts::new(), self.settings, self.limits),
             &self.options,
             self.clock.clone(),
             tick,

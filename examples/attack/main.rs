@@ -1,0 +1,239 @@
+//! Attacks on the chat server, and what innocent clients in other rooms notice of them.
+//!
+//! ```text
+//! cargo build --release --features json --examples
+//! target/release/examples/attack                      # all attacks, about two minutes
+//! target/release/examples/attack --attack tiny-requests --seconds 30
+//! target/release/examples/attack --quick --bound 1s   # less than 20 seconds
+//! ```
+//!
+//! For each attack the program starts an `im_server` of its own on a free loopback port. Innocent
+//! clients talk in small rooms and number what they say. Then the attack begins. At the end the
+//! program prints a Markdown table: the latency of the innocent clients, their losses, and the
+//! memory of the server. The exit status is 1 if an innocent client lost a message, was
+//! disconnected, or waited longer than `--bound` (the 99th percentile).
+//!
+//! `--server PATH` runs the attacks against another build of the server; `--before PATH` runs each
+//! attack against that build first, for a table that compares the two. All attacks are bounded in
+//! time and in connections. All sockets are loopback sockets: other addresses are refused.
+//!
+//! Reading order: `innocents.rs` (the clients that are measured), `server.rs` (the child process),
+//! `attacks.rs` (the table of attacks), `crowd.rs` and `wire.rs` (what attackers are made of),
+//! `report.rs` (the result).
+
+mod attacks;
+mod crowd;
+#[path = "../im/descriptors.rs"]
+mod descriptors;
+mod innocents;
+#[path = "../im/message_id.rs"]
+mod message_id;
+#[path = "../support/output.rs"]
+mod output;
+#[path = "../im/protocol.rs"]
+mod protocol;
+mod report;
+mod server;
+mod wire;
+
+use attacks::{Attack, Scene};
+use clap::Parser;
+use innocents::Innocents;
+use netwheel::{EventLoopGroup, Result};
+use output::{Output, complain};
+use report::{Bounds, Report};
+use server::Server;
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+/// How long the innocent clients may wait for their last messages after an attack.
+const DRAIN: Duration = Duration::from_secs(20);
+
+/// Attacks the chat server over loopback and measures what innocent clients in other rooms notice.
+#[derive(Parser)]
+struct Options {
+    /// Attacks to run; `all` runs each once.
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "all")]
+    attack: Vec<Selection>,
+    /// The server to start; the im_server beside this program unless given.
+    #[arg(long, value_name = "PATH")]
+    server: Option<PathBuf>,
+    /// Another build of the server, to run each attack against first. The bounds do not apply to
+    /// it.
+    #[arg(long, value_name = "PATH")]
+    before: Option<PathBuf>,
+    /// Event loops of the server.
+    #[arg(long, default_value_t = 4)]
+    threads: usize,
+    /// Length of each attack, in seconds.
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=600))]
+    seconds: u64,
+    /// Members of the room that is attacked.
+    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(2..=10_000))]
+    members: u32,
+    /// Connections of the attacks that use many.
+    #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=5000))]
+    connections: u32,
+    /// Innocent clients, in rooms of four.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(4..=1000))]
+    innocents: u32,
+    /// Messages per second that each innocent client says.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rate: u32,
+    /// Bound for the 99th percentile of the innocent clients' latency.
+    #[arg(long, default_value = "50ms", value_parser = humantime::parse_duration)]
+    bound: Duration,
+    /// Bound for the server's peak resident memory, in MB.
+    #[arg(long, default_value_t = 600)]
+    max_rss: u64,
+    /// A short run: 1 second for each attack, 200 members, 50 connections; `all` leaves out the
+    /// attacks that need longer.
+    #[arg(long)]
+    quick: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Selection {
+    All,
+    JoinLeaveFlood,
+    Stampede,
+    FastTalker,
+    TinyRequests,
+    SlowConsumers,
+    Pause,
+    UnreadLog,
+    SlowLogin,
+    Unacknowledged,
+    Lookups,
+    /// Only the innocent clients, for comparison.
+    None,
+}
+
+impl Selection {
+    fn attacks(self) -> Vec<Attack> {
+        match self {
+            Selection::All => Attack::ALL.to_vec(),
+            Selection::JoinLeaveFlood => vec![Attack::JoinLeaveFlood],
+            Selection::Stampede => vec![Attack::Stampede],
+            Selection::FastTalker => vec![Attack::FastTalker],
+            Selection::TinyRequests => vec![Attack::TinyRequests],
+            Selection::SlowConsumers => vec![Attack::SlowConsumers],
+            Selection::Pause => vec![Attack::Pause],
+            Selection::UnreadLog => vec![Attack::UnreadLog],
+            Selection::SlowLogin => vec![Attack::SlowLogin],
+            Selection::Unacknowledged => vec![Attack::Unacknowledged],
+            Selection::Lookups => vec![Attack::Lookups],
+            Selection::None => vec![Attack::None],
+        }
+    }
+}
+
+impl Options {
+    fn shortened(mut self) -> Self {
+        if self.quick {
+            (self.seconds, self.members, self.connections) = (1, 200, 50);
+        }
+        self
+    }
+
+    fn attacks(&self) -> Vec<Attack> {
+        let of = |selection: &Selection| match selection {
+            Selection::All if self.quick => {
+                Attack::ALL.into_iter().filter(|attack| attack.is_short()).collect()
+            }
+            selection => selection.attacks(),
+        };
+        self.attack.iter().flat_map(of).collect()
+    }
+
+    fn server(&self) -> Result<PathBuf> {
+        if let Some(path) = &self.server {
+            return Ok(path.clone());
+        }
+        let this = std::env::current_exe().map_err(netwheel::Error::other)?;
+        let name = format!("im_server{}", std::env::consts::EXE_SUFFIX);
+        Ok(this.with_file_name(name))
+    }
+}
+
+/// The server to attack.
+#[derive(Clone, Copy)]
+enum Build<'a> {
+    /// For comparison only.
+    Before(&'a Path),
+    After(&'a Path),
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse().shortened();
+    let output = Output::start();
+    let result = run(&options);
+    if let Err(error) = &result {
+        complain!("attack: {error}");
+    }
+    output.finish();
+    if matches!(result, Ok(true)) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Runs the attacks one after the other; returns whether all bounds hold.
+fn run(options: &Options) -> Result<bool> {
+    let wanted = u64::from(options.members + options.connections + options.innocents);
+    let limit = descriptors::raise_limit();
+    if limit.connections().is_some_and(|allowed| allowed < wanted) {
+        return Err(format!("{limit}; this run needs {wanted} connections").into());
+    }
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let interrupt = interrupted.clone();
+    ctrlc::set_handler(move || interrupt.store(true, Ordering::Release)).map_err(netwheel::Error::other)?;
+    let bounds = Bounds { latency: options.bound, rss_mb: options.max_rss };
+    let mut report = Report::new(bounds);
+    report.print_header();
+    for attack in options.attacks() {
+        if interrupted.load(Ordering::Acquire) {
+            return Ok(false);
+        }
+        complain!("{}: {}", attack.name(), attack.describe());
+        if let Some(before) = &options.before {
+            report.add(run_attack(options, attack, Build::Before(before), &interrupted)?);
+        }
+        report.add(run_attack(options, attack, Build::After(&options.server()?), &interrupted)?);
+    }
+    Ok(report.print_verdict())
+}
+
+fn run_attack(
+    options: &Options,
+    attack: Attack,
+    build: Build<'_>,
+    interrupted: &Arc<AtomicBool>,
+) -> Result<report::Row> {
+    let (Build::Before(program) | Build::After(program)) = build;
+    let server = Server::start(program, options.threads, attack)?;
+    let group = EventLoopGroup::builder().threads(1).name("innocents").build()?;
+    let innocents = Innocents::connect(&group, server.address(), options.innocents, options.rate)?;
+    let scene = Scene {
+        server: &server,
+        address: server.address(),
+        time: Duration::from_secs(options.seconds),
+        until: Instant::now() + Duration::from_secs(options.seconds),
+        members: options.members,
+        connections: options.connections,
+        interrupted,
+        innocents: &innocents,
+    };
+    let remark = attack.run(scene)?;
+    let rss_mb = server.peak_rss_mb();
+    let finished = innocents.finish(DRAIN);
+    let ending = server.stop();
+    let measured = finished.measured();
+    group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(1)).wait()?;
+    let is_bound = matches!(build, Build::After(_));
+    Ok(report::Row { attack: attack.name(), is_bound, measured, rss_mb, remark, ending })
+}

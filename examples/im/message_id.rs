@@ -1,0 +1,102 @@
+//! The name that a client gives to its own message.
+
+use serde::{
+    Deserialize, Deserializer, Serialize, Serializer,
+    de::{Error, Unexpected, Visitor},
+};
+use serde_json::value::RawValue;
+use std::fmt;
+
+/// A client's own name for a message, a string or a number, which is returned only to that client.
+///
+/// Kept as the JSON text that the client wrote, because a number has several spellings (`1e2` and
+/// `100`), and not every number fits in 64 bits.
+#[derive(Clone)]
+pub(crate) struct MessageId(Box<RawValue>);
+
+impl MessageId {
+    /// Returns `None` if the value is neither a string nor a number.
+    pub(crate) fn from_json(value: Box<RawValue>) -> Option<Self> {
+        value
+            .get()
+            .starts_with(|c: char| c == '"' || c == '-' || c.is_ascii_digit())
+            .then_some(MessageId(value))
+    }
+
+    /// The number, if it is one that fits.
+    #[allow(dead_code, reason = "the server does not look into ids")]
+    pub(crate) fn as_u64(&self) -> Option<u64> {
+        self.0.get().parse().ok()
+    }
+
+    /// Length of the JSON text in bytes.
+    #[allow(dead_code, reason = "only the server counts")]
+    pub(crate) fn len(&self) -> usize {
+        self.0.get().len()
+    }
+}
+
+impl From<u64> for MessageId {
+    fn from(number: u64) -> Self {
+        let text = number.to_string();
+        MessageId(RawValue::from_string(text).expect("a number is JSON"))
+    }
+}
+
+impl PartialEq for MessageId {
+    /// Compares the spelling.
+    fn eq(&self, other: &Self) -> bool {
+        self.0.get() == other.0.get()
+    }
+}
+
+impl fmt::Debug for MessageId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MessageId({})", self.0.get())
+    }
+}
+
+impl Serialize for MessageId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for MessageId {
+    /// For clients, whose own ids are short. A tagged enum buffers its fields, and a `RawValue`
+    /// cannot be read from there.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(AnyId)
+    }
+}
+
+struct AnyId;
+
+impl Visitor<'_> for AnyId {
+    type Value = MessageId;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string or a number")
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<MessageId, E> {
+        Ok(number.into())
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<MessageId, E> {
+        id_of(&number)
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<MessageId, E> {
+        id_of(&number)
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<MessageId, E> {
+        id_of(&text)
+    }
+}
+
+fn id_of<T: Serialize, E: Error>(value: &T) -> Result<MessageId, E> {
+    let raw = serde_json::value::to_raw_value(value).map_err(E::custom)?;
+    MessageId::from_json(raw).ok_or_else(|| E::invalid_type(Unexpected::Other("null"), &AnyId))
+}

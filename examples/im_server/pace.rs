@@ -1,0 +1,105 @@
+//! Rate limits of one client, enforced by backpressure.
+//!
+//! A client that is too fast is not refused anything: the server stops reading from it until its
+//! debt is paid, between two messages of the same read if need be. Later requests wait in the
+//! client's own socket.
+
+use crate::{session::Session, token_bucket::TokenBucket};
+use netwheel::{Held, prelude::*};
+use std::time::Duration;
+
+/// Seconds of its rate that a client may use at once.
+const BURST: u32 = 2;
+/// What a lookup costs, in requests: it keeps a thread busy.
+const LOOKUP: u32 = 10;
+/// More input than any channel may hold: reading pauses.
+const PAUSE: usize = usize::MAX / 2;
+
+/// Limits of one client; zero for no limit.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rates {
+    /// Requests per second.
+    pub(crate) requests: u32,
+    /// Deliveries per second that the client causes: a message to a room costs one for each member.
+    pub(crate) deliveries: u32,
+    /// The pause after each message to a room in which a member does not keep up.
+    pub(crate) congestion: Duration,
+}
+
+/// The cost of one request.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Cost {
+    requests: u32,
+    deliveries: u32,
+    congested: bool,
+}
+
+impl Cost {
+    /// Any request.
+    pub(crate) fn request() -> Self {
+        Cost { requests: 1, ..Cost::default() }
+    }
+
+    /// A lookup, besides what any request costs.
+    pub(crate) fn lookup() -> Self {
+        Cost { requests: LOOKUP - 1, ..Cost::default() }
+    }
+
+    /// A request that causes deliveries, besides what any request costs.
+    pub(crate) fn deliveries(deliveries: usize) -> Self {
+        Cost { deliveries: u32::try_from(deliveries).unwrap_or(u32::MAX), ..Cost::default() }
+    }
+
+    /// A message to a room in which a member does not keep up.
+    pub(crate) fn congestion() -> Self {
+        Cost { congested: true, ..Cost::default() }
+    }
+}
+
+/// The account of one client.
+pub(crate) struct Pace {
+    requests: TokenBucket,
+    deliveries: TokenBucket,
+    congestion: Duration,
+    /// Cost of the current request.
+    due: Cost,
+    /// Held while reading pauses.
+    pause: Option<Held>,
+}
+
+impl Pace {
+    pub(crate) fn new(rates: Rates) -> Self {
+        let bucket = |rate: u32| TokenBucket::new(rate, rate.saturating_mul(BURST));
+        let (requests, deliveries) = (bucket(rates.requests), bucket(rates.deliveries));
+        Pace { requests, deliveries, congestion: rates.congestion, due: Cost::default(), pause: None }
+    }
+
+    /// Adds to the cost of the current request.
+    pub(crate) fn charge(&mut self, cost: Cost) {
+        self.due.requests = self.due.requests.saturating_add(cost.requests);
+        self.due.deliveries = self.due.deliveries.saturating_add(cost.deliveries);
+        self.due.congested |= cost.congested;
+    }
+
+    /// Refunds the basic cost of the current request.
+    pub(crate) fn refund_request(&mut self) {
+        self.due.requests = self.due.requests.saturating_sub(1);
+    }
+
+    /// Charges the cost of the current request, and pauses reading if the client is in debt then.
+    pub(crate) fn settle(&mut self, ctx: &mut Context<'_, Session>) {
+        let Cost { requests, deliveries, congested } = std::mem::take(&mut self.due);
+        let now = ctx.now();
+        let mut debt = self.requests.charge(requests, now).max(self.deliveries.charge(deliveries, now));
+        if congested {
+            debt = debt.max(self.congestion);
+        }
+        if !debt.is_zero() && self.pause.is_none() {
+            self.pause = Some(ctx.hold(PAUSE));
+            ctx.schedule(debt, |me, _| {
+                me.pace.pause = None;
+                Ok(())
+            });
+        }
+    }
+}
