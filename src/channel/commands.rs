@@ -135,12 +135,19 @@ impl ChannelCore {
         services: &mut LoopServices,
         message: &dyn SharedMessage,
         memo: &mut EncodingMemo,
+        ticket: Option<WriteTicket>,
     ) -> Outcome {
+        if let (Some(ticket), Some(shared)) = (ticket, &self.state.shared) {
+            shared.producers.take(ticket);
+        }
         if !self.state.is_open() || self.state.has(Flags::END_OUTPUT) {
             return Outcome::Gone;
         }
         let mut outcome = Outcome::Failed(None);
         self.call(services, |links, state, services| {
+            if ticket.is_some_and(|ticket| ticket.admitted) {
+                state.admit();
+            }
             state.before_write();
             match links.write_shared(state, message, memo) {
                 Ok(()) => {

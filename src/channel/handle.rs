@@ -320,7 +320,7 @@ impl<M: 'static> Channel<M> {
             return Err(Refused { value: message, reason: Error::Replaced });
         }
         let producers = &self.shared.producers;
-        let ticket = match producers.admit(self.weigh(&message), self.take_permit()) {
+        let ticket = match self.admit(self.size_hint()(&message), self.take_permit()) {
             Ok(ticket) => ticket,
             Err(reason) => return Err(Refused { value: message, reason }),
         };
@@ -346,13 +346,17 @@ impl<M: 'static> Channel<M> {
         self.permit.load(Ordering::Relaxed) && self.permit.swap(false, Ordering::Relaxed)
     }
 
-    /// The size of the message once it is encoded, as far as its pipeline can tell.
-    pub(super) fn weigh(&self, message: &M) -> Option<usize> {
-        let hint = self.shared.replaced.get().map(|types| {
-            let types = types.lock().unwrap_or_else(PoisonError::into_inner);
-            types.size_hint
-        });
-        self.shared.producers.weigh(hint, message)
+    /// What estimates the encoded size of a message.
+    pub(super) fn size_hint(&self) -> SizeHint {
+        match self.shared.replaced.get() {
+            None => self.shared.producers.size_hint(),
+            Some(types) => types.lock().unwrap_or_else(PoisonError::into_inner).size_hint,
+        }
+    }
+
+    /// Decides whether a message of this size may be queued; see [`Producers::admit`].
+    pub(super) fn admit(&self, size: Option<usize>, permit: bool) -> Result<WriteTicket> {
+        self.shared.producers.admit(size, permit)
     }
 
     /// Runs `task` on the channel's loop, with what may be done to the channel there.

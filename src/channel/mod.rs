@@ -48,7 +48,7 @@ pub use held::Held;
 pub use idle::{IdleEvent, IdleState, IdleTimeouts};
 pub(crate) use io_time::IoTime;
 pub use limits::TimeLimits;
-pub(crate) use mail::{Mail, Outlet};
+pub(crate) use mail::{Mail, Outlet, WriteTicket};
 pub(crate) use memory::Memory;
 pub(crate) use outbound_budget::{OutboundBudget, SharedBudget};
 pub(crate) use producers::SizeHint;

@@ -84,9 +84,9 @@ impl Producers {
 
     // ---- messages on their way -----------------------------------------------------------------------------
 
-    /// The encoded size of the message, if `hint` or the channel's first pipeline can tell.
-    pub(super) fn weigh(&self, hint: Option<SizeHint>, message: &dyn Any) -> Option<usize> {
-        hint.unwrap_or(self.size_hint)(message)
+    /// What estimates messages of the channel's first pipeline.
+    pub(super) fn size_hint(&self) -> SizeHint {
+        self.size_hint
     }
 
     /// Decides whether a message of this size may be queued.

@@ -5,7 +5,7 @@
 //! until it changes. Pure: the group locks it.
 
 use crate::{
-    channel::{Channel, Outlet},
+    channel::{Channel, Outlet, SizeHint, WriteTicket},
     id::{ChannelId, Key},
 };
 use std::{collections::HashMap, sync::Arc};
@@ -32,6 +32,22 @@ pub(super) struct Part {
     pub(super) event_loop: u32,
     pub(super) outlet: Arc<dyn Outlet>,
     pub(super) keys: Arc<[Key]>,
+    /// For each of them what the message counts there, if it was selected because it is writable.
+    pub(super) tickets: Option<Arc<[Option<WriteTicket>]>>,
+}
+
+/// A member that was selected because it is writable. The message counts there as soon as its loop has it.
+pub(super) struct Entitled<M> {
+    /// Its part.
+    pub(super) part: usize,
+    channel: Channel<M>,
+    ticket: WriteTicket,
+}
+
+impl<M> Entitled<M> {
+    pub(super) fn add(&self) {
+        self.channel.shared().producers.add(self.ticket);
+    }
 }
 
 impl<M> Default for Members<M> {
@@ -115,25 +131,65 @@ impl<M> OnLoop<M> {
         let keys = self.keys.get_or_insert_with(|| channels.iter().map(|channel| channel.id().key).collect());
         // A loop without members is not kept.
         let outlet = self.channels[0].shared().outlet.clone();
-        Part { event_loop: self.event_loop, outlet, keys: keys.clone() }
+        Part { event_loop: self.event_loop, outlet, keys: keys.clone(), tickets: None }
     }
 }
 
-/// Those that `filter` selects. `channels` of a loop must stand together.
-pub(super) fn selected<M>(
+/// Those that `filter` selects for `message`, and those of them that it selected because they are writable. `channels` of a
+/// loop must stand together.
+pub(super) fn selected<M: 'static>(
     channels: &[Channel<M>],
     mut filter: impl FnMut(&Channel<M>) -> bool,
-) -> Arc<[Part]> {
-    let of_loops = channels.chunk_by(|one, next| one.id().event_loop == next.id().event_loop);
-    let parts = of_loops.filter_map(|of_loop| {
-        let first = of_loop.first()?;
-        let keys: Arc<[Key]> =
-            of_loop.iter().filter(|channel| filter(channel)).map(|channel| channel.id().key).collect();
-        (!keys.is_empty()).then(|| Part {
-            event_loop: first.id().event_loop,
-            outlet: first.shared().outlet.clone(),
-            keys,
-        })
-    });
-    parts.collect()
+    message: &M,
+) -> (Arc<[Part]>, Vec<Entitled<M>>) {
+    let (mut parts, mut entitled) = (Vec::new(), Vec::new());
+    let mut size = MessageSize { message, last: None };
+    for of_loop in channels.chunk_by(|one, next| one.id().event_loop == next.id().event_loop) {
+        let (mut keys, mut tickets) = (Vec::new(), Vec::new());
+        for channel in of_loop {
+            // A handle of its own, so that what the filter asks entitles this broadcast and no other one.
+            let asked = channel.clone();
+            if !filter(&asked) {
+                continue;
+            }
+            let ticket = if asked.take_permit() { asked.admit(size.of(&asked), true).ok() } else { None };
+            keys.push(asked.id().key);
+            tickets.push(ticket);
+            if let Some(ticket) = ticket {
+                entitled.push(Entitled { part: parts.len(), channel: asked, ticket });
+            }
+        }
+        if let Some(first) = of_loop.first()
+            && !keys.is_empty()
+        {
+            let is_counted = tickets.iter().any(Option::is_some);
+            parts.push(Part {
+                event_loop: first.id().event_loop,
+                outlet: first.shared().outlet.clone(),
+                keys: keys.into(),
+                tickets: is_counted.then(|| tickets.into()),
+            });
+        }
+    }
+    (parts.into(), entitled)
+}
+
+/// The encoded size of one message, which is the same for all channels with the same kind of pipeline.
+struct MessageSize<'a, M> {
+    message: &'a M,
+    last: Option<(SizeHint, Option<usize>)>,
+}
+
+impl<M: 'static> MessageSize<'_, M> {
+    fn of(&mut self, channel: &Channel<M>) -> Option<usize> {
+        let hint = channel.size_hint();
+        match self.last {
+            Some((last, size)) if std::ptr::fn_addr_eq(last, hint) => size,
+            _ => {
+                let size = hint(self.message);
+                self.last = Some((hint, size));
+                size
+            }
+        }
+    }
 }

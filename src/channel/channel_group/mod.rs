@@ -22,7 +22,7 @@ use crate::{
     id::ChannelId,
     sync::{Completer, Completion, completion_of_all},
 };
-use members::{Members, Part, selected};
+use members::{Entitled, Members, Part, selected};
 use parcel::{Parcel, Sending};
 use std::{
     fmt,
@@ -292,6 +292,18 @@ impl<M: Clone + Send + Sync + 'static> ChannelGroup<M> {
 
     /// As [`broadcast`](ChannelGroup::broadcast), to those members for whom `filter` answers true; it is asked here and now.
     ///
+    /// With a filter that asks [`Channel::is_writable`] the message counts at each selected member from here on, and is
+    /// accepted there whatever waits by then. So a broadcaster that selects only writable members fills none of them beyond
+    /// its high mark and one message, and has none of them refused or closed.
+    ///
+    /// ```
+    /// # use netwheel::prelude::*;
+    /// # fn news(room: &ChannelGroup<bytes::Bytes>, message: bytes::Bytes) -> Result {
+    /// room.broadcast_where(|member| member.is_writable(), message)?.report().detach();
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`broadcast`](ChannelGroup::broadcast).
     pub fn broadcast_where(
@@ -299,9 +311,9 @@ impl<M: Clone + Send + Sync + 'static> ChannelGroup<M> {
         filter: impl FnMut(&Channel<M>) -> bool,
         message: M,
     ) -> Result<Broadcast, Refused<M>> {
-        let parts = selected(&self.channels(), filter);
+        let (parts, entitled) = selected(&self.channels(), filter, &message);
         let members = parts.iter().map(|part| part.keys.len()).sum();
-        self.send(message, parts, members, None)
+        self.send_to(message, parts, members, None, &entitled)
     }
 
     fn send(
@@ -311,12 +323,23 @@ impl<M: Clone + Send + Sync + 'static> ChannelGroup<M> {
         members: usize,
         except: Option<ChannelId>,
     ) -> Result<Broadcast, Refused<M>> {
+        self.send_to(message, parts, members, except, &[])
+    }
+
+    fn send_to(
+        &self,
+        message: M,
+        parts: Arc<[Part]>,
+        members: usize,
+        except: Option<ChannelId>,
+        entitled: &[Entitled<M>],
+    ) -> Result<Broadcast, Refused<M>> {
         let waiting = &self.inner.waiting;
         if let Err(reason) = waiting.begin(members) {
             return Err(Refused { value: message, reason });
         }
         let parcel = Parcel::new(message, Sending { parts, members, except, waiting: waiting.clone() });
-        Parcel::send(parcel)
+        parcel.send(entitled)
     }
 }
 

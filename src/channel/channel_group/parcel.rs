@@ -6,13 +6,13 @@
 
 use super::{
     Broadcast,
-    members::Part,
+    members::{Entitled, Part},
     report::{BroadcastReport, Progress},
     waiting::Waiting,
 };
 use crate::{
     Error, Refused, Result,
-    channel::{ChannelCore, LoopServices},
+    channel::{ChannelCore, LoopServices, WriteTicket},
     error::caught,
     id::{ChannelId, Key},
     log_throttle::{BROADCASTS, LogAt, LogThrottle, log_throttled},
@@ -62,17 +62,21 @@ impl<M: Clone + Send + Sync + 'static> Parcel<M> {
     ///
     /// # Errors
     /// The message comes back if no loop takes it.
-    pub(super) fn send(self) -> Result<Broadcast, Refused<M>> {
+    pub(super) fn send(self, entitled: &[Entitled<M>]) -> Result<Broadcast, Refused<M>> {
         let parcel = Arc::new(self);
         let Sending { parts, members, .. } = &parcel.sending;
         let (members, loops) = (*members, parts.iter().map(|part| part.event_loop).collect());
         let (mut unreached, mut refused, mut reason) = (0, 0, None);
         for (at, part) in parts.iter().enumerate() {
             let delivery = Delivery::new(parcel.clone(), at);
-            if let Err((delivery, why)) = part.outlet.broadcast(Box::new(delivery)) {
-                unreached += delivery.report.members;
-                refused += 1;
-                reason = Some(why);
+            match part.outlet.broadcast(Box::new(delivery)) {
+                // Behind the submission, as for every message that is queued.
+                Ok(()) => entitled.iter().filter(|member| member.part == at).for_each(Entitled::add),
+                Err((delivery, why)) => {
+                    unreached += delivery.report.members;
+                    refused += 1;
+                    reason = Some(why);
+                }
             }
         }
         let progress = parcel.progress.clone();
@@ -147,6 +151,8 @@ pub(crate) struct Delivery {
     parcel: Arc<dyn AnyParcel>,
     /// The members on this loop.
     keys: Arc<[Key]>,
+    /// What the message counts at each of them.
+    tickets: Option<Arc<[Option<WriteTicket>]>>,
     /// The first member that it has not come to yet.
     next: usize,
     except: Option<Key>,
@@ -159,11 +165,21 @@ pub(crate) struct Delivery {
 impl Delivery {
     fn new(parcel: Arc<dyn AnyParcel>, part: usize) -> Self {
         let Sending { parts, except, .. } = parcel.sending();
-        let Part { event_loop, keys, .. } = &parts[part];
+        let Part { event_loop, keys, tickets, .. } = &parts[part];
         let except = except.filter(|id| id.event_loop == *event_loop).map(|id| id.key);
         let (keys, members) = (keys.clone(), keys.len() - usize::from(except.is_some()));
         let report = BroadcastReport { members, ..BroadcastReport::default() };
-        Delivery { parcel, keys, next: 0, except, memo: EncodingMemo::default(), report, failed: None }
+        let tickets = tickets.clone();
+        Delivery {
+            parcel,
+            keys,
+            tickets,
+            next: 0,
+            except,
+            memo: EncodingMemo::default(),
+            report,
+            failed: None,
+        }
     }
 
     /// The next member; none if there are no more.
@@ -198,10 +214,11 @@ impl Delivery {
         self.next >= self.keys.len()
     }
 
-    /// Writes the message to a member.
+    /// Writes the message to the member that [`next`](Delivery::next) has returned.
     #[inline]
     pub(crate) fn write_to(&mut self, core: &mut ChannelCore, services: &mut LoopServices) {
-        let outcome = core.handle_broadcast(services, &*self.parcel, &mut self.memo);
+        let ticket = self.tickets.as_ref().and_then(|tickets| tickets[self.next - 1]);
+        let outcome = core.handle_broadcast(services, &*self.parcel, &mut self.memo, ticket);
         services.tally.broadcast_encodings += std::mem::take(&mut self.memo.encodings);
         self.count(services, outcome);
     }
