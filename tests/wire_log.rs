@@ -71,6 +71,11 @@ impl Handler for Echo {
         }
     }
 
+    /// Stays open; by default it would close.
+    fn idle(&mut self, _: &mut Context<'_, Self>, _: IdleEvent) -> Result {
+        Ok(())
+    }
+
     fn error(&mut self, _: &mut Context<'_, Self>, _: Error) -> Result {
         Ok(())
     }
