@@ -173,6 +173,12 @@ impl LogThrottle {
         (due != NEVER).then_some(due)
     }
 
+    /// Whether [`report`](LogThrottle::report) should be called.
+    #[inline]
+    pub(crate) fn is_due(&self, now: u64) -> bool {
+        now >= self.due.load(Ordering::Relaxed)
+    }
+
     /// Reports suppressed lines of the intervals that have ended by `now`.
     #[inline]
     pub(crate) fn report(&self, now: u64) {

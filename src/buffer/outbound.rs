@@ -224,7 +224,18 @@ impl Outbound {
     ///
     /// # Panics
     /// If fewer than `n` bytes wait.
+    #[inline]
     pub(crate) fn consume(&mut self, n: usize) {
+        if n == self.len && self.chunks.is_empty() && self.tail.capacity() <= KEEP_CAPACITY {
+            // The usual case: all was small, and all is sent.
+            self.tail.clear();
+            (self.head, self.len) = (0, 0);
+        } else {
+            self.consume_part(n);
+        }
+    }
+
+    fn consume_part(&mut self, n: usize) {
         assert!(n <= self.len, "{n} bytes consumed of {}", self.len);
         self.len -= n;
         if self.len == 0 {

@@ -160,9 +160,7 @@ impl ChannelCore {
         loop {
             let (before, messages) = (rest.len(), services.tally.messages_read);
             self.state.set(Flags::READ_GRANTED);
-            // There is no later read that would go on.
             self.state.unset(Flags::UNDECODED);
-            pass.resume();
             self.handle_input(services, &mut rest, &mut pass);
             let flushes = self.state.take(Flags::FLUSH);
             flush |= flushes;

@@ -72,6 +72,18 @@ impl IoTime {
         if self.exact || self.careful > 0 { 1 } else { INTERVAL }
     }
 
+    /// Units that may be begun before the clock is read.
+    #[inline]
+    pub(crate) fn left(&self) -> u32 {
+        self.left
+    }
+
+    /// Counts units that were begun elsewhere.
+    #[inline]
+    pub(crate) fn set_left(&mut self, left: u32) {
+        self.left = left;
+    }
+
     /// Returns whether the next unit of work has to wait for the next turn. Reads the clock if
     /// necessary.
     #[inline]

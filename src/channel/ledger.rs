@@ -7,7 +7,7 @@
 //! does happens within the flush. Runs on the channel's loop; owns the answers, not the bytes.
 
 use super::{
-    config::Overflow,
+    config::{ChannelConfig, Overflow},
     outbound_budget::Loan,
     producers::UNCONFIRMED,
     services::LoopServices,
@@ -214,6 +214,11 @@ impl ChannelState {
 
     // ---- a full buffer -------------------------------------------------------------------------------
 
+    /// The ledger of a new channel: one that drops its oldest messages has to know all of them.
+    pub(crate) fn first_ledger(config: &ChannelConfig) -> Option<Box<Ledger>> {
+        (config.overflow == Overflow::DropOldest).then(Box::default)
+    }
+
     /// Before a message is encoded: what waits and was not entered yet was written by a stage.
     #[inline]
     pub(crate) fn before_write(&mut self) {
@@ -221,11 +226,13 @@ impl ChannelState {
         if self.has(Flags::DROPPED) {
             self.unset(Flags::DROPPED);
         }
-        self.enter_written();
+        if self.ledger.is_some() {
+            self.enter_written();
+        }
     }
 
     /// Enters what waits and was not entered yet, if somebody has to know where messages end.
-    #[inline]
+    #[cold]
     pub(crate) fn enter_written(&mut self) {
         if self.config.overflow == Overflow::DropOldest {
             self.enter_message();
@@ -246,6 +253,13 @@ impl ChannelState {
     pub(crate) fn after_write(&mut self, services: &mut LoopServices) {
         services.tally.messages_written += 1;
         self.counts.messages_written += 1;
+        if self.ledger.is_some() {
+            self.enter_and_drop(services);
+        }
+    }
+
+    #[cold]
+    fn enter_and_drop(&mut self, services: &mut LoopServices) {
         if self.config.overflow == Overflow::DropOldest {
             self.enter_message();
             self.drop_oldest(services);

@@ -58,8 +58,6 @@ pub(crate) struct Loan {
     /// So many may wait.
     limit: usize,
     bound: Bound,
-    /// The marks between which a producer pauses and resumes: the channel's own, lower where the limit is.
-    pub(crate) mark: WaterMark,
     /// Up to this length neither limit nor mark are reached.
     certain_room: usize,
 }
@@ -95,10 +93,10 @@ impl Loan {
         size_of::<Self>() - size_of::<Outbound>() + self.buffer.memory()
     }
 
-    /// Whether there is room, and no mark reached, as far as one comparison can tell.
+    /// Whether there is room for so many bytes more, and no mark reached, as far as one comparison can tell.
     #[inline]
-    pub(crate) fn has_certain_room(&self) -> bool {
-        self.buffer.len() <= self.certain_room
+    pub(crate) fn has_certain_room(&self, more: usize) -> bool {
+        self.buffer.len() + more <= self.certain_room
     }
 
     /// Makes room for whatever comes, and stops watching the marks.
@@ -115,15 +113,17 @@ impl Loan {
         self.limit = limit;
     }
 
+    #[inline]
     fn set_limit(&mut self, limit: usize, bound: Bound, config: &ChannelConfig) {
         (self.limit, self.bound) = (limit, bound);
-        if limit > config.water_mark.high() {
-            (self.mark, self.certain_room) = (config.water_mark, config.certain_room);
-        } else {
-            // A producer pauses before the limit is reached, so that one that does is not refused.
-            self.mark = config.water_mark.capped(limit.saturating_sub(1));
-            self.certain_room = self.mark.certain_room();
-        }
+        let usual = limit > config.water_mark.high();
+        self.certain_room = if usual { config.certain_room } else { self.mark(config).certain_room() };
+    }
+
+    /// The marks between which a producer pauses and resumes: the channel's own, lower where its loop has little memory left,
+    /// so that a producer pauses before the limit is reached.
+    pub(crate) fn mark(&self, config: &ChannelConfig) -> WaterMark {
+        config.water_mark.capped(self.limit.saturating_sub(1))
     }
 
     /// What a write beyond the limit fails with.

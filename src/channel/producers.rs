@@ -15,7 +15,7 @@ use super::{
 use crate::{
     Error, Result,
     buffer::{ENTRY_OVERHEAD, WaterMark},
-    sync::{Completer, Completion, WriteGauge, completion},
+    sync::{CalmWeight, Completer, Completion, WriteGauge, completion},
 };
 use std::{
     any::Any,
@@ -28,6 +28,13 @@ use std::{
 /// Estimates the encoded size of a message of the pipeline's outbound type; called on the producer's thread.
 pub(crate) type SizeHint = fn(&dyn Any) -> Option<usize>;
 
+/// The part of the high mark by which the gauge may lag behind the buffer, so that a write of a few bytes and its flush need
+/// not touch it. Handles find the channel unwritable by as much earlier.
+const SLACK: usize = 16;
+
+/// High marks below which the gauge is exact.
+const EXACT_BELOW: usize = 16 * 1024;
+
 /// Waiters from which on those that nobody awaits any more are looked for.
 const PRUNE_FROM: usize = 16;
 
@@ -38,10 +45,12 @@ pub(crate) struct Producers {
     /// The weight beyond which a handle refuses a message.
     limit: usize,
     size_hint: SizeHint,
-    /// The weight of the buffer that the gauge has. Written on the loop only.
-    published: AtomicUsize,
-    /// The weight of tickets that the loop has taken and the gauge still has. Written on the loop only.
-    taken: AtomicUsize,
+    /// The weight that the gauge has of the buffer, and of tickets that the loop has taken. Written on the loop only.
+    known: AtomicUsize,
+    /// The difference up to which the gauge need not be exact; it decides as if the buffer were larger by as much.
+    slack: usize,
+    /// Below this weight a buffer within three quarters of the marks cannot reach them.
+    calm: CalmWeight,
     /// The length of the channel's longest recent message; 0 before the first.
     typical: AtomicUsize,
     /// Writes through [`write_notify`](super::Channel::write_notify) that are not answered yet.
@@ -58,13 +67,16 @@ struct Waiting {
 
 impl Producers {
     pub(super) fn new(config: &ChannelConfig, size_hint: SizeHint) -> Self {
+        let high = config.water_mark.high();
+        let slack = if high < EXACT_BELOW { 0 } else { high / SLACK };
         Producers {
             gauge: WriteGauge::default(),
-            high: config.water_mark.high(),
+            high: config.water_mark.high() - slack,
             limit: if config.overflow == Overflow::Refuse { config.max_outbound } else { usize::MAX },
             size_hint,
-            published: AtomicUsize::new(0),
-            taken: AtomicUsize::new(0),
+            known: AtomicUsize::new(0),
+            slack,
+            calm: CalmWeight::new(high / 8),
             typical: AtomicUsize::new(0),
             unconfirmed: AtomicUsize::new(0),
             waiting: Mutex::default(),
@@ -73,7 +85,7 @@ impl Producers {
 
     /// Takes over the state of a channel that had no handles.
     pub(super) fn begin(&self, weight: usize, writable: bool) {
-        self.published.store(weight, Ordering::Relaxed);
+        self.known.store(weight, Ordering::Relaxed);
         self.gauge.begin(weight, writable);
     }
 
@@ -112,7 +124,7 @@ impl Producers {
 
     /// The loop has taken the message. It counts until the next [`Producers::settle`]. On the loop only.
     pub(super) fn take(&self, ticket: WriteTicket) {
-        self.taken.store(self.taken.load(Ordering::Relaxed) + ticket.weight as usize, Ordering::Relaxed);
+        self.known.store(self.known.load(Ordering::Relaxed) + ticket.weight as usize, Ordering::Relaxed);
     }
 
     /// A message was encoded to so many bytes: the measure of those whose size is not known. On the loop only.
@@ -129,8 +141,14 @@ impl Producers {
     /// What the gauge does not know yet of a buffer of this weight.
     #[inline]
     fn delta(&self, weight: usize) -> isize {
-        let known = self.published.load(Ordering::Relaxed) + self.taken.load(Ordering::Relaxed);
-        weight.wrapping_sub(known) as isize
+        weight.wrapping_sub(self.known.load(Ordering::Relaxed)) as isize
+    }
+
+    /// Whether the gauge is exact enough for a buffer of this weight, which is within three quarters of the marks, and nobody
+    /// pauses. A hint: `false` means to look closely.
+    #[inline]
+    pub(super) fn is_settled(&self, weight: usize) -> bool {
+        self.delta(weight).unsigned_abs() <= self.slack && self.gauge.is_calm(self.calm)
     }
 
     #[inline]
@@ -143,8 +161,7 @@ impl Producers {
     pub(super) fn settle(&self, weight: usize, mark: WaterMark, was: bool) -> bool {
         let delta = self.delta(weight);
         if delta != 0 {
-            self.published.store(weight, Ordering::Relaxed);
-            self.taken.store(0, Ordering::Relaxed);
+            self.known.store(weight, Ordering::Relaxed);
         }
         self.gauge.settle(delta, mark, was)
     }

@@ -177,9 +177,9 @@ impl ChannelState {
             counts: Counts::new(now),
             outbound: None,
             partial: Kept::default(),
+            ledger: Self::first_ledger(&config),
             config,
             shared: None,
-            ledger: None,
             watch: None,
             timers: None,
             extras: None,
@@ -238,7 +238,10 @@ impl ChannelState {
     /// Whether messages may be handed to the handler.
     #[inline]
     pub(crate) fn may_deliver(&self) -> bool {
-        !self.has(Flags::STOP) && (self.has(Flags::GRANTED) || self.reads_by_itself())
+        const LOOKED_AT: Flags = Flags(Flags::STOP.0 | Flags::PAUSE.0 | Flags::AUTO_READ.0);
+        // One comparison for the usual case.
+        self.flags.0 & LOOKED_AT.0 == Flags::AUTO_READ.0
+            || !self.has(Flags::STOP) && (self.has(Flags::GRANTED) || self.reads_by_itself())
     }
 
     /// Whether the handler may hear that all is read right behind a message: nothing that it did asks for something else
@@ -373,14 +376,21 @@ impl ChannelState {
     /// If the channel is closed or closing, or has no room.
     #[inline]
     pub(crate) fn write_encoded(&mut self, bytes: &Bytes) -> Result {
+        let has_room = self.outbound.as_ref().is_some_and(|loan| loan.has_certain_room(bytes.len()));
         let output = self.outbound_for_write()?;
+        if has_room {
+            output.put_shared(bytes);
+            return Ok(());
+        }
         let mark = output.mark();
         output.put_shared(bytes);
-        if !self.has_outbound_room(mark) {
-            self.rollback_outbound(mark);
-            return Err(self.outbound_is_full());
-        }
-        Ok(())
+        if self.has_outbound_room(mark) { Ok(()) } else { self.take_back(mark) }
+    }
+
+    #[cold]
+    fn take_back(&mut self, mark: Mark) -> Result {
+        self.rollback_outbound(mark);
+        Err(self.outbound_is_full())
     }
 
     /// From here on the links write to a buffer that is not the channel's, without a limit; returns the channel's.
@@ -445,7 +455,9 @@ impl ChannelState {
     pub(crate) fn consume_outbound(&mut self, n: usize, now: u64) {
         self.log_written(n);
         // Also what a stage has written: of a message that goes out now the rest must be known to have begun.
-        self.enter_written();
+        if self.ledger.is_some() {
+            self.enter_written();
+        }
         if let Some(loan) = &mut self.outbound {
             loan.buffer.consume(n);
         }

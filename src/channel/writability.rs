@@ -25,13 +25,11 @@ use crate::{
 
 impl ChannelState {
     /// The marks that hold at the moment: lower than the channel's own where its loop has little memory left.
-    #[inline]
     fn mark(&self) -> WaterMark {
-        self.outbound.as_ref().map_or(self.config.water_mark, |loan| loan.mark)
+        self.outbound.as_ref().map_or(self.config.water_mark, |loan| loan.mark(&self.config))
     }
 
     /// Whether the channel would be writable with a buffer of this weight.
-    #[inline]
     fn is_writable_with(&self, weight: usize) -> bool {
         match &self.shared {
             None => self.mark().writable(self.has(Flags::WRITABLE), weight),
@@ -39,18 +37,38 @@ impl ChannelState {
         }
     }
 
+    /// What the handler sees: from the notification of one change to that of the next.
     pub(crate) fn is_writable(&self) -> bool {
-        self.is_open() && !self.has(Flags::END_OUTPUT) && self.is_writable_with(self.weight())
+        self.is_open()
+            && !self.has(Flags::END_OUTPUT)
+            && self.has(Flags::WRITABLE)
+            && self.is_writable_with(self.weight())
+    }
+
+    /// Whether the channel is certainly writable, and everybody knows. `false` means to look closely.
+    #[inline]
+    fn is_settled(&self) -> bool {
+        let Some(loan) = &self.outbound else {
+            return self.has(Flags::WRITABLE)
+                && self.shared.as_ref().is_none_or(|shared| shared.producers.is_settled(0));
+        };
+        self.has(Flags::WRITABLE)
+            && loan.has_certain_room(0)
+            && self.shared.as_ref().is_none_or(|shared| shared.producers.is_settled(loan.buffer.weight()))
     }
 
     /// Whether the handler is to be notified of a change.
     #[inline]
     pub(super) fn has_flipped(&self) -> bool {
+        !self.is_settled() && self.is_to_flip()
+    }
+
+    #[cold]
+    fn is_to_flip(&self) -> bool {
         self.is_writable_with(self.weight()) != self.has(Flags::WRITABLE)
     }
 
     /// Brings the state up to date. Returns the new one if it has changed.
-    #[inline]
     fn update_writable(&mut self) -> Option<bool> {
         let was = self.has(Flags::WRITABLE);
         let weight = self.weight();
@@ -85,13 +103,14 @@ impl ChannelState {
     /// the message, so that the handler is notified and the buffer flushed before the next one.
     #[inline]
     pub(crate) fn has_outbound_room(&mut self, before: Mark) -> bool {
-        self.outbound.as_ref().is_some_and(|loan| loan.has_certain_room()) || self.has_room_beyond(before)
+        self.outbound.as_ref().is_some_and(|loan| loan.has_certain_room(0))
+            || self.has_room_beyond(before.weight())
     }
 
     #[cold]
-    fn has_room_beyond(&mut self, before: Mark) -> bool {
+    fn has_room_beyond(&mut self, before: usize) -> bool {
         let (pending, limit) = (self.pending_bytes(), self.outbound_limit());
-        if pending > limit && !self.is_writable_with(before.weight()) && !self.could_drop(pending - limit) {
+        if pending > limit && !self.is_writable_with(before) && !self.could_drop(pending - limit) {
             return false;
         }
         if self.has(Flags::WRITABLE) && !self.is_writable_with(self.weight()) {
@@ -111,6 +130,13 @@ impl ChannelCore {
     /// Notifies the handler of each change of writability.
     #[inline]
     pub(super) fn tell_writability(&mut self, services: &mut LoopServices) {
+        if !self.state.is_settled() {
+            self.settle_writability(services);
+        }
+    }
+
+    #[inline(never)]
+    fn settle_writability(&mut self, services: &mut LoopServices) {
         // What the handler writes when it is notified may change the state once more. It is notified at once: the bytes may all
         // be gone before the next look, and a writer that waits for the change back would wait for ever.
         for _ in 0..AT_ONCE {

@@ -7,9 +7,7 @@
 //! the mail is held back and blocks the queue. Runs on the loop's thread. A delivery knows its
 //! members, the loop their channels.
 
-use super::{
-    io::Io, lanes::Lanes, metrics::Metrics, pace::Site, shared::LoopMail, sources::Sources, turn::Turn,
-};
+use super::{io::Io, lanes::Lanes, metrics::Metrics, shared::LoopMail, sources::Sources, turn::Turn};
 use crate::{
     channel::{Delivery, Outcome},
     error::drop_guarded,
@@ -151,19 +149,18 @@ impl Turn {
     ) {
         loop {
             let batch = if self.broadcasts.until.is_some() { self.deliver_pace.batch() } else { u64::MAX };
-            let (mut made, mut read_clock) = (0, false);
+            let mut made = 0;
             self.guarded(|turn, current| {
-                let Turn { broadcasts, sources, io, shared, deliver_pace, .. } = turn;
-                while broadcasts.left > leaving && made < batch && !read_clock {
+                let Turn { broadcasts, sources, io, shared, .. } = turn;
+                while broadcasts.left > leaving && made < batch {
                     let Some((key, delivery)) = next(broadcasts) else { break };
                     made += 1;
                     *current = Some(key);
                     deliver(delivery, key, sources, io, &shared.metrics);
                     broadcasts.left -= 1;
-                    read_clock = !deliver_pace.trusts(Site::DELIVERY);
                 }
             });
-            if made < batch && !read_clock || self.broadcasts.until.is_none() {
+            if made < batch || self.broadcasts.until.is_none() {
                 return;
             }
             let before = self.io.services.now;
@@ -204,7 +201,7 @@ impl Turn {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn deliver(delivery: &mut Delivery, key: Key, sources: &mut Sources, io: &mut Io, metrics: &Metrics) {
     match sources.channel(key) {
         Some(slot) => {

@@ -207,7 +207,7 @@ impl EventLoop {
                 budget,
                 task_pace: Pace::new(real_time),
                 timer_pace: Pace::new(real_time),
-                deliver_pace: Pace::new(real_time),
+                deliver_pace: Pace::of_deliveries(real_time),
                 spin: SpinGuard::new(threshold),
                 watch: Stopwatch::new(now),
                 shutdown: None,

@@ -19,9 +19,13 @@ const MAX_BATCH: u64 = 32;
 /// 1 or 2 % of that.
 const STEP: u64 = 2_000;
 
-/// A batch that takes longer contains a callback that is not short. Well above `STEP`, so that a
-/// cache miss or an interrupt does not count.
-const SHORT: u64 = 5 * STEP;
+/// Nanoseconds that a batch of deliveries is predicted to take. They run the program's code only
+/// if a member's writability changes, and there are thousands of them in a row.
+const DELIVERY_STEP: u64 = 64_000;
+
+/// A batch that takes so many steps contains a callback that is not short. More than one, so that
+/// a cache miss or an interrupt does not count.
+const SHORT: u64 = 5;
 
 /// Call sites that are remembered as short.
 const SITES: usize = 16;
@@ -41,8 +45,6 @@ impl Site {
     pub(super) const WHEEL: Site = Site(2);
     /// A scheduled task of a channel.
     pub(super) const CHANNEL: Site = Site(3);
-    /// One member of a broadcast.
-    pub(super) const DELIVERY: Site = Site(4);
 
     /// The place in the program's source where a task was submitted.
     #[inline]
@@ -60,6 +62,8 @@ impl Site {
 /// The number of callbacks that may run before the next reading.
 #[derive(Debug)]
 pub(super) struct Pace {
+    /// Nanoseconds that a batch is predicted to take.
+    step: u64,
     /// The length of the next batch.
     batch: u64,
     /// Read after every callback.
@@ -71,7 +75,12 @@ pub(super) struct Pace {
 
 impl Pace {
     pub(super) fn new(real_time: bool) -> Self {
-        Pace { batch: 1, exact: !real_time, short: [Site::EMPTY; SITES], asked: Site::ANY }
+        Pace { step: STEP, batch: 1, exact: !real_time, short: [Site::EMPTY; SITES], asked: Site::ANY }
+    }
+
+    /// For the deliveries of broadcasts, which have no call sites.
+    pub(super) fn of_deliveries(real_time: bool) -> Self {
+        Pace { step: DELIVERY_STEP, ..Pace::new(real_time) }
     }
 
     /// Callbacks that may run before the clock is read.
@@ -96,13 +105,13 @@ impl Pace {
         if self.exact {
             return;
         }
-        if took > SHORT {
+        if took > SHORT * self.step {
             // Any of the batch may be the slow one.
             self.short = [Site::EMPTY; SITES];
         } else if asked != Site::ANY {
             self.short[asked.place()] = asked;
         }
-        self.batch = (ran * STEP / took.max(1)).clamp(1, MAX_BATCH);
+        self.batch = (ran * self.step / took.max(1)).clamp(1, MAX_BATCH);
     }
 }
 

@@ -425,10 +425,15 @@ impl Turn {
     }
 
     /// Tells handlers that their channel is closed, and lets go of them.
+    #[inline]
     pub(super) fn tell_inactive(&mut self) {
-        if self.io.inactive.is_empty() {
-            return;
+        if !self.io.inactive.is_empty() {
+            self.tell_ended();
         }
+    }
+
+    #[inline(never)]
+    fn tell_ended(&mut self) {
         for Ended { key, socket } in std::mem::take(&mut self.io.inactive) {
             let (lingers, blocks) = match socket {
                 Leaving::Closed => (None, None),
@@ -472,7 +477,14 @@ impl Turn {
         }
     }
 
-    pub(super) fn update_gauges(&mut self) {
+    /// Brings the gauges up to date, for the last time.
+    #[cold]
+    pub(super) fn update_gauges_at_end(&mut self) {
+        self.update_gauges();
+    }
+
+    #[inline(always)]
+    fn update_gauges(&mut self) {
         let metrics = &self.shared.metrics;
         metrics.timers_pending.set(self.io.services.queue.len() as u64);
         metrics.wheel_pending.set(self.io.services.wheel.len() as u64);
@@ -484,7 +496,7 @@ impl Turn {
         }
         metrics.fold(&mut self.io.services.tally);
         let now = self.io.services.now;
-        if self.shared.log.due().is_some_and(|due| due <= now) {
+        if self.shared.log.is_due(now) {
             self.guarded_once(None, |turn| turn.shared.log.report(now));
         }
     }

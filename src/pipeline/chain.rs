@@ -32,8 +32,9 @@ pub trait Pull: 'static {
     /// The message.
     type Item: 'static;
 
-    /// Takes one message: a queued message of a link, or the next message in `input`.
-    fn pull(
+    /// Takes one message: a queued message of a link, or the next message in `input`. There is one or the other, unless it
+    /// is the `LAST` pass: the peer has ended its stream.
+    fn pull<const LAST: bool>(
         &mut self,
         state: &mut ChannelState,
         input: &mut Bytes,
@@ -81,7 +82,7 @@ impl<C: Codec> Pull for CodecLink<C> {
     type Item = C::In;
 
     #[inline(always)]
-    fn pull(
+    fn pull<const LAST: bool>(
         &mut self,
         _: &mut ChannelState,
         input: &mut Bytes,
@@ -91,19 +92,17 @@ impl<C: Codec> Pull for CodecLink<C> {
             if !pass.spend() {
                 return Ok(None);
             }
-            if let Some(message) = self.0.decode_more()? {
-                return Ok(Some(message));
+            let message = self.0.decode_more()?;
+            if message.is_some() || input.is_empty() && !LAST {
+                return Ok(message);
             }
         }
-        if pass.batch == Batch::Last {
+        if LAST {
             return self.pull_last(input, pass);
-        }
-        if input.is_empty() {
-            return Ok(None);
         }
         let before = input.len();
         let message = self.0.decode(input)?;
-        if message.is_some() && input.len() == before {
+        if input.len() == before && message.is_some() {
             return Err(Error::other("the codec made a message of no bytes, and would do so for ever"));
         }
         Ok(message)
@@ -173,7 +172,7 @@ impl<S: Stage, P: Pull<Item = S::In> + Push<S::WriteOut>> Pull for StageLink<P, 
     type Item = S::Out;
 
     #[inline]
-    fn pull(
+    fn pull<const LAST: bool>(
         &mut self,
         state: &mut ChannelState,
         input: &mut Bytes,
@@ -192,7 +191,10 @@ impl<S: Stage, P: Pull<Item = S::In> + Push<S::WriteOut>> Pull for StageLink<P, 
                     break;
                 }
             }
-            let Some(message) = self.before.pull(state, input, pass)? else { break };
+            if input.is_empty() && !LAST && !self.before.has_more() {
+                break;
+            }
+            let Some(message) = self.before.pull::<LAST>(state, input, pass)? else { break };
             let mut ctx = StageContext { before: &mut self.before, state };
             if let Some(out) = self.stage.read(&mut ctx, message)? {
                 return Ok(Some(out));
@@ -328,11 +330,6 @@ impl DecodePass {
         self.timed_out
     }
 
-    /// Goes on although the time is up, because no later turn can.
-    pub(crate) fn resume(&mut self) {
-        self.timed_out = false;
-    }
-
     /// Counts a message without input of its own. Returns `false` beyond the limit.
     fn spend(&mut self) -> bool {
         let left = self.extra.checked_sub(1);
@@ -408,6 +405,74 @@ impl<H: Handler, P: Pull<Item = H::In>> Assembled<P, H> {
     }
 }
 
+impl<H: Handler, P: Pull<Item = H::In> + Push<H::Out>> Assembled<P, H> {
+    /// Delivers the messages of a pass, while there is input or a queued message. The caller has looked that there is either.
+    /// Before message number `look_at` of the channel nobody looks at the clock.
+    #[inline(always)]
+    #[expect(
+        clippy::question_mark,
+        reason = "the operator copies the error, which costs three instructions a message"
+    )]
+    fn deliver(
+        &mut self,
+        state: &mut ChannelState,
+        services: &mut LoopServices,
+        input: &mut Bytes,
+        pass: &mut DecodePass,
+        look_at: &mut u64,
+    ) -> Result {
+        while state.may_deliver() {
+            let Some(message) = self.links.pull::<false>(state, input, pass)? else { break };
+            if let Err(error) = self.hand_over(state, services, message) {
+                return Err(error);
+            }
+            if input.is_empty() && !self.links.has_more() {
+                break;
+            }
+            if state.counts.messages_read >= *look_at {
+                *look_at = look_at_time(state, services, pass);
+            }
+        }
+        Ok(())
+    }
+
+    /// Delivers what is left at the end of the stream. No later turn can, so the time does not matter.
+    #[cold]
+    fn deliver_last(
+        &mut self,
+        state: &mut ChannelState,
+        services: &mut LoopServices,
+        input: &mut Bytes,
+        pass: &mut DecodePass,
+    ) -> Result {
+        while state.may_deliver() {
+            let Some(message) = self.links.pull::<true>(state, input, pass)? else { break };
+            services.tally.messages_read += 1;
+            self.hand_over(state, services, message)?;
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn hand_over(&mut self, state: &mut ChannelState, services: &mut LoopServices, message: H::In) -> Result {
+        state.note_message();
+        state.counts.messages_read += 1;
+        let (handler, mut ctx) = self.split(state, services);
+        handler.read(&mut ctx, message)
+    }
+}
+
+/// Looks at the clock: whether the time for I/O is up. Returns the number of the message behind which to look again.
+#[cold]
+fn look_at_time(state: &mut ChannelState, services: &mut LoopServices, pass: &mut DecodePass) -> u64 {
+    services.io_time.set_left(0);
+    if services.io_is_over() {
+        pass.timed_out = true;
+        state.set(Flags::UNDECODED);
+    }
+    state.counts.messages_read + 1 + u64::from(services.io_time.left())
+}
+
 impl<H: Handler, P: Pull<Item = H::In> + Push<H::Out>> Links for Assembled<P, H> {
     fn read(
         &mut self,
@@ -416,17 +481,19 @@ impl<H: Handler, P: Pull<Item = H::In> + Push<H::Out>> Links for Assembled<P, H>
         input: &mut Bytes,
         pass: &mut DecodePass,
     ) -> Result {
-        while state.may_deliver() {
-            let Some(message) = self.links.pull(state, input, pass)? else { break };
-            state.note_message();
-            services.tally.messages_read += 1;
-            state.counts.messages_read += 1;
-            let (handler, mut ctx) = self.split(state, services);
-            handler.read(&mut ctx, message)?;
-            if (!input.is_empty() || self.links.has_more()) && services.io_is_over() {
-                pass.timed_out = true;
-                state.set(Flags::UNDECODED);
-            }
+        if pass.is_last() {
+            self.deliver_last(state, services, input, pass)?;
+        } else if !input.is_empty() || self.links.has_more() {
+            let before = state.counts.messages_read;
+            let mut look_at = before + 1 + u64::from(services.io_time.left());
+            let delivered = self.deliver(state, services, input, pass, &mut look_at);
+            let read = state.counts.messages_read;
+            services.tally.messages_read += read - before;
+            // The last message of a read is not a unit of its own.
+            services
+                .io_time
+                .set_left(u32::try_from(look_at.saturating_sub(read.max(before + 1))).unwrap_or(0));
+            delivered?;
         }
         // A spent pass leaves messages in the links.
         if pass.batch == Batch::Complete && input.is_empty() && state.may_complete() && !pass.is_spent() {

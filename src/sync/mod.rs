@@ -28,4 +28,4 @@ pub(crate) use task_cell::TaskCell;
 pub(crate) use wake_up::{Asleep, WakeUp};
 pub use whereabouts::Phase;
 pub(crate) use whereabouts::{Doing, Sight, TypeName, Whereabouts};
-pub(crate) use write_gauge::WriteGauge;
+pub(crate) use write_gauge::{CalmWeight, WriteGauge};

@@ -22,6 +22,16 @@ const SEEN: usize = 2;
 #[derive(Debug, Default)]
 pub(crate) struct WriteGauge(AtomicUsize);
 
+/// A weight to compare a gauge with, as the gauge has it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CalmWeight(isize);
+
+impl CalmWeight {
+    pub(crate) fn new(weight: usize) -> Self {
+        CalmWeight(word_of(weight.min(isize::MAX as usize >> 2) as isize, 0) as isize)
+    }
+}
+
 const fn weight_of(word: usize) -> isize {
     word as isize >> 2
 }
@@ -66,6 +76,13 @@ impl WriteGauge {
     /// Like [`WriteGauge::is_writable`], for one who does not wait for the change.
     pub(crate) fn has_room(&self) -> bool {
         !is_paused(self.0.load(Ordering::Acquire))
+    }
+
+    /// Whether less than this waits and the channel is writable.
+    #[inline]
+    pub(crate) fn is_calm(&self, weight: CalmWeight) -> bool {
+        let word = self.0.load(Ordering::Acquire);
+        !is_paused(word) && (word as isize) < weight.0
     }
 
     /// What waits, as far as it was added.

@@ -275,7 +275,7 @@ impl Turn {
             caught(|| log::info!("{}: shut down: {report}", self.shared.name));
             self.shared.set_report(report);
         }
-        self.update_gauges();
+        self.update_gauges_at_end();
     }
 
     fn run_last(&mut self, mail: LoopMail) {
