@@ -489,10 +489,9 @@ impl<H: Handler, P: Pull<Item = H::In> + Push<H::Out>> Links for Assembled<P, H>
             let delivered = self.deliver(state, services, input, pass, &mut look_at);
             let read = state.counts.messages_read;
             services.tally.messages_read += read - before;
-            // The last message of a read is not a unit of its own.
-            services
-                .io_time
-                .set_left(u32::try_from(look_at.saturating_sub(read.max(before + 1))).unwrap_or(0));
+            // The last message of a read is not a unit of its own. When the time is up nothing is left.
+            let left = if pass.timed_out { 0 } else { look_at.saturating_sub(read.max(before + 1)) };
+            services.io_time.set_left(u32::try_from(left).unwrap_or(u32::MAX));
             delivered?;
         }
         // A spent pass leaves messages in the links.
