@@ -264,6 +264,8 @@ fn tiny_requests(mut scene: Scene<'_>) -> Result<String> {
 fn slow_consumers(mut scene: Scene<'_>) -> Result<String> {
     /// Messages per second, of 60 KB each: more than 3 MB per second to each member.
     const RATE: f64 = 60.0;
+    /// For so long they read nothing: longer than it takes the server to close them, and shorter than it waits for them.
+    const DEAF: Duration = Duration::from_secs(4);
     let mut deaf = scene.wires("deaf", scene.connections.min(50))?;
     let mut talkers = scene.wires("talker", 20)?;
     for wire in deaf.iter_mut().chain(&mut talkers) {
@@ -288,6 +290,11 @@ fn slow_consumers(mut scene: Scene<'_>) -> Result<String> {
         }
         for wire in &mut talkers {
             wire.discard();
+        }
+        if start.elapsed() > DEAF {
+            for wire in &mut deaf {
+                wire.discard();
+            }
         }
         says || pinging
     });

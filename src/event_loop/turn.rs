@@ -17,6 +17,7 @@ use super::{
     budget::{Budget, Share},
     io::Io,
     linger::{Ended, Leaving, close_on_worker},
+    load::Assignment,
     pace::Pace,
     rebuild::RebuildCause,
     selector::{Selector, WakeCause},
@@ -435,45 +436,48 @@ impl Turn {
     #[inline(never)]
     fn tell_ended(&mut self) {
         for Ended { key, socket } in std::mem::take(&mut self.io.inactive) {
-            let (lingers, blocks) = match socket {
-                Leaving::Closed => (None, None),
-                Leaving::Lingers(socket) => (Some(socket), None),
-                Leaving::Blocks(stream, time) => (None, Some((stream, time))),
-            };
             // Removed first: whatever panics, nothing of it stays.
-            let is_to_linger = lingers.is_some();
-            let mut slot = match lingers {
-                Some(socket) => self.sources.replace(key, Slot::Lingering(socket)),
-                None => self.sources.remove(key),
-            };
-            self.guarded_once(None, |turn| match &mut slot {
-                Some(Slot::Channel(slot)) => slot.core.handle_inactive(&mut turn.io.services),
-                Some(Slot::Datagram(slot)) => {
-                    slot.handle_inactive(&mut turn.io.services, &turn.shared.metrics);
+            match socket {
+                Leaving::Closed => {
+                    let slot = self.sources.remove(key);
+                    self.end_handler(slot);
                 }
-                _ => {}
+                Leaving::Lingers(socket) => {
+                    let mut slot = self.sources.replace(key, Slot::Lingering(socket));
+                    let counted = assignment_of(&mut slot);
+                    self.end_handler(slot);
+                    self.linger(key, counted);
+                }
+                Leaving::Blocks(stream, time) => {
+                    let mut slot = self.sources.remove(key);
+                    let counted = assignment_of(&mut slot);
+                    self.end_handler(slot);
+                    close_on_worker(stream, time, counted, &self.io.services);
+                }
+            }
+        }
+    }
+
+    /// Calls `inactive` and drops the handler.
+    #[inline]
+    fn end_handler(&mut self, mut slot: Option<Slot>) {
+        self.guarded_once(None, |turn| match &mut slot {
+            Some(Slot::Channel(slot)) => slot.core.handle_inactive(&mut turn.io.services),
+            Some(Slot::Datagram(slot)) => {
+                slot.handle_inactive(&mut turn.io.services, &turn.shared.metrics);
+            }
+            _ => {}
+        });
+        if let Some(message) = caught(|| drop(slot)) {
+            let name = &self.shared.name;
+            caught(|| {
+                log_throttled!(
+                    self.io.services,
+                    PANICS,
+                    Level::Error,
+                    "{name}: dropping a handler panicked: {message}"
+                );
             });
-            // With a socket that outlives its handler goes what counts both.
-            let counted = match &mut slot {
-                Some(Slot::Channel(slot)) if is_to_linger || blocks.is_some() => slot.assignment.take(),
-                _ => None,
-            };
-            if let Some(message) = caught(|| drop(slot)) {
-                let name = &self.shared.name;
-                caught(|| {
-                    log_throttled!(
-                        self.io.services,
-                        PANICS,
-                        Level::Error,
-                        "{name}: dropping a handler panicked: {message}"
-                    );
-                });
-            }
-            if is_to_linger {
-                self.linger(key, counted);
-            } else if let Some((stream, time)) = blocks {
-                close_on_worker(stream, time, counted, &self.io.services);
-            }
         }
     }
 
@@ -503,5 +507,13 @@ impl Turn {
 
     pub(crate) fn time(&self) -> &TimeSource {
         &self.io.services.time
+    }
+}
+
+/// Takes what counts the connection, because its socket outlives its handler.
+fn assignment_of(slot: &mut Option<Slot>) -> Option<Assignment> {
+    match slot {
+        Some(Slot::Channel(slot)) => slot.assignment.take(),
+        _ => None,
     }
 }
