@@ -264,7 +264,7 @@ fn tiny_requests(mut scene: Scene<'_>) -> Result<String> {
 fn slow_consumers(mut scene: Scene<'_>) -> Result<String> {
     /// Messages per second, of 60 KB each: more than 3 MB per second to each member.
     const RATE: f64 = 60.0;
-    /// For so long they read nothing: longer than it takes the server to close them, and shorter than it waits for them.
+    /// The time without reading: longer than until the server closes them, shorter than it lingers.
     const DEAF: Duration = Duration::from_secs(4);
     let mut deaf = scene.wires("deaf", scene.connections.min(50))?;
     let mut talkers = scene.wires("talker", 20)?;

@@ -56,16 +56,17 @@ impl WaterMark {
         self.high
     }
 
-    /// These marks, where at most `high` bytes may be above neither.
+    /// Returns these marks, lowered to `high`.
     pub(crate) fn capped(self, high: usize) -> Self {
         let high = self.high.min(high).max(1);
         WaterMark { low: self.low.min(high), high }
     }
 
-    /// The length up to which a buffer is certainly not above the high mark, whatever its chunks weigh.
+    /// Returns the length up to which a buffer cannot exceed the high mark, including the weight of
+    /// its chunks.
     ///
-    /// Chunks add 192 bytes to every 1024 at most (a shared encoding and the small tail before it), so three quarters of the
-    /// mark are safe.
+    /// Chunks add at most 192 bytes to every 1024 (a shared encoding and the small tail before it), so
+    /// three quarters of the mark are safe.
     pub(crate) const fn certain_room(self) -> usize {
         self.high / 4 * 3
     }

@@ -41,7 +41,7 @@ use std::{
 /// asked; if the channel is gone by then, it is dropped.
 pub struct Channel<M> {
     shared: Arc<ChannelShared>,
-    /// Whether this handle was told that the channel is writable, and has not written since.
+    /// Whether this handle has seen a writable channel and has not written since.
     permit: AtomicBool,
     message: PhantomData<fn(M)>,
 }
@@ -154,9 +154,9 @@ impl<M> Channel<M> {
     /// [`writability_changed`](crate::Handler::writability_changed) is called with `true` once the channel is writable
     /// again, and [`writable`](Channel::writable) completes.
     ///
-    /// `true` entitles this handle to one [`write`](Channel::write): that message is accepted whatever its size, and
-    /// whatever other producers have written in between. So a producer that asks before each message is never refused, and
-    /// what waits is bounded by the high mark and one message for each handle.
+    /// `true` is a permit for one [`write`](Channel::write) by this handle. That message is accepted
+    /// regardless of its size and of other producers. So a producer that asks before each message is
+    /// never refused, and memory is bounded by the high mark plus one message for each handle.
     ///
     /// A message counts from the moment it is submitted: 96 bytes plus its encoded size as
     /// [`Codec::encoded_len_hint`](crate::pipeline::Codec::encoded_len_hint) estimates it. Without a hint it counts as the
@@ -341,12 +341,12 @@ impl<M: 'static> Channel<M> {
         }
     }
 
-    /// Whether this handle may write one message because it was told that the channel is writable.
+    /// Takes the permit for one message, if this handle has seen a writable channel.
     pub(super) fn take_permit(&self) -> bool {
         self.permit.load(Ordering::Relaxed) && self.permit.swap(false, Ordering::Relaxed)
     }
 
-    /// What estimates the encoded size of a message.
+    /// Returns the function that estimates the encoded size of a message.
     pub(super) fn size_hint(&self) -> SizeHint {
         match self.shared.replaced.get() {
             None => self.shared.producers.size_hint(),

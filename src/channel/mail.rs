@@ -31,14 +31,14 @@ pub(crate) enum Mail {
     Reset,
 }
 
-/// What a queued message counts, and whether it must be let in.
+/// The weight of a queued message, and whether it has to be accepted.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WriteTicket {
     /// Bytes by which it was added to the channel's gauge.
     pub(super) weight: u32,
-    /// Its producer was told that the channel is writable, so it is written whatever waits.
+    /// The producer had seen a writable channel, so the message is written regardless of the limit.
     pub(super) admitted: bool,
-    /// Producers have to pause behind it, because nobody knows how large it is.
+    /// Producers pause after this message because its size is unknown.
     pub(super) pauses: bool,
 }
 

@@ -1,9 +1,9 @@
-//! What the producers of a channel share with its loop: the gauge of what waits, how much a queued message counts, who waits
-//! until the channel is writable, and how many writes are not answered yet.
+//! The state that the producers of a channel share with its loop: the write gauge, the size
+//! estimates of queued messages, the waiters for writability, and the number of unanswered writes.
 //!
-//! Invariants: a ticket is added to the gauge when its message has been queued, and taken off by the loop when the message
-//! has been handled; the loop publishes what lies in the buffer in the same step. A waiter is notified once. Any thread adds;
-//! [`Producers::settle`] and what follows from it run on the channel's loop.
+//! Invariants: a ticket is added to the gauge after its message was queued. The loop subtracts it
+//! after handling the message, in the same step in which it publishes the weight of the buffer. A
+//! waiter is notified once. Any thread adds; [`Producers::settle`] runs on the channel's loop.
 
 use super::{
     config::{ChannelConfig, Overflow},
@@ -28,14 +28,14 @@ use std::{
 /// Estimates the encoded size of a message of the pipeline's outbound type; called on the producer's thread.
 pub(crate) type SizeHint = fn(&dyn Any) -> Option<usize>;
 
-/// The part of the high mark by which the gauge may lag behind the buffer, so that a write of a few bytes and its flush need
-/// not touch it. Handles find the channel unwritable by as much earlier.
+/// The gauge may lag behind the buffer by this fraction of the high mark, so that a small write and
+/// its flush do not touch it. Handles see the channel unwritable earlier by the same amount.
 const SLACK: usize = 16;
 
 /// High marks below which the gauge is exact.
 const EXACT_BELOW: usize = 16 * 1024;
 
-/// Waiters from which on those that nobody awaits any more are looked for.
+/// The number of waiters from which on dropped ones are removed.
 const PRUNE_FROM: usize = 16;
 
 pub(crate) struct Producers {
@@ -45,9 +45,10 @@ pub(crate) struct Producers {
     /// The weight beyond which a handle refuses a message.
     limit: usize,
     size_hint: SizeHint,
-    /// The weight that the gauge has of the buffer, and of tickets that the loop has taken. Written on the loop only.
+    /// The part of the gauge's weight that stands for the buffer and for tickets that the loop has
+    /// taken. Written on the loop only.
     known: AtomicUsize,
-    /// The difference up to which the gauge need not be exact; it decides as if the buffer were larger by as much.
+    /// The largest difference that is not published to the gauge.
     slack: usize,
     /// Below this weight a buffer within three quarters of the marks cannot reach them.
     calm: CalmWeight,
@@ -138,14 +139,14 @@ impl Producers {
 
     // ---- on the loop ---------------------------------------------------------------------------------------
 
-    /// What the gauge does not know yet of a buffer of this weight.
+    /// Returns the difference between a buffer of this weight and the published weight.
     #[inline]
     fn delta(&self, weight: usize) -> isize {
         weight.wrapping_sub(self.known.load(Ordering::Relaxed)) as isize
     }
 
-    /// Whether the gauge is exact enough for a buffer of this weight, which is within three quarters of the marks, and nobody
-    /// pauses. A hint: `false` means to look closely.
+    /// Returns whether nothing has to be published or notified for a buffer of this weight, which must
+    /// be within three quarters of the high mark. A hint: `false` requires a closer look.
     #[inline]
     pub(super) fn is_settled(&self, weight: usize) -> bool {
         self.delta(weight).unsigned_abs() <= self.slack && self.gauge.is_calm(self.calm)

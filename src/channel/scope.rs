@@ -176,8 +176,8 @@ impl<M> Scope<'_, M> {
     /// Closes the channel at once with a reset, so that the peer sees an error and not the end of the stream: what a relay
     /// does when its other connection has broken.
     ///
-    /// Drops what was not sent, and what the kernel has not sent yet. Unix sockets know no reset: there it is
-    /// [`close_now`](Scope::close_now).
+    /// Drops the unsent bytes, also those in the kernel's send buffer. Unix sockets do not support
+    /// resets; there this is [`close_now`](Scope::close_now).
     pub fn reset(&mut self) {
         self.state.request_reset();
     }

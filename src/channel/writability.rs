@@ -1,15 +1,15 @@
-//! Whether a channel is writable, and how everybody who was told "no" learns that it is again.
+//! Writability: the one definition that handlers, handles, groups and async code share.
 //!
-//! There is one definition. A channel is writable while it is open and the weight of what waits to be sent is within its
-//! water marks. What waits is what lies encoded in its buffer plus the messages that handles have put into its loop's queue.
-//! A channel without handles compares the buffer alone. One with handles keeps the sum in a
+//! A channel is writable while it is open and its pending weight is within the water marks. The
+//! pending weight is the encoded bytes in its buffer plus the messages that handles have put into
+//! its loop's queue. Without handles the buffer alone decides. With handles the sum is kept in a
 //! [`WriteGauge`](crate::sync::WriteGauge), which producers on any thread read and add to.
 //!
-//! Invariants: the handler sees changes in turn, starting with `false`. Whoever saw the channel unwritable (a handler, a
-//! handle, a waiter of [`Channel::writable`](super::Channel::writable)) has left something behind at which the loop looks at the
-//! state again: pending bytes, or a queued message. A write is never refused while the channel is writable, so a producer
-//! that asks before each message is never refused, and what waits stays within the high mark and one message for each
-//! producer. Runs on the channel's loop.
+//! Invariants: the handler is notified of the changes in turn, starting with `false`. A channel that
+//! is not writable has pending bytes or a queued message, so the loop always looks at the state
+//! again. A write is never refused while the channel is writable. So a producer that asks before
+//! each message is never refused, and the pending weight is bounded by the high mark plus one
+//! message for each producer. Runs on the channel's loop.
 
 use super::{
     config::Overflow,
@@ -24,12 +24,12 @@ use crate::{
 };
 
 impl ChannelState {
-    /// The marks that hold at the moment: lower than the channel's own where its loop has little memory left.
+    /// Returns the current marks. They are lower than configured if the loop has little memory left.
     fn mark(&self) -> WaterMark {
         self.outbound.as_ref().map_or(self.config.water_mark, |loan| loan.mark(&self.config))
     }
 
-    /// Whether the channel would be writable with a buffer of this weight.
+    /// Returns whether the channel would be writable with a buffer of this weight.
     fn is_writable_with(&self, weight: usize) -> bool {
         match &self.shared {
             None => self.mark().writable(self.has(Flags::WRITABLE), weight),
@@ -37,7 +37,7 @@ impl ChannelState {
         }
     }
 
-    /// What the handler sees: from the notification of one change to that of the next.
+    /// Returns what the handler sees, which changes with its notifications.
     pub(crate) fn is_writable(&self) -> bool {
         self.is_open()
             && !self.has(Flags::END_OUTPUT)
@@ -45,7 +45,8 @@ impl ChannelState {
             && self.is_writable_with(self.weight())
     }
 
-    /// Whether the channel is certainly writable, and everybody knows. `false` means to look closely.
+    /// Returns whether the channel is certainly writable and was before. A hint: `false` requires a
+    /// closer look.
     #[inline]
     fn is_settled(&self) -> bool {
         let Some(loan) = &self.outbound else {
@@ -57,7 +58,7 @@ impl ChannelState {
             && self.shared.as_ref().is_none_or(|shared| shared.producers.is_settled(loan.buffer.weight()))
     }
 
-    /// Whether the handler is to be notified of a change.
+    /// Returns whether the handler has to be notified of a change.
     #[inline]
     pub(super) fn has_flipped(&self) -> bool {
         !self.is_settled() && self.is_to_flip()
@@ -99,8 +100,9 @@ impl ChannelState {
         }
     }
 
-    /// Whether what was encoded since `before` may stay. If the channel is no longer writable with it, delivery stops behind
-    /// the message, so that the handler is notified and the buffer flushed before the next one.
+    /// Returns whether the bytes encoded since `before` may stay. If they make the channel unwritable,
+    /// delivery stops after this message: the handler is notified and the buffer flushed before the
+    /// next one.
     #[inline]
     pub(crate) fn has_outbound_room(&mut self, before: Mark) -> bool {
         self.outbound.as_ref().is_some_and(|loan| loan.has_certain_room(0))
@@ -119,7 +121,7 @@ impl ChannelState {
         true
     }
 
-    /// Whether `bytes` can be freed by dropping older messages.
+    /// Returns whether dropping older messages can free `bytes`.
     fn could_drop(&self, bytes: usize) -> bool {
         self.config.overflow == Overflow::DropOldest
             && self.ledger.as_ref().is_some_and(|ledger| ledger.droppable() >= bytes)
@@ -137,16 +139,16 @@ impl ChannelCore {
 
     #[inline(never)]
     fn settle_writability(&mut self, services: &mut LoopServices) {
-        // What the handler writes when it is notified may change the state once more. It is notified at once: the bytes may all
-        // be gone before the next look, and a writer that waits for the change back would wait for ever.
+        // A notified handler may write and change the state again. It is notified of that immediately:
+        // the bytes may all be sent before the next look, and a waiting writer would never be woken.
         for _ in 0..AT_ONCE {
             match self.state.update_writable() {
                 Some(writable) => self.tell_flip(services, writable),
                 None => return,
             }
         }
-        // A writer that drops the oldest messages whenever it is notified changes the state for ever. It is left alone when it
-        // has been notified last that it may write, so that it does not wait for anything.
+        // A writer that drops its oldest messages in each notification would change the state
+        // endlessly. The last notification is `true`, so that the writer does not wait.
         if !self.state.has(Flags::WRITABLE)
             && let Some(writable) = self.state.update_writable()
         {

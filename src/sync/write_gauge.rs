@@ -1,13 +1,14 @@
-//! The weight of what waits to be sent on one channel, and whether its producers may go on.
+//! The pending weight of one channel's output, and whether its producers may continue.
 //!
-//! Producers on any thread add the weight of a message after they have queued it. The channel's loop adds and subtracts as
-//! it encodes and sends. Weight and state share one word, so every change of the weight decides about the state in the same
-//! atomic step, and no wakeup is lost between the two: whoever makes the channel unwritable leaves something behind (a
-//! queued message or pending bytes) at which the loop looks at the gauge again.
+//! Producers on any thread add the weight of a message after they have queued it. The channel's loop
+//! adds and subtracts while it encodes and sends. Weight and state share one word, so each change of
+//! the weight updates the state in the same atomic step. No wakeup is lost: an unwritable channel
+//! has a queued message or pending bytes, and handling these makes the loop look at the gauge again.
 //!
-//! Invariants: only [`WriteGauge::add`] and [`WriteGauge::settle`] make the channel unwritable, and only `settle`, on the
-//! loop, makes it writable again. So the loop sees every change that anybody has seen, and can notify whoever waits for it. The
-//! weight may be negative for a moment, when the loop has taken a message before its producer has added it.
+//! Invariants: only [`WriteGauge::add`] and [`WriteGauge::settle`] make the channel unwritable. Only
+//! `settle`, on the loop, makes it writable again. So the loop sees every pause that a producer has
+//! seen, and can notify the waiters. The weight is negative for a moment if the loop takes a message
+//! before its producer has added it.
 
 use super::primitives::{AtomicUsize, Ordering};
 use crate::buffer::WaterMark;
@@ -15,7 +16,7 @@ use crate::buffer::WaterMark;
 /// The word's lowest bit: the channel is not writable.
 const PAUSED: usize = 1;
 
-/// The next one: a producer has been told so.
+/// The next one: a producer has seen that.
 const SEEN: usize = 2;
 
 /// Weight and writability of one channel's output.
@@ -59,33 +60,33 @@ impl WriteGauge {
         self.0.store(word_of(weight as isize, if writable { 0 } else { PAUSED | SEEN }), Ordering::Release);
     }
 
-    /// Whether producers may go on. After `false` the loop will see that it was writable again.
+    /// Returns whether producers may continue. The loop will see the end of a pause that was seen here.
     #[inline]
     pub(crate) fn is_writable(&self) -> bool {
         let word = self.0.load(Ordering::Acquire);
         !is_paused(word) || word & SEEN == 0 && !self.see_pause()
     }
 
-    /// Notes that a producer is told of the pause. `false` if it has just ended.
+    /// Records that a producer has seen the pause. Returns `false` if it has just ended.
     #[cold]
     fn see_pause(&self) -> bool {
         let see = |word| if is_paused(word) { word | SEEN } else { word };
         !self.change(see)
     }
 
-    /// Like [`WriteGauge::is_writable`], for one who does not wait for the change.
+    /// Like [`WriteGauge::is_writable`], for callers that do not wait for the end of a pause.
     pub(crate) fn has_room(&self) -> bool {
         !is_paused(self.0.load(Ordering::Acquire))
     }
 
-    /// Whether less than this waits and the channel is writable.
+    /// Returns whether the channel is writable and its weight is below `weight`.
     #[inline]
     pub(crate) fn is_calm(&self, weight: CalmWeight) -> bool {
         let word = self.0.load(Ordering::Acquire);
         !is_paused(word) && (word as isize) < weight.0
     }
 
-    /// What waits, as far as it was added.
+    /// Returns the weight, as far as it was added.
     pub(crate) fn weight(&self) -> usize {
         usize::try_from(weight_of(self.0.load(Ordering::Relaxed))).unwrap_or(0)
     }
@@ -98,7 +99,7 @@ impl WriteGauge {
         });
     }
 
-    /// Whether the channel is writable if the weight changes by `delta`, without changing anything. On the loop only.
+    /// Returns whether the channel would be writable if the weight changed by `delta`. On the loop only.
     #[inline]
     pub(crate) fn would_be_writable(&self, delta: isize, mark: WaterMark) -> bool {
         let word = self.0.load(Ordering::Acquire);
@@ -108,9 +109,9 @@ impl WriteGauge {
 
     /// Changes the weight by `delta` and returns whether the channel is writable. On the loop only.
     ///
-    /// `was` is what the loop's last call returned. If producers have made the channel unwritable since and have seen it, the
-    /// answer is `false` first, whatever the weight is by now, so that the handler is notified of each change in turn. A pause
-    /// that nobody has seen and that is over leaves no trace.
+    /// `was` is the result of the loop's last call. If producers have made the channel unwritable since
+    /// then and have seen it, the first result is `false` regardless of the weight, so that the handler
+    /// is notified of each change in turn. A pause that ends unseen leaves no trace.
     #[inline]
     pub(crate) fn settle(&self, delta: isize, mark: WaterMark, was: bool) -> bool {
         let word = self.0.load(Ordering::Acquire);
@@ -121,7 +122,7 @@ impl WriteGauge {
         !is_paused(word)
     }
 
-    /// Replaces the word by what `next` makes of it; whether the channel is writable then.
+    /// Replaces the word by the result of `next`. Returns whether the channel is writable afterwards.
     fn change(&self, next: impl Fn(usize) -> usize) -> bool {
         let mut word = self.0.load(Ordering::Relaxed);
         loop {

@@ -1,5 +1,5 @@
-//! Backpressure: one definition of writability for handlers, handles, groups and async code; nobody who obeys it is refused,
-//! closed or forgotten, and what waits stays bounded.
+//! Backpressure: one definition of writability for handlers, handles, groups and async code. A producer
+//! that obeys it is never refused or closed and never waits forever, and memory stays bounded.
 
 #[path = "../support/recorder.rs"]
 mod recorder;

@@ -1,7 +1,7 @@
 //! Random producers that obey writability, random message sizes, random stalls of the loop and of the peer.
 //!
-//! Nobody is refused or closed, nobody waits for ever, what waits stays within the high mark and one message for each
-//! producer, and every byte arrives once and in order.
+//! No producer is refused, closed or left waiting. The pending weight stays within the high mark plus
+//! one message for each producer, and every byte arrives once and in order.
 
 use crate::{
     PATIENCE, over_each_transport,

@@ -142,7 +142,7 @@ fn a_message_of_unknown_size_counts_as_the_longest_recent_one() {
     assert_eq!(channel.read_outbound().len(), 90_000);
 }
 
-/// JSON counts what it will be; what a stage hands on is asked of the next link.
+/// `Json` counts the encoded size. A stage that passes messages on asks the next link.
 #[cfg(feature = "json")]
 #[test]
 fn messages_of_stages_count_their_encoded_size() {

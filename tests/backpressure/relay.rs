@@ -63,7 +63,7 @@ fn stream_of(len: usize, seed: u32) -> Vec<u8> {
         .collect()
 }
 
-/// The reader begins when the writer can write no more, so what lies between them is what the proxy and the kernel hold.
+/// The reader starts when the writer is blocked, so the proxy and the kernel hold all bytes in between.
 #[test]
 fn a_relay_pauses_its_source_and_loses_nothing() {
     const BYTES: usize = 24 << 20;

@@ -32,11 +32,11 @@ pub(super) struct Part {
     pub(super) event_loop: u32,
     pub(super) outlet: Arc<dyn Outlet>,
     pub(super) keys: Arc<[Key]>,
-    /// For each of them what the message counts there, if it was selected because it is writable.
+    /// The ticket of each member that was selected because it is writable.
     pub(super) tickets: Option<Arc<[Option<WriteTicket>]>>,
 }
 
-/// A member that was selected because it is writable. The message counts there as soon as its loop has it.
+/// A member that was selected because it is writable. The message counts as soon as its loop has it.
 pub(super) struct Entitled<M> {
     /// Its part.
     pub(super) part: usize,
@@ -135,8 +135,8 @@ impl<M> OnLoop<M> {
     }
 }
 
-/// Those that `filter` selects for `message`, and those of them that it selected because they are writable. `channels` of a
-/// loop must stand together.
+/// Returns the members that `filter` selects, and the subset that has a permit because the filter
+/// saw a writable channel. The `channels` of a loop must be adjacent.
 pub(super) fn selected<M: 'static>(
     channels: &[Channel<M>],
     mut filter: impl FnMut(&Channel<M>) -> bool,
@@ -147,7 +147,7 @@ pub(super) fn selected<M: 'static>(
     for of_loop in channels.chunk_by(|one, next| one.id().event_loop == next.id().event_loop) {
         let (mut keys, mut tickets) = (Vec::new(), Vec::new());
         for channel in of_loop {
-            // A handle of its own, so that what the filter asks entitles this broadcast and no other one.
+            // A separate handle, so that the permit belongs to this broadcast only.
             let asked = channel.clone();
             if !filter(&asked) {
                 continue;

@@ -292,9 +292,9 @@ impl<M: Clone + Send + Sync + 'static> ChannelGroup<M> {
 
     /// As [`broadcast`](ChannelGroup::broadcast), to those members for whom `filter` answers true; it is asked here and now.
     ///
-    /// With a filter that asks [`Channel::is_writable`] the message counts at each selected member from here on, and is
-    /// accepted there whatever waits by then. So a broadcaster that selects only writable members fills none of them beyond
-    /// its high mark and one message, and has none of them refused or closed.
+    /// With a filter that asks [`Channel::is_writable`], the message counts at each selected member from
+    /// now on and is always accepted there. A broadcaster that selects only writable members exceeds
+    /// the high mark of a member by one message at most, and is never refused.
     ///
     /// ```
     /// # use netwheel::prelude::*;

@@ -1,4 +1,4 @@
-//! Producers against the loop: a pause that was seen and that nobody ends shows as a producer that waits for ever.
+//! Producers against the loop. A lost notification shows as a producer that waits forever.
 
 use super::model;
 use crate::{buffer::WaterMark, sync::WriteGauge};
