@@ -59,6 +59,23 @@ fn a_handler_that_ignores_the_marks_reads_on() {
     assert_eq!(channel.pending_bytes(), 20 * LINE);
 }
 
+/// The end of the stream does not overtake requests that wait for a writable channel.
+#[test]
+fn requests_that_wait_are_answered_although_the_peer_has_ended_its_stream() {
+    both(|options, pauses| {
+        let log = Log::new();
+        let mut channel = blocked(options, answers(&log, pauses));
+        channel.write_inbound("q\n".repeat(20).as_bytes()).unwrap();
+        channel.end_inbound();
+        assert_eq!(log.count("read q"), 2);
+        assert!(channel.is_open());
+        channel.set_outbound_room(None);
+        assert_eq!(log.count("read q"), 20);
+        assert_eq!(channel.read_outbound().len(), 20 * LINE);
+        assert!(channel.is_closed());
+    });
+}
+
 /// What a peer gets that sends all its requests at once, and reads the answers as fast as it can.
 fn a_peer_that_pipelines_small_requests_with_large_answers_gets_all_of_them() {
     const REQUESTS: usize = 1000;

@@ -90,7 +90,7 @@ use waiting::Waiting;
 ///
 /// Each member's own limit ([`max_outbound`](crate::ChannelOptions::max_outbound)) and policy
 /// ([`Overflow`](crate::Overflow)) decide what becomes of the message there; nobody else waits for it. A member that refuses it
-/// has its handler's [`error`](crate::Handler::error) told [`Error::Full`], since it has missed a message: by
+/// has its handler's [`error`](crate::Handler::error) told [`Error::Full`](crate::Error::Full), since it has missed a message: by
 /// default that closes it. [`Broadcast::report`] says how many took it and how many did not.
 ///
 /// A message that cannot be encoded is nobody's fault but the program's: no handler is told, it is in the report and in the log.
@@ -265,7 +265,7 @@ impl<M: Clone + Send + Sync + 'static> ChannelGroup<M> {
     /// Writes a message to all members: returns at once, the loops of the members do it.
     ///
     /// # Errors
-    /// The message comes back with [`Error::Full`] if too many broadcasts of this group wait already
+    /// The message comes back with [`Error::Full`](crate::Error::Full) if too many broadcasts of this group wait already
     /// ([`max_waiting`](ChannelGroupBuilder::max_waiting),
     /// [`max_waiting_deliveries`](ChannelGroupBuilder::max_waiting_deliveries)); and if none of the members' loops takes it, with the reason of one of them. If only some do
     /// not, [`Broadcast::unreached`] says how many members that concerns.
