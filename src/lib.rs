@@ -92,7 +92,7 @@ pub use bootstrap::{
 };
 pub use channel::{
     Attributes, Broadcast, BroadcastReport, Channel, ChannelGroup, ChannelGroupBuilder, ChannelOptions,
-    ChannelStats, Held, IdleEvent, IdleState, IdleTimeouts, Overflow, Scope, SharedTraffic, TaskKey,
+    ChannelStats, IdleEvent, IdleState, IdleTimeouts, InputGuard, Overflow, Scope, SharedTraffic, TaskKey,
     TimeLimits, TrafficLimits, TrafficShaping, WireLog,
 };
 #[cfg(any(target_os = "linux", target_os = "android"))]

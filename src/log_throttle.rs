@@ -94,14 +94,14 @@ const OTHERS: Topic = Topic::new("other topics");
 pub(crate) struct LogThrottle {
     /// The loop's name.
     name: String,
-    topics: Mutex<Vec<Count>>,
+    topics: Mutex<Vec<TopicCount>>,
     /// When the first interval ends in which something was suppressed, or [`NEVER`].
     due: AtomicU64,
     suppressed: AtomicU64,
 }
 
 /// The counts of one topic in the current interval.
-struct Count {
+struct TopicCount {
     topic: Topic,
     /// Target and level of the last suppressed line. The report uses them, too.
     target: &'static str,
@@ -151,7 +151,7 @@ impl LogThrottle {
         admitted
     }
 
-    fn count_of(topics: &mut Vec<Count>, topic: Topic, now: u64) -> &mut Count {
+    fn count_of(topics: &mut Vec<TopicCount>, topic: Topic, now: u64) -> &mut TopicCount {
         let known = topics.iter().position(|count| count.topic == topic);
         let at = known.unwrap_or_else(|| {
             let full = || topics.iter().filter(|count| count.topic.of_program).count() >= MAX_PROGRAM_TOPICS;
@@ -160,7 +160,7 @@ impl LogThrottle {
                 return at;
             }
             let (target, level) = (module_path!(), Level::Warn);
-            topics.push(Count { topic, target, level, began: now, written: 0, suppressed: 0 });
+            topics.push(TopicCount { topic, target, level, began: now, written: 0, suppressed: 0 });
             topics.len() - 1
         });
         &mut topics[at]
@@ -193,7 +193,7 @@ impl LogThrottle {
     }
 
     #[cold]
-    fn report_if(&self, now: u64, is_over: impl Fn(&Count) -> bool) {
+    fn report_if(&self, now: u64, is_over: impl Fn(&TopicCount) -> bool) {
         let mut topics = self.lock();
         let over = topics.iter_mut().filter(|count| is_over(count));
         let reports: Vec<_> = over.filter_map(|count| count.end(now)).collect();
@@ -202,7 +202,7 @@ impl LogThrottle {
         reports.iter().for_each(|report| report.write(&self.name));
     }
 
-    fn set_due(&self, topics: &[Count]) {
+    fn set_due(&self, topics: &[TopicCount]) {
         let pending = topics.iter().filter(|count| count.suppressed > 0);
         let due = pending.map(|count| count.began.saturating_add(INTERVAL)).min();
         self.due.store(due.unwrap_or(NEVER), Ordering::Relaxed);
@@ -213,16 +213,16 @@ impl LogThrottle {
         self.suppressed.load(Ordering::Relaxed)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Count>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<TopicCount>> {
         // The list is consistent at all times, so a poisoned lock is harmless.
         self.topics.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Count {
+impl TopicCount {
     /// Starts the next interval. Returns the report of the last one, if lines were suppressed.
     fn end(&mut self, now: u64) -> Option<Report> {
-        let Count { topic, target, level, began, suppressed, .. } = *self;
+        let TopicCount { topic, target, level, began, suppressed, .. } = *self;
         (self.began, self.written, self.suppressed) = (now, 0, 0);
         let after = now.saturating_sub(began);
         (suppressed > 0).then_some(Report { topic: topic.name, target, level, suppressed, after })

@@ -4,7 +4,7 @@
 //! source is not read; each way in which one side ends reaches the other side. Each relay runs on its own channel's loop and
 //! knows the other side by its handle only, so the two may be on different loops.
 
-use crate::{Channel, Completion, Context, Error, Handler, Held, Result};
+use crate::{Channel, Completion, Context, Error, Handler, InputGuard, Result};
 
 /// Forwards every message of its channel to another channel: the building block of proxies and gateways.
 ///
@@ -102,7 +102,7 @@ impl<M: Send + 'static> Relay<M> {
     /// Reads no more until the other channel is writable, or closed: then the next write shows it.
     fn pause(&self, ctx: &mut Context<'_, Self>) {
         if let Target::Connected(target) = &self.target {
-            let paused: Held = ctx.pause_reading();
+            let paused: InputGuard = ctx.pause_reading();
             target.writable().on_complete(move |_| drop(paused));
         }
     }

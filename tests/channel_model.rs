@@ -4,7 +4,7 @@
 
 use bytes::{Buf, Bytes};
 use netwheel::{
-    ChannelOptions, Completion, Error, Held, IdleEvent, IdleTimeouts, Overflow, Scope, TrafficLimits,
+    ChannelOptions, Completion, Error, IdleEvent, IdleTimeouts, InputGuard, Overflow, Scope, TrafficLimits,
     buffer::WaterMark,
     codec::LengthField,
     prelude::*,
@@ -63,7 +63,7 @@ struct World {
     handlers: usize,
     made: usize,
     calls: usize,
-    held: Vec<Held>,
+    held: Vec<InputGuard>,
     /// Numbers and lengths of the messages that were accepted.
     written: Vec<(u32, usize)>,
     /// Those of them that nobody can refuse any more: on the way from a handle there may be no room left.

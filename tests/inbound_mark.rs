@@ -9,7 +9,7 @@ use auto_read::read;
 use bytes::Bytes;
 use loops::{PATIENCE, settle, single};
 use netwheel::{
-    ChannelOptions, Error, Held, TimeLimits,
+    ChannelOptions, Error, InputGuard, TimeLimits,
     buffer::WaterMark,
     codec::Line,
     prelude::*,
@@ -22,7 +22,7 @@ use std::{
     time::Duration,
 };
 
-type Queue = Arc<Mutex<VecDeque<(Bytes, Held)>>>;
+type Queue = Arc<Mutex<VecDeque<(Bytes, InputGuard)>>>;
 
 /// Gives its messages to somebody slower.
 struct Slow {

@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions, Error, Held, IdleEvent, IdleTimeouts, Overflow, TimeLimits,
+    ChannelOptions, Error, IdleEvent, IdleTimeouts, InputGuard, Overflow, TimeLimits,
     buffer::WaterMark,
     codec::LengthField,
     prelude::*,
@@ -48,7 +48,7 @@ enum Step {
 struct World {
     next: VecDeque<Act>,
     told: Vec<String>,
-    held: Vec<Held>,
+    held: Vec<InputGuard>,
     pipelines: usize,
 }
 

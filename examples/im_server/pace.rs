@@ -5,7 +5,7 @@
 //! client's own socket.
 
 use crate::{session::Session, token_bucket::TokenBucket};
-use netwheel::{Held, prelude::*};
+use netwheel::{InputGuard, prelude::*};
 use std::time::Duration;
 
 /// Seconds of its rate that a client may use at once.
@@ -64,7 +64,7 @@ pub(crate) struct Pace {
     /// Cost of the current request.
     due: Cost,
     /// Held while reading pauses.
-    pause: Option<Held>,
+    pause: Option<InputGuard>,
 }
 
 impl Pace {

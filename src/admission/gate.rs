@@ -7,7 +7,7 @@
 //! runs under it.
 
 use super::{Admission, RejectReason};
-use crate::sync::Places;
+use crate::sync::Permits;
 use std::{
     collections::{HashMap, hash_map::Entry},
     net::{IpAddr, Ipv6Addr},
@@ -16,7 +16,7 @@ use std::{
 
 pub(crate) struct Gate {
     settings: Admission,
-    inside: Places,
+    inside: Permits,
     /// How many are inside of each address that somebody is inside of.
     addresses: Mutex<HashMap<IpAddr, usize>>,
 }
@@ -31,7 +31,7 @@ pub(crate) struct Admitted {
 impl Gate {
     /// The gate of a server; the settings are checked.
     pub(crate) fn new(settings: Admission) -> Self {
-        let inside = Places::new(settings.max_connections.unwrap_or(usize::MAX));
+        let inside = Permits::new(settings.max_connections.unwrap_or(usize::MAX));
         Gate { settings, inside, addresses: Mutex::default() }
     }
 

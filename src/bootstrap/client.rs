@@ -136,7 +136,7 @@ where
             Unwanted::Result(channel) => channel.close_now(),
         };
         let (completer, completion) = cancellable(Some(event_loop.shared.id), undo);
-        let call = Call { peer, config, attempt, done: Box::new(Waiting(completer)) };
+        let call = Call { peer, config, attempt, done: Box::new(ConnectWaiter(completer)) };
         self.call(event_loop, assignment, call, LoopShared::submit_now);
         completion
     }
@@ -202,9 +202,9 @@ pub(super) struct Call {
 }
 
 /// Who asked for the connection.
-struct Waiting<M>(Completer<Channel<M>>);
+struct ConnectWaiter<M>(Completer<Channel<M>>);
 
-impl<M: 'static> Connected for Waiting<M> {
+impl<M: 'static> Connected for ConnectWaiter<M> {
     fn is_wanted(&self) -> bool {
         self.0.is_pending()
     }

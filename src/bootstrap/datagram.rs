@@ -4,7 +4,7 @@
 
 use crate::{
     DatagramChannel, DatagramHandler, Error, EventLoopGroup, Result,
-    datagram::{DatagramConfig, DatagramGuard, DatagramShared, Links, Opening, Typed},
+    datagram::{DatagramConfig, DatagramGuard, DatagramLinks, DatagramShared, Opening, TypedHandler},
     event_loop::LoopMail,
     transport::{Resolve, UdpOptions, UdpSocket},
 };
@@ -157,7 +157,7 @@ where
             socket,
             peer: self.peer,
             config: self.config.clone(),
-            handler: Box::new(move || Box::new(Typed(factory())) as Box<dyn Links>),
+            handler: Box::new(move || Box::new(TypedHandler(factory())) as Box<dyn DatagramLinks>),
             shared: DatagramGuard(shared.clone()),
         };
         let opened = event_loop.shared.submit(LoopMail::OpenDatagram(Box::new(opening)), 0);

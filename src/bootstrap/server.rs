@@ -46,13 +46,13 @@ use std::{fmt, sync::Arc};
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct ServerBootstrap<F = ()> {
-    settings: Settings,
+    settings: ServerSettings,
     factory: F,
 }
 
 /// All but the factory.
 #[derive(Debug, Clone)]
-struct Settings {
+struct ServerSettings {
     /// None: the children's.
     acceptors: Option<EventLoopGroup>,
     children: EventLoopGroup,
@@ -68,7 +68,7 @@ struct Settings {
 impl ServerBootstrap {
     /// A server whose connections are served by the loops of `group`, which also accept them.
     pub fn new(group: &EventLoopGroup) -> Self {
-        let settings = Settings {
+        let settings = ServerSettings {
             acceptors: None,
             children: group.clone(),
             listener: ListenerOptions::new(),
@@ -204,7 +204,7 @@ where
     /// If a setting is out of its range, the address cannot be bound, or the loops are shut down; if `listener_per_loop`
     /// is on for a Unix socket, of which there is one for a name.
     pub fn bind<E: Endpoint>(self, address: E) -> Result<Server<E::Address>> {
-        let Settings { listener: options, listener_per_loop, .. } = &self.settings;
+        let ServerSettings { listener: options, listener_per_loop, .. } = &self.settings;
         options.check()?;
         let mut options = options.clone();
         let mut listeners = 1;
@@ -293,7 +293,7 @@ where
         listeners: Vec<Listener>,
         named: fn(Address) -> Option<A>,
     ) -> Result<Server<A>> {
-        let Settings { child, channel, accepts_per_turn, admission, accepting, .. } = &self.settings;
+        let ServerSettings { child, channel, accepts_per_turn, admission, accepting, .. } = &self.settings;
         child.check()?;
         admission.check()?;
         if *accepts_per_turn == 0 {
@@ -336,7 +336,7 @@ where
     }
 }
 
-impl Settings {
+impl ServerSettings {
     fn acceptors(&self) -> &EventLoopGroup {
         self.acceptors.as_ref().unwrap_or(&self.children)
     }

@@ -6,7 +6,7 @@ mod outbound;
 mod receive;
 mod water_mark;
 
-pub(crate) use outbound::Mark;
+pub(crate) use outbound::OutboundMark;
 pub use outbound::{KEEP_FROM, Outbound};
 pub(crate) use receive::{ReceiveBuffers, SIZE as RECEIVE_SIZE};
 pub(crate) use water_mark::ENTRY_OVERHEAD;

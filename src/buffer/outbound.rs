@@ -56,27 +56,27 @@ pub struct Outbound {
 #[derive(Debug)]
 enum Chunk {
     Copied(Vec<u8>),
-    Kept(Bytes),
+    Undecoded(Bytes),
 }
 
 impl Chunk {
     fn as_slice(&self) -> &[u8] {
         match self {
             Chunk::Copied(bytes) => bytes,
-            Chunk::Kept(bytes) => bytes,
+            Chunk::Undecoded(bytes) => bytes,
         }
     }
 }
 
 /// A place in an [`Outbound`] to which a failed encoding is rolled back.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Mark {
+pub(crate) struct OutboundMark {
     chunks: usize,
     tail: usize,
     len: usize,
 }
 
-impl Mark {
+impl OutboundMark {
     /// What the buffer weighed here.
     pub(crate) fn weight(&self) -> usize {
         self.len + self.chunks * ENTRY_OVERHEAD
@@ -139,7 +139,7 @@ impl Outbound {
             self.chunks.push_back(Chunk::Copied(tail));
         }
         self.len += bytes.len();
-        self.chunks.push_back(Chunk::Kept(bytes));
+        self.chunks.push_back(Chunk::Undecoded(bytes));
     }
 
     /// Appends one byte.
@@ -169,12 +169,12 @@ impl Outbound {
 
     /// Where an encoding begins.
     #[inline]
-    pub(crate) fn mark(&self) -> Mark {
-        Mark { chunks: self.chunks.len(), tail: self.tail.len(), len: self.len }
+    pub(crate) fn mark(&self) -> OutboundMark {
+        OutboundMark { chunks: self.chunks.len(), tail: self.tail.len(), len: self.len }
     }
 
     /// Takes back all that was put since `mark`; nothing may have been consumed in between.
-    pub(crate) fn rollback(&mut self, mark: Mark) {
+    pub(crate) fn rollback(&mut self, mark: OutboundMark) {
         while self.chunks.len() > mark.chunks {
             let Some(chunk) = self.chunks.pop_back() else { break };
             // The tail that stood here at the mark was pushed first, so it comes off last.
@@ -270,25 +270,27 @@ impl Outbound {
         if let Some(kept) = kept {
             // What is consumed of the chunk that is the first now cannot be said by `head` any more.
             match self.chunks.pop_front() {
-                Some(Chunk::Kept(bytes)) => self.chunks.push_front(Chunk::Kept(bytes.slice(self.head..))),
+                Some(Chunk::Undecoded(bytes)) => {
+                    self.chunks.push_front(Chunk::Undecoded(bytes.slice(self.head..)))
+                }
                 Some(Chunk::Copied(bytes)) => {
-                    self.chunks.push_front(Chunk::Kept(Bytes::from(bytes).slice(self.head..)));
+                    self.chunks.push_front(Chunk::Undecoded(Bytes::from(bytes).slice(self.head..)));
                 }
                 None if self.head > 0 => {
                     let tail = std::mem::take(&mut self.tail);
-                    self.chunks.push_front(Chunk::Kept(Bytes::from(tail).slice(self.head..)));
+                    self.chunks.push_front(Chunk::Undecoded(Bytes::from(tail).slice(self.head..)));
                 }
                 None => {}
             }
             self.head = 0;
             self.len += kept.len();
-            self.chunks.push_front(Chunk::Kept(kept));
+            self.chunks.push_front(Chunk::Undecoded(kept));
         }
     }
 
     /// A copy of the first `n` bytes that wait, or a view of them.
     fn first(&self, n: usize) -> Bytes {
-        if let Some(Chunk::Kept(bytes)) = self.chunks.front()
+        if let Some(Chunk::Undecoded(bytes)) = self.chunks.front()
             && bytes.len() - self.head >= n
         {
             return bytes.slice(self.head..self.head + n);
@@ -336,7 +338,7 @@ impl Outbound {
         match (self.chunks.len(), self.tail.is_empty()) {
             (0, _) => self.tail.into(),
             (1, true) => match self.chunks.pop_front() {
-                Some(Chunk::Kept(bytes)) => bytes,
+                Some(Chunk::Undecoded(bytes)) => bytes,
                 Some(Chunk::Copied(bytes)) => bytes.into(),
                 None => Bytes::new(),
             },

@@ -8,9 +8,9 @@ use super::{
     channel_group::Outcome,
     config::Overflow,
     core::ChannelCore,
-    ledger::Confirmation,
     mail::{Mail, WriteTicket},
-    outbound_budget::Loan,
+    outbound_budget::OutboundLease,
+    pending_writes::Confirmation,
     services::LoopServices,
     state::{ChannelState, Flags},
 };
@@ -116,7 +116,7 @@ impl ChannelCore {
                 }
                 error => {
                     // The other policies drop messages; this one never does.
-                    overflowed = Loan::is_full(&error) && state.config.overflow == Overflow::Refuse;
+                    overflowed = OutboundLease::is_full(&error) && state.config.overflow == Overflow::Refuse;
                     Err(error)
                 }
             }
@@ -191,7 +191,7 @@ fn not_taken(
     error: Error,
     outcome: &mut Outcome,
 ) -> Result {
-    if Loan::is_full(&error) {
+    if OutboundLease::is_full(&error) {
         let refused = state.write_failed(services, error);
         *outcome = match refused {
             Ok(()) => Outcome::Dropped,

@@ -14,8 +14,8 @@ use super::{
     config::ChannelConfig,
     limits::Reached,
     replace::AT_ONCE,
-    services::{Coarse, Due, LoopServices},
-    shaping::Way,
+    services::{Due, LoopServices, WheelToken},
+    shaping::Direction,
     state::{ChannelState, Flags},
     timers::TASKS,
 };
@@ -41,7 +41,7 @@ pub(crate) struct ChannelCore {
 
 /// What a channel wants of its driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wish {
+pub(crate) enum Action {
     Nothing,
     /// Send what waits.
     Flush,
@@ -112,9 +112,10 @@ impl ChannelCore {
     /// The driver has looked at the socket before, see `ChannelState::watch_expired`.
     fn handle_watch(&mut self, services: &mut LoopServices) {
         let (traffic, now, replaced) = (self.state.traffic, services.now, services.replaced);
-        let paused =
-            !self.state.may_read() || self.state.has(Flags::INPUT_ENDED) || self.state.was_held_up(Way::Read);
-        let writing_paused = self.state.was_held_up(Way::Write);
+        let paused = !self.state.may_read()
+            || self.state.has(Flags::INPUT_ENDED)
+            || self.state.was_held_up(Direction::Read);
+        let writing_paused = self.state.was_held_up(Direction::Write);
         let Some(watch) = &mut self.state.watch else { return };
         let events = watch.idle.take_due(traffic, now);
         let stages = watch.take_stages(now);
@@ -153,9 +154,9 @@ impl ChannelCore {
     }
 
     /// What was kept on the wheel is due.
-    pub(crate) fn handle_coarse(&mut self, services: &mut LoopServices, slot: u32) {
+    pub(crate) fn handle_wheel_token(&mut self, services: &mut LoopServices, slot: u32) {
         match slot {
-            Coarse::WATCH => self.handle_watch(services),
+            WheelToken::WATCH => self.handle_watch(services),
             _ => self.handle_task(services, slot),
         }
     }
@@ -209,17 +210,17 @@ impl ChannelCore {
 
     /// What the driver should do now.
     #[inline]
-    pub(crate) fn wish(&self) -> Wish {
+    pub(crate) fn wish(&self) -> Action {
         if self.state.has(Flags::CLOSE_NOW) {
-            Wish::CloseNow
+            Action::CloseNow
         } else if self.state.has(Flags::CLOSING) {
-            Wish::FlushAndClose
+            Action::FlushAndClose
         } else if self.state.wants_to_end_output() {
-            Wish::FlushAndEnd
+            Action::FlushAndEnd
         } else if self.state.pending_bytes() > 0 {
-            Wish::Flush
+            Action::Flush
         } else {
-            Wish::Nothing
+            Action::Nothing
         }
     }
 
@@ -286,9 +287,9 @@ impl ChannelCore {
         call: impl FnOnce(&mut dyn Links, &mut ChannelState, &mut LoopServices) -> Result,
     ) -> thread::Result<Result> {
         let ChannelCore { state, links } = self;
-        services.whereabouts.enter_channel(state.key(), links.handler_type());
+        services.activity.enter_channel(state.key(), links.handler_type());
         let result = catch_unwind(AssertUnwindSafe(|| call(&mut **links, state, services)));
-        services.whereabouts.leave();
+        services.activity.leave();
         result
     }
 
@@ -323,7 +324,7 @@ impl ChannelCore {
         // Not every error comes from a call, and the handler may have something to say to its peer.
         self.state.borrow_outbound(services);
         let was_open = self.state.is_open();
-        let again = self.state.ledger.is_some().then(|| error.again());
+        let again = self.state.pending_writes.is_some().then(|| error.again());
         let told = self.tell(services, Event::Error(error));
         // What ends in a close was its cause.
         if let Some(again) = again.filter(|_| was_open && (told.is_err() || !self.state.is_open())) {

@@ -5,10 +5,10 @@
 //! is a copy that the loop keeps up to date.
 
 use super::{
-    at_close::AtClose,
+    close_listeners::CloseListeners,
     config::ChannelConfig,
-    ledger::Confirmation,
-    mail::{Mail, Outlet, WriteTicket},
+    mail::{Mail, MailSender, WriteTicket},
+    pending_writes::Confirmation,
     producers::{Producers, SizeHint},
     scope::{Scope, ScopeTask},
     stats::ChannelStats,
@@ -19,7 +19,7 @@ use crate::{
     clock::nanos,
     error::Refused,
     id::ChannelId,
-    sync::{Completion, Holding},
+    sync::{Completion, HeldInput},
 };
 use std::{
     any::{Any, TypeId},
@@ -49,15 +49,15 @@ pub struct Channel<M> {
 /// What the handles of a channel share with its loop.
 pub(crate) struct ChannelShared {
     pub(super) id: ChannelId,
-    pub(super) outlet: Arc<dyn Outlet>,
+    pub(super) outlet: Arc<dyn MailSender>,
     local_address: Option<SocketAddr>,
     peer_address: Option<SocketAddr>,
     open: AtomicBool,
     output_ended: AtomicBool,
     pub(super) producers: Producers,
     pub(super) inbound_mark: WaterMark,
-    pub(super) holding: Holding,
-    pub(super) at_close: AtClose,
+    pub(super) holding: HeldInput,
+    pub(super) close_listeners: CloseListeners,
     /// What the pipeline is typed by, once it was replaced; handles of other types are no longer of use.
     replaced: OnceLock<Box<Mutex<PipelineTypes>>>,
 }
@@ -73,7 +73,7 @@ pub(crate) struct PipelineTypes {
 impl ChannelShared {
     pub(crate) fn new(
         id: ChannelId,
-        outlet: Arc<dyn Outlet>,
+        outlet: Arc<dyn MailSender>,
         addresses: (Option<SocketAddr>, Option<SocketAddr>),
         config: &ChannelConfig,
         size_hint: SizeHint,
@@ -87,15 +87,15 @@ impl ChannelShared {
             output_ended: AtomicBool::new(false),
             producers: Producers::new(config, size_hint),
             inbound_mark: config.inbound_mark,
-            holding: Holding::default(),
-            at_close: AtClose::new(),
+            holding: HeldInput::default(),
+            close_listeners: CloseListeners::new(),
             replaced: OnceLock::new(),
         }
     }
 
     /// The pipeline was replaced by one with other messages: groups have no use for the channel any more.
     pub(crate) fn leave_groups(&self) {
-        self.at_close.leave_groups(self.id);
+        self.close_listeners.leave_groups(self.id);
     }
 
     /// The pipeline was replaced by one of these types.
@@ -128,7 +128,7 @@ impl ChannelShared {
     /// The channel is closed: it leaves its groups, then the completions of `closed` complete.
     pub(crate) fn set_closed(&self) {
         self.set_closing();
-        self.at_close.run(self.id);
+        self.close_listeners.run(self.id);
     }
 }
 
@@ -249,7 +249,7 @@ impl<M> Channel<M> {
     /// left its groups; unsent writes fail and `inactive` is called after this. All ends and their
     /// order are in `docs/endings.md`.
     pub fn closed(&self) -> Completion {
-        self.shared.at_close.tell(self.shared.id.event_loop)
+        self.shared.close_listeners.tell(self.shared.id.event_loop)
     }
 
     /// What it shares with its loop.

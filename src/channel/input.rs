@@ -4,7 +4,7 @@
 //! is not decoded then stays whole, in `partial` or in the driver's hands. A codec that fails and takes no byte is asked once
 //! more and no oftener. Runs on the channel's loop; it reads no socket.
 
-use super::{core::ChannelCore, memory::Memory, services::LoopServices, state::Flags};
+use super::{core::ChannelCore, services::LoopServices, state::Flags, undecoded::InputMemory};
 use crate::{
     PeerError,
     error::caught,
@@ -17,7 +17,7 @@ use log::Level;
 /// A decoding that is going on.
 #[derive(Debug)]
 pub(crate) struct Reading {
-    memory: Memory,
+    memory: InputMemory,
     /// Messages that had been read before it.
     messages: u64,
 }
@@ -107,7 +107,7 @@ impl ChannelCore {
     }
 
     /// Bytes are about to be decoded; what it answers goes to [`ChannelCore::end_input`] behind that.
-    pub(crate) fn begin_input(&mut self, services: &LoopServices, memory: Memory) -> Reading {
+    pub(crate) fn begin_input(&mut self, services: &LoopServices, memory: InputMemory) -> Reading {
         self.state.unset(Flags::UNDECODED);
         self.state.grant_read();
         Reading { memory, messages: services.tally.messages_read }
@@ -122,7 +122,7 @@ impl ChannelCore {
     }
 
     /// Keeps what was not decoded for the next time.
-    fn keep(&mut self, services: &mut LoopServices, rest: Bytes, memory: Memory) {
+    fn keep(&mut self, services: &mut LoopServices, rest: Bytes, memory: InputMemory) {
         debug_assert!(self.state.partial.is_empty());
         self.state.note_kept(services, rest.len());
         if rest.is_empty() {

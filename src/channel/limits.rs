@@ -122,14 +122,14 @@ pub(crate) struct Limits {
     written: u64,
     written_at: u64,
     /// The write that is waited for.
-    waiting: Option<Mark>,
+    waiting: Option<ProgressMark>,
     /// The message that has begun.
     begun: Option<Window>,
 }
 
 /// All bytes before this one are to be taken, and count from then.
 #[derive(Debug)]
-struct Mark {
+struct ProgressMark {
     end: u64,
     since: u64,
 }
@@ -201,7 +201,7 @@ impl Limits {
         }
         (self.written, self.written_at) = (written, now);
         let begins = self.waiting.is_none();
-        self.waiting.get_or_insert(Mark { end: written, since: now });
+        self.waiting.get_or_insert(ProgressMark { end: written, since: now });
         begins
     }
 
@@ -210,7 +210,7 @@ impl Limits {
         self.taken += n as u64;
         if self.waiting.as_ref().is_some_and(|mark| mark.end <= self.taken) {
             // The next ones: all that were written meanwhile, as of the last of them.
-            let next = Mark { end: self.written, since: self.written_at };
+            let next = ProgressMark { end: self.written, since: self.written_at };
             self.waiting = (pending > 0 && self.written > self.taken).then_some(next);
         }
     }

@@ -1,9 +1,9 @@
 //! What reaches a channel from outside its loop, and the way it takes.
 //!
-//! A [`Channel`](super::Channel) handle does not know its event loop: it knows an [`Outlet`], which the loop (or
+//! A [`Channel`](super::Channel) handle does not know its event loop: it knows an [`MailSender`], which the loop (or
 //! the embedded test channel) implements. So this layer names nothing above it.
 
-use super::{channel_group::Delivery, ledger::Confirmation, timers::TaskKey};
+use super::{channel_group::Delivery, pending_writes::Confirmation, timers::TaskKey};
 use crate::{Error, id::Key};
 use std::any::Any;
 
@@ -62,7 +62,7 @@ impl Mail {
 }
 
 /// The way to a loop, from any thread.
-pub(crate) trait Outlet: Send + Sync {
+pub(crate) trait MailSender: Send + Sync {
     /// Puts mail into the loop's queue and wakes the loop if it sleeps.
     ///
     /// # Errors

@@ -49,7 +49,7 @@ pub(crate) struct OutboundBudget {
 
 /// A buffer on loan to a channel, and what may be in it.
 #[derive(Debug, Default)]
-pub(crate) struct Loan {
+pub(crate) struct OutboundLease {
     pub(crate) buffer: Outbound,
     /// The time of the phase in which it was lent.
     pub(crate) now: u64,
@@ -83,7 +83,7 @@ impl Bound {
     }
 }
 
-impl Loan {
+impl OutboundLease {
     pub(crate) fn limit(&self) -> usize {
         self.limit
     }
@@ -153,7 +153,7 @@ impl OutboundBudget {
 
     /// Says how much may wait in the buffer during the next callback.
     #[inline]
-    pub(crate) fn allow(&self, loan: &mut Loan, config: &ChannelConfig) {
+    pub(crate) fn allow(&self, loan: &mut OutboundLease, config: &ChannelConfig) {
         let pending = loan.buffer.len();
         let (limit, bound) = self.allowed(pending, config.max_outbound, config.water_mark.low());
         loan.set_limit(limit, bound, config);
@@ -177,7 +177,7 @@ impl OutboundBudget {
 
     /// Brings the sum up to date with what waits in the buffer.
     #[inline]
-    pub(crate) fn count(&mut self, loan: &mut Loan) {
+    pub(crate) fn count(&mut self, loan: &mut OutboundLease) {
         let pending = loan.buffer.len();
         self.recount(&mut loan.counted, pending);
     }
@@ -219,8 +219,8 @@ mod tests {
         ChannelOptions::new().water_mark(mark).max_outbound(max_outbound).build().expect("in range")
     }
 
-    fn loan(bytes: usize) -> Loan {
-        let mut loan = Loan::default();
+    fn loan(bytes: usize) -> OutboundLease {
+        let mut loan = OutboundLease::default();
         loan.buffer.put_slice(&vec![0; bytes]);
         loan
     }

@@ -8,9 +8,9 @@
 use super::{
     config::{ChannelConfig, Overflow},
     handle::ChannelShared,
-    ledger::MAX_UNCONFIRMED,
     mail::WriteTicket,
     outbound_budget::OUTBOUND,
+    pending_writes::MAX_UNCONFIRMED,
 };
 use crate::{
     Error, Result,
@@ -56,11 +56,11 @@ pub(crate) struct Producers {
     typical: AtomicUsize,
     /// Writes through [`write_notify`](super::Channel::write_notify) that are not answered yet.
     unconfirmed: AtomicUsize,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<WaitingProducers>,
 }
 
 #[derive(Default)]
-struct Waiting {
+struct WaitingProducers {
     completers: Vec<Completer>,
     /// The number of them at which the list is pruned.
     prune_at: usize,
@@ -169,7 +169,7 @@ impl Producers {
 
     // ---- who waits -----------------------------------------------------------------------------------------
 
-    fn waiting(&self) -> std::sync::MutexGuard<'_, Waiting> {
+    fn waiting(&self) -> std::sync::MutexGuard<'_, WaitingProducers> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -230,7 +230,7 @@ impl Producers {
 /// What is bounded, as the error says it.
 pub(super) const UNCONFIRMED: &str = "unconfirmed writes of a channel";
 
-impl Waiting {
+impl WaitingProducers {
     fn push(&mut self, completer: Completer) {
         if self.completers.len() >= self.prune_at.max(PRUNE_FROM) {
             // Async code may ask again and again and drop the answer each time.

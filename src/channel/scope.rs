@@ -7,8 +7,8 @@ use super::{
     attributes::Attributes,
     handle::{Channel, ChannelShared},
     idle::{IdleState, IdleTimeouts},
-    ledger::Confirmation,
     limits::TimeLimits,
+    pending_writes::Confirmation,
     producers::SizeHint,
     services::LoopServices,
     shaping::TrafficShaping,
@@ -352,8 +352,8 @@ impl ChannelState {
         if self.has(Flags::END_OUTPUT) {
             shared.set_output_ended();
         }
-        if let Some(ledger) = &self.ledger {
-            shared.producers.add_unconfirmed(ledger.unanswered());
+        if let Some(pending_writes) = &self.pending_writes {
+            shared.producers.add_unconfirmed(pending_writes.unanswered());
         }
         shared.producers.begin(self.weight(), self.has(Flags::WRITABLE));
         self.shared = Some(shared.clone());

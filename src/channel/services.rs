@@ -8,17 +8,17 @@ use super::{
     due_queue::DueQueue,
     idle::IdleTimeouts,
     io_time::IoTime,
-    mail::Outlet,
-    memory::SpareBox,
-    outbound_budget::{Loan, OutboundBudget},
+    mail::MailSender,
+    outbound_budget::{OutboundBudget, OutboundLease},
     tally::Tally,
+    undecoded::SpareBox,
 };
 use crate::{
     clock::TimeSource,
     id::Key,
     log_throttle::{LogThrottle, Topic},
     pipeline::AnyPipeline,
-    sync::Whereabouts,
+    sync::Activity,
     timer::{QueueKey, Wheel},
     worker_pool::WorkerPool,
 };
@@ -38,11 +38,11 @@ pub(crate) struct LoopServices {
     /// Exact deadlines.
     pub(crate) queue: DueQueue,
     /// Coarse timeouts: one entry per channel that watches for quiet, and one per timeout of a handler.
-    pub(crate) wheel: Wheel<Coarse>,
+    pub(crate) wheel: Wheel<WheelToken>,
     /// Where handles of this loop's channels send their mail.
-    pub(crate) outlet: Arc<dyn Outlet>,
+    pub(crate) outlet: Arc<dyn MailSender>,
     /// Where the loop says what it is doing.
-    pub(crate) whereabouts: Arc<Whereabouts>,
+    pub(crate) activity: Arc<Activity>,
     /// The rate limit of lines in the log.
     pub(crate) log: Arc<LogThrottle>,
     /// Threads for work that blocks.
@@ -69,7 +69,7 @@ pub(crate) struct LoopServices {
         clippy::vec_box,
         reason = "a channel owns its buffer boxed, so that an idle one pays a pointer only"
     )]
-    spares: Vec<Box<Loan>>,
+    spares: Vec<Box<OutboundLease>>,
     spare_memory: usize,
 }
 
@@ -78,13 +78,13 @@ pub(crate) struct LoopServices {
 /// What a channel has there is taken out when it closes, so the generation tells apart only what a panic may have left behind:
 /// as for the poll ([`Key::matches`]), some bits of it are enough.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Coarse {
+pub(crate) struct WheelToken {
     index: u32,
-    /// Where the task lies in the channel, or [`Coarse::WATCH`]; above that, low bits of the channel's generation.
+    /// Where the task lies in the channel, or [`WheelToken::WATCH`]; above that, low bits of the channel's generation.
     rest: u32,
 }
 
-impl Coarse {
+impl WheelToken {
     /// A channel has 65,536 tasks at most, and the timeout of its close.
     const SLOT_BITS: u32 = 17;
 
@@ -94,7 +94,7 @@ impl Coarse {
     #[inline]
     pub(crate) fn new(channel: Key, slot: u32) -> Self {
         debug_assert!(slot <= Self::WATCH);
-        Coarse { index: channel.index, rest: channel.generation << Self::SLOT_BITS | slot }
+        WheelToken { index: channel.index, rest: channel.generation << Self::SLOT_BITS | slot }
     }
 
     #[inline]
@@ -108,7 +108,7 @@ impl Coarse {
         self.index
     }
 
-    /// Where the task lies in the channel, or [`Coarse::WATCH`].
+    /// Where the task lies in the channel, or [`WheelToken::WATCH`].
     #[inline]
     pub(crate) fn slot(self) -> u32 {
         self.rest & Self::WATCH
@@ -117,12 +117,12 @@ impl Coarse {
     /// Whether it was made for this channel, as far as its bits can tell.
     #[inline]
     pub(crate) fn is_for(self, channel: Key) -> bool {
-        let Coarse { index, rest } = Self::new(channel, self.slot());
+        let WheelToken { index, rest } = Self::new(channel, self.slot());
         (index, rest) == (self.index, self.rest)
     }
 }
 
-const _: () = assert!(size_of::<Coarse>() == 8, "an entry of the wheel takes 32 bytes, or 40");
+const _: () = assert!(size_of::<WheelToken>() == 8, "an entry of the wheel takes 32 bytes, or 40");
 
 /// What waits in the loop's heap.
 pub(crate) enum Due {
@@ -163,9 +163,9 @@ pub(crate) trait Scheduled: Send + Sync {
 impl LoopServices {
     pub(crate) fn new(
         time: TimeSource,
-        wheel: Wheel<Coarse>,
-        outlet: Arc<dyn Outlet>,
-        whereabouts: Arc<Whereabouts>,
+        wheel: Wheel<WheelToken>,
+        outlet: Arc<dyn MailSender>,
+        activity: Arc<Activity>,
         log: Arc<LogThrottle>,
         outbound: OutboundBudget,
         workers: WorkerPool,
@@ -177,7 +177,7 @@ impl LoopServices {
             queue: DueQueue::new(),
             wheel,
             outlet,
-            whereabouts,
+            activity,
             log,
             workers,
             offloaded: 0,
@@ -231,13 +231,13 @@ impl LoopServices {
         self.idle_timeouts.clone()
     }
 
-    pub(crate) fn lend_outbound(&mut self) -> Box<Loan> {
+    pub(crate) fn lease_outbound(&mut self) -> Box<OutboundLease> {
         let Some(spare) = self.spares.pop() else { return Box::default() };
         self.spare_memory -= spare.memory();
         spare
     }
 
-    pub(crate) fn return_outbound(&mut self, mut loan: Box<Loan>) {
+    pub(crate) fn return_outbound(&mut self, mut loan: Box<OutboundLease>) {
         if !loan.buffer.is_empty() {
             loan.buffer.clear();
         }
@@ -257,9 +257,9 @@ mod tests {
     #[test]
     fn an_entry_of_the_wheel_says_whose_it_is() {
         let key = |index, generation| Key { index, generation };
-        for slot in [0, 65_536, Coarse::WATCH] {
+        for slot in [0, 65_536, WheelToken::WATCH] {
             for channel in [key(0, 0), key(u32::MAX - 1, u32::MAX), key(7, 0x7FFF)] {
-                let coarse = Coarse::new(channel, slot);
+                let coarse = WheelToken::new(channel, slot);
                 assert_eq!((coarse.index(), coarse.slot()), (channel.index, slot));
                 assert!(coarse.is_for(channel));
                 assert!(!coarse.is_for(key(channel.index, channel.generation.wrapping_add(1))));

@@ -8,19 +8,19 @@ use super::{
     extras::Extras,
     handle::ChannelShared,
     idle::Traffic,
-    ledger::Ledger,
-    memory::Kept,
-    outbound_budget::{Loan, OUTBOUND},
+    outbound_budget::{OUTBOUND, OutboundLease},
     packed_address::PackedAddress,
+    pending_writes::PendingWrites,
     services::LoopServices,
-    shaping::Way,
+    shaping::Direction,
     stats::Counts,
     timers::Timers,
+    undecoded::Undecoded,
     watch::Watch,
 };
 use crate::{
     Error, Result,
-    buffer::{Mark, Outbound},
+    buffer::{Outbound, OutboundMark},
     id::{ChannelId, Key},
     log_throttle::{UNSENT, log_throttled},
 };
@@ -140,14 +140,14 @@ pub struct ChannelState {
     flags: Flags,
     pub(crate) traffic: Traffic,
     pub(crate) counts: Counts,
-    pub(super) outbound: Option<Box<Loan>>,
+    pub(super) outbound: Option<Box<OutboundLease>>,
     /// Bytes that came and were not decoded; the memory is the channel's own.
-    pub(crate) partial: Kept,
+    pub(crate) partial: Undecoded,
     pub(crate) config: Arc<ChannelConfig>,
     /// Made when somebody asks for a handle.
     pub(crate) shared: Option<Arc<ChannelShared>>,
-    /// Messages that wait, where somebody asks; see `ledger`.
-    pub(crate) ledger: Option<Box<Ledger>>,
+    /// Messages that wait, where somebody asks; see `pending_writes`.
+    pub(crate) pending_writes: Option<Box<PendingWrites>>,
     /// What it waits for by itself; see `watch`.
     pub(crate) watch: Option<Box<Watch>>,
     /// Tasks of the handler that wait for their time; see `timers`.
@@ -176,8 +176,8 @@ impl ChannelState {
             traffic: Traffic { read: now, written: now },
             counts: Counts::new(now),
             outbound: None,
-            partial: Kept::default(),
-            ledger: Self::first_ledger(&config),
+            partial: Undecoded::default(),
+            pending_writes: Self::first_pending_writes(&config),
             config,
             shared: None,
             watch: None,
@@ -276,7 +276,7 @@ impl ChannelState {
     /// Whether there are bytes, here or in the socket, that may be read now and that no event will announce.
     #[inline]
     pub(crate) fn wants_read(&self) -> bool {
-        (self.has(Flags::UNDECODED) || self.has(Flags::MAYBE_READABLE) && !self.is_held_up(Way::Read))
+        (self.has(Flags::UNDECODED) || self.has(Flags::MAYBE_READABLE) && !self.is_held_up(Direction::Read))
             && self.may_read()
             && !self.has(Flags::INPUT_ENDED)
             && self.is_open()
@@ -388,20 +388,20 @@ impl ChannelState {
     }
 
     #[cold]
-    fn take_back(&mut self, mark: Mark) -> Result {
+    fn take_back(&mut self, mark: OutboundMark) -> Result {
         self.rollback_outbound(mark);
         Err(self.outbound_is_full())
     }
 
     /// From here on the links write to a buffer that is not the channel's, without a limit; returns the channel's.
-    pub(crate) fn begin_apart(&mut self) -> Option<Box<Loan>> {
-        let mut apart: Box<Loan> = Box::default();
+    pub(crate) fn begin_apart(&mut self) -> Option<Box<OutboundLease>> {
+        let mut apart: Box<OutboundLease> = Box::default();
         apart.lift_limit();
         self.outbound.replace(apart)
     }
 
     /// The channel has its buffer back; returns the other one.
-    pub(crate) fn end_apart(&mut self, own: Option<Box<Loan>>) -> Outbound {
+    pub(crate) fn end_apart(&mut self, own: Option<Box<OutboundLease>>) -> Outbound {
         std::mem::replace(&mut self.outbound, own).map_or_else(Outbound::new, |apart| apart.buffer)
     }
 
@@ -411,7 +411,7 @@ impl ChannelState {
     }
 
     /// Takes back what was written since `mark`.
-    pub(crate) fn rollback_outbound(&mut self, mark: Mark) {
+    pub(crate) fn rollback_outbound(&mut self, mark: OutboundMark) {
         if let Some(loan) = &mut self.outbound {
             loan.buffer.rollback(mark);
         }
@@ -424,7 +424,7 @@ impl ChannelState {
     /// Makes sure that a callback which writes finds a buffer, borrowed from the loop, and knows how much may wait in it.
     #[inline]
     pub(crate) fn borrow_outbound(&mut self, services: &mut LoopServices) {
-        let loan = self.outbound.get_or_insert_with(|| services.lend_outbound());
+        let loan = self.outbound.get_or_insert_with(|| services.lease_outbound());
         loan.now = services.now;
         services.outbound.allow(loan, &self.config);
     }
@@ -455,7 +455,7 @@ impl ChannelState {
     pub(crate) fn consume_outbound(&mut self, n: usize, now: u64) {
         self.log_written(n);
         // Also what a stage has written: of a message that goes out now the rest must be known to have begun.
-        if self.ledger.is_some() {
+        if self.pending_writes.is_some() {
             self.enter_written();
         }
         if let Some(loan) = &mut self.outbound {
@@ -464,7 +464,7 @@ impl ChannelState {
         if n > 0 {
             self.counts.bytes_written += n as u64;
             self.traffic.written = now;
-            self.note_moved(Way::Write, n);
+            self.note_moved(Direction::Write, n);
             self.note_taken(n);
             self.confirm_taken(n);
         }
@@ -572,6 +572,6 @@ impl ChannelState {
                 "channel {id}: closed with {dropped} bytes unsent"
             );
         }
-        self.partial = Kept::default();
+        self.partial = Undecoded::default();
     }
 }

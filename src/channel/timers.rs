@@ -7,7 +7,7 @@
 //! neither heap nor wheel nor clock. A channel without tasks pays one word.
 
 use super::{
-    services::{Coarse, Due, LoopServices},
+    services::{Due, LoopServices, WheelToken},
     state::{ChannelState, Flags},
 };
 use crate::{
@@ -23,14 +23,14 @@ use std::any::Any;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TaskKey {
     slot: u32,
-    place: Place,
+    place: TimerPlace,
 }
 
 /// Where it waits. It carries a generation: a late cancel finds nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Place {
+enum TimerPlace {
     Exact(QueueKey),
-    Coarse(WheelKey),
+    WheelToken(WheelKey),
     /// Among the works of a pool; the loop's count of them.
     Worker(u64),
     /// Nowhere: it was refused.
@@ -39,13 +39,13 @@ enum Place {
 
 impl TaskKey {
     /// Of a task that was refused: it names nothing.
-    pub(crate) const NONE: TaskKey = TaskKey { slot: 0, place: Place::Nowhere };
+    pub(crate) const NONE: TaskKey = TaskKey { slot: 0, place: TimerPlace::Nowhere };
 }
 
 /// When a task is to run: at a deadline, or in the tick of the wheel after it.
 pub(crate) enum When {
     Exact(u64),
-    Coarse(u64),
+    WheelToken(u64),
 }
 
 /// What is bounded, as the error says it.
@@ -55,7 +55,7 @@ pub(crate) const TASKS: &str = "scheduled tasks of a channel";
 pub(crate) struct Timers(Slab<Timer>);
 
 struct Timer {
-    place: Place,
+    place: TimerPlace,
     /// None: the close timeout, which concerns the loop.
     task: Option<Box<dyn Any>>,
 }
@@ -63,18 +63,18 @@ struct Timer {
 impl Timers {
     /// Makes room for a task; its slot.
     fn enter(&mut self, task: Option<Box<dyn Any>>) -> u32 {
-        self.0.insert(Timer { place: Place::Nowhere, task }) as u32
+        self.0.insert(Timer { place: TimerPlace::Nowhere, task }) as u32
     }
 
-    fn place(&mut self, slot: u32, place: Place) -> TaskKey {
+    fn place(&mut self, slot: u32, place: TimerPlace) -> TaskKey {
         self.0[slot as usize].place = place;
         TaskKey { slot, place }
     }
 
     fn take(&mut self, key: TaskKey) -> Option<Timer> {
         let slot = key.slot as usize;
-        let found =
-            key.place != Place::Nowhere && self.0.get(slot).is_some_and(|timer| timer.place == key.place);
+        let found = key.place != TimerPlace::Nowhere
+            && self.0.get(slot).is_some_and(|timer| timer.place == key.place);
         found.then(|| self.0.remove(slot))
     }
 
@@ -94,10 +94,10 @@ impl Timers {
         let slot = self.enter(Some(task));
         let place = match when {
             When::Exact(deadline) => {
-                Place::Exact(services.queue.insert(deadline, Due::Channel(channel, slot)))
+                TimerPlace::Exact(services.queue.insert(deadline, Due::Channel(channel, slot)))
             }
-            When::Coarse(deadline) => {
-                Place::Coarse(services.wheel.insert(deadline, Coarse::new(channel, slot)))
+            When::WheelToken(deadline) => {
+                TimerPlace::WheelToken(services.wheel.insert(deadline, WheelToken::new(channel, slot)))
             }
         };
         Some(self.place(slot, place))
@@ -146,7 +146,7 @@ impl ChannelState {
         deadline: u64,
         task: Box<dyn Any>,
     ) -> TaskKey {
-        self.arm(services, When::Coarse(deadline), task)
+        self.arm(services, When::WheelToken(deadline), task)
     }
 
     fn arm(&mut self, services: &mut LoopServices, when: When, task: Box<dyn Any>) -> TaskKey {
@@ -163,7 +163,7 @@ impl ChannelState {
         if !self.has(Flags::CLOSE_ARMED) {
             self.set(Flags::CLOSE_ARMED);
             let deadline = services.now.saturating_add(self.config.close_timeout);
-            let place = Place::Exact(services.queue.insert(deadline, Due::Source(self.key())));
+            let place = TimerPlace::Exact(services.queue.insert(deadline, Due::Source(self.key())));
             // Among the tasks, so that it goes with the channel.
             let timers = self.timers.get_or_insert_default();
             let slot = timers.enter(None);
@@ -185,7 +185,7 @@ impl ChannelState {
         let timers = &mut self.timers.as_mut()?.0;
         let slot = timers.iter().find(|(_, timer)| timer.task.is_none()).map(|(slot, _)| slot)?;
         match timers.remove(slot).place {
-            Place::Exact(key) => Some(key),
+            TimerPlace::Exact(key) => Some(key),
             _ => None,
         }
     }
@@ -212,7 +212,7 @@ impl ChannelState {
         }
         services.offloaded += 1;
         let slot = timers.enter(Some(task));
-        Ok(timers.place(slot, Place::Worker(services.offloaded)))
+        Ok(timers.place(slot, TimerPlace::Worker(services.offloaded)))
     }
 
     /// Takes a task whose answer is there; none if it was cancelled.
@@ -223,7 +223,7 @@ impl ChannelState {
     /// Drops the tasks that wait for their time; how many that were. Those that wait for an answer stay.
     pub(crate) fn cancel_timed_tasks(&mut self, services: &mut LoopServices) -> usize {
         let Some(timers) = &mut self.timers else { return 0 };
-        let is_timed = |timer: &Timer| !matches!(timer.place, Place::Worker(_));
+        let is_timed = |timer: &Timer| !matches!(timer.place, TimerPlace::Worker(_));
         let timed: Vec<_> =
             timers.0.iter().filter(|(_, timer)| is_timed(timer)).map(|(slot, _)| slot).collect();
         for slot in &timed {
@@ -241,13 +241,13 @@ impl ChannelState {
 }
 
 /// Takes the entry of a task that will not run out of the heap or off the wheel.
-fn take_out(services: &mut LoopServices, place: Place) {
+fn take_out(services: &mut LoopServices, place: TimerPlace) {
     match place {
-        Place::Exact(key) => drop(services.cancel_timer(key)),
-        Place::Coarse(key) => {
+        TimerPlace::Exact(key) => drop(services.cancel_timer(key)),
+        TimerPlace::WheelToken(key) => {
             services.tally.wheel_cancelled += u64::from(services.wheel.cancel(key).is_some())
         }
         // A worker that comes to it sees that nobody wants it.
-        Place::Worker(_) | Place::Nowhere => {}
+        TimerPlace::Worker(_) | TimerPlace::Nowhere => {}
     }
 }

@@ -7,7 +7,7 @@
 use super::{
     idle::{Idle, IdleState, IdleTimeouts, Traffic},
     limits::{Limits, TimeLimits},
-    services::{Coarse, LoopServices},
+    services::{LoopServices, WheelToken},
     state::{ChannelState, Flags},
 };
 use crate::{clock::nanos, timer::WheelKey};
@@ -201,7 +201,7 @@ impl ChannelState {
             return;
         };
         if !services.wheel.rearm(watch.entry, deadline) {
-            watch.entry = services.wheel.insert(deadline, Coarse::watch(key));
+            watch.entry = services.wheel.insert(deadline, WheelToken::watch(key));
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    channel::{ChannelCore, ChannelOptions, Delivery, Mail, OutboundBudget, Outlet},
+    channel::{ChannelCore, ChannelOptions, Delivery, Mail, MailSender, OutboundBudget},
     clock::TimeSource,
     error::Error,
     id::{ChannelId, Key},
@@ -37,7 +37,7 @@ impl Handler for Counts {
 
 struct Nowhere;
 
-impl Outlet for Nowhere {
+impl MailSender for Nowhere {
     fn deliver(&self, _: Key, mail: Mail) -> Result<(), (Mail, Error)> {
         Err((mail, Error::Closed))
     }
@@ -59,7 +59,7 @@ impl Outlet for Nowhere {
 fn an_hour_of_a_hundred_thousand_channels_visits_each_once_a_minute() {
     let clock = ManualClock::new();
     let time = TimeSource::new(Arc::new(clock));
-    let wheel = Wheel::<Coarse>::builder().tick(Duration::from_millis(100)).build().unwrap();
+    let wheel = Wheel::<WheelToken>::builder().tick(Duration::from_millis(100)).build().unwrap();
     let mut services = LoopServices::new(
         time,
         wheel,
@@ -98,7 +98,7 @@ fn an_hour_of_a_hundred_thousand_channels_visits_each_once_a_minute() {
             if coarse.index() >= CHANNELS / 2 {
                 core.state.traffic.read = next - next % SECOND;
             }
-            core.handle_coarse(&mut services, coarse.slot());
+            core.handle_wheel_token(&mut services, coarse.slot());
         }
     }
     let each = u64::from(CHANNELS);

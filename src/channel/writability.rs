@@ -19,7 +19,7 @@ use super::{
     state::{ChannelState, Flags},
 };
 use crate::{
-    buffer::{Mark, WaterMark},
+    buffer::{OutboundMark, WaterMark},
     pipeline::Event,
 };
 
@@ -104,7 +104,7 @@ impl ChannelState {
     /// delivery stops after this message: the handler is notified and the buffer flushed before the
     /// next one.
     #[inline]
-    pub(crate) fn has_outbound_room(&mut self, before: Mark) -> bool {
+    pub(crate) fn has_outbound_room(&mut self, before: OutboundMark) -> bool {
         self.outbound.as_ref().is_some_and(|loan| loan.has_certain_room(0))
             || self.has_room_beyond(before.weight())
     }
@@ -124,7 +124,7 @@ impl ChannelState {
     /// Returns whether dropping older messages can free `bytes`.
     fn could_drop(&self, bytes: usize) -> bool {
         self.config.overflow == Overflow::DropOldest
-            && self.ledger.as_ref().is_some_and(|ledger| ledger.droppable() >= bytes)
+            && self.pending_writes.as_ref().is_some_and(|pending_writes| pending_writes.droppable() >= bytes)
     }
 }
 

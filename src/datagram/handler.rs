@@ -82,7 +82,7 @@ pub trait DatagramHandler: Sized + 'static {
 }
 
 /// One call of a handler.
-pub(crate) enum Event {
+pub(crate) enum DatagramEvent {
     Active,
     Read(Bytes, SocketAddr),
     Writability(bool),
@@ -96,33 +96,33 @@ pub(crate) enum Event {
 }
 
 /// A handler of whatever type.
-pub(crate) trait Links {
-    fn call(&mut self, scope: DatagramScope<'_>, event: Event) -> Result;
+pub(crate) trait DatagramLinks {
+    fn call(&mut self, scope: DatagramScope<'_>, event: DatagramEvent) -> Result;
 
     /// The name of the handler's type, for reports.
     fn handler_type(&self) -> fn() -> &'static str;
 }
 
 /// A handler of a known type.
-pub(crate) struct Typed<H>(pub(crate) H);
+pub(crate) struct TypedHandler<H>(pub(crate) H);
 
-impl<H: DatagramHandler> Links for Typed<H> {
-    fn call(&mut self, scope: DatagramScope<'_>, event: Event) -> Result {
+impl<H: DatagramHandler> DatagramLinks for TypedHandler<H> {
+    fn call(&mut self, scope: DatagramScope<'_>, event: DatagramEvent) -> Result {
         let handler = &mut self.0;
         let mut ctx = DatagramContext::new(scope);
         let ctx = &mut ctx;
         match event {
-            Event::Active => handler.active(ctx),
-            Event::Read(datagram, from) => handler.read(ctx, datagram, from),
-            Event::Writability(writable) => handler.writability_changed(ctx, writable),
-            Event::Error(error) => handler.error(ctx, error),
-            Event::Shutdown => handler.shutdown(ctx),
-            Event::Inactive => handler.inactive(ctx),
-            Event::Task(task) => match task.downcast::<DatagramTask<H>>() {
+            DatagramEvent::Active => handler.active(ctx),
+            DatagramEvent::Read(datagram, from) => handler.read(ctx, datagram, from),
+            DatagramEvent::Writability(writable) => handler.writability_changed(ctx, writable),
+            DatagramEvent::Error(error) => handler.error(ctx, error),
+            DatagramEvent::Shutdown => handler.shutdown(ctx),
+            DatagramEvent::Inactive => handler.inactive(ctx),
+            DatagramEvent::Task(task) => match task.downcast::<DatagramTask<H>>() {
                 Ok(task) => task.run(handler, ctx),
                 Err(_) => unreachable!("tasks are scheduled by the handler that they run with"),
             },
-            Event::Run(task) => task(ctx),
+            DatagramEvent::Run(task) => task(ctx),
         }
     }
 

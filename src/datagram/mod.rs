@@ -21,5 +21,5 @@ pub use context::{DatagramContext, DatagramScope};
 pub use handle::DatagramChannel;
 pub(crate) use handle::{DatagramGuard, DatagramMail, DatagramShared};
 pub use handler::DatagramHandler;
-pub(crate) use handler::{Links, Typed};
+pub(crate) use handler::{DatagramLinks, TypedHandler};
 pub(crate) use slot::{DatagramSlot, Opening};

@@ -9,7 +9,7 @@ use super::{
     config::DatagramConfig,
     context::DatagramScope,
     handle::{DatagramGuard, DatagramMail},
-    handler::{Event, Links},
+    handler::{DatagramEvent, DatagramLinks},
     queue::{Outgoing, SendQueue},
     state::{DatagramState, Sent, is_report},
 };
@@ -39,13 +39,13 @@ pub(crate) struct Opening {
     pub(crate) peer: Option<SocketAddr>,
     pub(crate) config: DatagramConfig,
     /// Makes the handler, on the loop.
-    pub(crate) handler: Box<dyn FnOnce() -> Box<dyn Links> + Send>,
+    pub(crate) handler: Box<dyn FnOnce() -> Box<dyn DatagramLinks> + Send>,
     pub(crate) shared: DatagramGuard,
 }
 
 pub(crate) struct DatagramSlot {
     pub(crate) state: DatagramState,
-    handler: Box<dyn Links>,
+    handler: Box<dyn DatagramLinks>,
     active: bool,
     /// It is to be looked at in the next turn without an event.
     listed: bool,
@@ -95,7 +95,7 @@ impl DatagramSlot {
 
     pub(crate) fn handle_active(&mut self, io: &mut Io, metrics: &Metrics) {
         self.active = true;
-        self.event(io, metrics, Event::Active);
+        self.event(io, metrics, DatagramEvent::Active);
     }
 
     /// An event from the poll: first what may be sent, then what may be read.
@@ -142,7 +142,9 @@ impl DatagramSlot {
                 }
                 self.settle(io, metrics);
             }
-            DatagramMail::Run(task) if self.state.is_open() => self.event(io, metrics, Event::Run(task)),
+            DatagramMail::Run(task) if self.state.is_open() => {
+                self.event(io, metrics, DatagramEvent::Run(task))
+            }
             DatagramMail::Run(task) => drop_guarded(task),
             DatagramMail::Close => self.close(io, metrics),
         }
@@ -152,7 +154,7 @@ impl DatagramSlot {
     pub(crate) fn handle_task(&mut self, io: &mut Io, metrics: &Metrics, slot: u32) {
         let Some(task) = self.state.timers.take_due(slot) else { return };
         if self.state.is_open() {
-            self.event(io, metrics, Event::Task(task));
+            self.event(io, metrics, DatagramEvent::Task(task));
         } else {
             drop_guarded(task);
         }
@@ -161,14 +163,14 @@ impl DatagramSlot {
     /// The loop is shutting down; how many tasks were cancelled.
     pub(crate) fn handle_shutdown(&mut self, io: &mut Io, metrics: &Metrics) -> usize {
         let cancelled = self.state.timers.cancel_all(&mut io.services);
-        self.event(io, metrics, Event::Shutdown);
+        self.event(io, metrics, DatagramEvent::Shutdown);
         cancelled
     }
 
     /// The last call: tells the handler that it is over.
     pub(crate) fn handle_inactive(&mut self, services: &mut LoopServices, metrics: &Metrics) {
         if std::mem::take(&mut self.active)
-            && let Err(error) = self.tell(services, metrics, Event::Inactive)
+            && let Err(error) = self.tell(services, metrics, DatagramEvent::Inactive)
         {
             self.log_failure(services, "in inactive", &error);
         }
@@ -251,7 +253,7 @@ impl DatagramSlot {
                     metrics.datagrams_received.add(1);
                     io.turn_bytes += received.read;
                     let datagram = std::mem::take(&mut received.data);
-                    self.event(io, metrics, Event::Read(datagram, from));
+                    self.event(io, metrics, DatagramEvent::Read(datagram, from));
                     drop(received);
                     io.receive.give_back();
                 }
@@ -333,12 +335,12 @@ impl DatagramSlot {
 
     // ---- the handler ---------------------------------------------------------------------------------
 
-    fn event(&mut self, io: &mut Io, metrics: &Metrics, event: Event) {
+    fn event(&mut self, io: &mut Io, metrics: &Metrics, event: DatagramEvent) {
         self.call(&mut io.services, metrics, event);
         self.settle(io, metrics);
     }
 
-    fn call(&mut self, services: &mut LoopServices, metrics: &Metrics, event: Event) {
+    fn call(&mut self, services: &mut LoopServices, metrics: &Metrics, event: DatagramEvent) {
         if let Err(error) = self.tell(services, metrics, event) {
             let panicked = matches!(error, Error::Panicked(_));
             if panicked {
@@ -357,13 +359,13 @@ impl DatagramSlot {
     }
 
     /// Calls the handler; while that lasts, the loop is seen to be in this channel. A panic becomes an error.
-    fn tell(&mut self, services: &mut LoopServices, metrics: &Metrics, event: Event) -> Result {
+    fn tell(&mut self, services: &mut LoopServices, metrics: &Metrics, event: DatagramEvent) -> Result {
         let DatagramSlot { state, handler, .. } = self;
-        services.whereabouts.enter_channel(state.id.key, handler.handler_type());
+        services.activity.enter_channel(state.id.key, handler.handler_type());
         let called = catch_unwind(AssertUnwindSafe(|| {
             handler.call(DatagramScope { state, services: &mut *services, metrics }, event)
         }));
-        services.whereabouts.leave();
+        services.activity.leave();
         called.unwrap_or_else(|panic| Err(Error::Panicked(panic_message(panic))))
     }
 
@@ -371,7 +373,7 @@ impl DatagramSlot {
     #[cold]
     fn fail(&mut self, services: &mut LoopServices, metrics: &Metrics, error: Error) {
         services.tally.channel_errors += 1;
-        if let Err(error) = self.tell(services, metrics, Event::Error(error)) {
+        if let Err(error) = self.tell(services, metrics, DatagramEvent::Error(error)) {
             self.log_failure(services, "in error", &error);
             self.state.closing = true;
         }
@@ -403,7 +405,7 @@ impl DatagramSlot {
         }
         while self.state.is_open() && self.told_writable != self.state.queue.is_empty() {
             self.told_writable = !self.told_writable;
-            self.call(&mut io.services, metrics, Event::Writability(self.told_writable));
+            self.call(&mut io.services, metrics, DatagramEvent::Writability(self.told_writable));
         }
         if self.state.closing {
             return self.close(io, metrics);

@@ -16,7 +16,7 @@ use super::{
 use crate::{
     Error,
     buffer::{Outbound, RECEIVE_SIZE, ReceiveBuffers},
-    channel::{Flags, LoopServices, Memory, Way, Wish},
+    channel::{Action, Direction, Flags, InputMemory, LoopServices},
     id::Key,
     log_throttle::{BROKEN, log_throttled},
     pipeline::{Batch, DecodePass},
@@ -42,7 +42,7 @@ pub(crate) struct Io {
     pub(crate) services: LoopServices,
     pub(crate) receive: ReceiveBuffers,
     /// Channels to read in the next turn without an event, and listeners to accept from.
-    pub(crate) to_read: VecDeque<Key>,
+    pub(crate) carried_over: VecDeque<Key>,
     /// Bytes read in this turn.
     pub(crate) turn_bytes: usize,
     pub(crate) listed: Listed,
@@ -51,7 +51,7 @@ pub(crate) struct Io {
     pub(crate) lingering: Lingering,
 }
 
-/// What was added to [`Io::to_read`] in this turn.
+/// What was added to [`Io::carried_over`] in this turn.
 #[derive(Default)]
 pub(crate) struct Listed {
     all: usize,
@@ -67,8 +67,8 @@ impl Io {
         let Listed { all, in_full } = std::mem::take(&mut self.listed);
         if std::mem::take(&mut self.turn_bytes) >= TURN_BYTES || was_cut {
             // Channels that had one read or none go before channels that had their full share.
-            let begin = self.to_read.len().saturating_sub(all);
-            let listed = &mut self.to_read.make_contiguous()[begin..];
+            let begin = self.carried_over.len().saturating_sub(all);
+            let listed = &mut self.carried_over.make_contiguous()[begin..];
             let in_full = in_full.min(listed.len());
             listed.rotate_left(in_full);
         }
@@ -84,7 +84,7 @@ impl Io {
     pub(crate) fn list(&mut self, key: Key, in_full: bool) {
         self.listed.all += 1;
         self.listed.in_full += usize::from(in_full);
-        self.to_read.push_back(key);
+        self.carried_over.push_back(key);
     }
 
     /// How often one channel may be read now. Once much was read in a turn, the others that are ready still have
@@ -173,7 +173,7 @@ impl ChannelSlot {
                 continue;
             }
             let size = state.config.read_size;
-            let size = state.allowance(&mut io.services, Way::Read, size);
+            let size = state.allowance(&mut io.services, Direction::Read, size);
             if size == 0 {
                 state.set(Flags::MAYBE_READABLE);
                 break;
@@ -210,7 +210,7 @@ impl ChannelSlot {
                 Read::Closed => return,
             }
         }
-        self.core.state.give_allowance_back(Way::Read);
+        self.core.state.give_allowance_back(Direction::Read);
         if complete && self.core.state.is_open() {
             self.core.handle_read_complete(&mut io.services);
         }
@@ -250,7 +250,7 @@ impl ChannelSlot {
     fn decode_kept(&mut self, io: &mut Io, metrics: &Metrics) -> bool {
         let mut input = self.core.state.partial.take().into_bytes();
         let before = input.len();
-        let reading = self.core.begin_input(&io.services, Memory::Own(before));
+        let reading = self.core.begin_input(&io.services, InputMemory::Own(before));
         self.decode(io, metrics, &mut input, false);
         let took = input.len() < before;
         self.core.end_input(&mut io.services, reading, input);
@@ -300,7 +300,7 @@ impl ChannelSlot {
         io.turn_bytes += n;
         // In front of what was read now stands what was kept.
         self.core.state.note_read(&received.data[prefix.len()..], io.services.now);
-        self.core.state.note_moved(Way::Read, n);
+        self.core.state.note_moved(Direction::Read, n);
         let told;
         if grows {
             let mut grown = BytesMut::from(kept.into_bytes());
@@ -308,11 +308,11 @@ impl ChannelSlot {
             drop(received);
             io.receive.give_back();
             let mut input = grown.freeze();
-            let reading = self.core.begin_input(&io.services, Memory::Own(input.len()));
+            let reading = self.core.begin_input(&io.services, InputMemory::Own(input.len()));
             told = self.decode(io, metrics, &mut input, last);
             self.core.end_input(&mut io.services, reading, input);
         } else {
-            let reading = self.core.begin_input(&io.services, Memory::Lent);
+            let reading = self.core.begin_input(&io.services, InputMemory::Lent);
             told = self.decode(io, metrics, &mut received.data, last);
             self.core.end_input(&mut io.services, reading, received.data);
             io.receive.give_back();
@@ -374,14 +374,14 @@ impl ChannelSlot {
         loop {
             let Some(stream) = &mut self.stream else { return };
             let state = &mut self.core.state;
-            if state.has(Flags::WRITE_BLOCKED.with(Flags::CLOSE_NOW)) || state.is_held_up(Way::Write) {
+            if state.has(Flags::WRITE_BLOCKED.with(Flags::CLOSE_NOW)) || state.is_held_up(Direction::Write) {
                 return;
             }
             let pending = state.pending_bytes();
             if pending == 0 || writes == most_writes {
                 break;
             }
-            let most = state.allowance(&mut io.services, Way::Write, pending);
+            let most = state.allowance(&mut io.services, Direction::Write, pending);
             let Some(out) = state.outbound().filter(|_| most > 0) else { break };
             let result = if out.is_contiguous() {
                 let front = out.front();
@@ -410,8 +410,8 @@ impl ChannelSlot {
             }
         }
         let state = &mut self.core.state;
-        state.give_allowance_back(Way::Write);
-        let waits = state.has(Flags::WRITE_BLOCKED) || state.is_held_up(Way::Write);
+        state.give_allowance_back(Direction::Write);
+        let waits = state.has(Flags::WRITE_BLOCKED) || state.is_held_up(Direction::Write);
         let spent = state.pending_bytes() > 0 && !waits;
         if spent {
             state.want_attention(&mut io.services);
@@ -433,13 +433,13 @@ impl ChannelSlot {
     pub(crate) fn attend(&mut self, io: &mut Io, metrics: &Metrics) {
         self.core.state.unset(Flags::LISTED.with(Flags::FLUSH));
         match self.core.wish() {
-            Wish::Nothing => {}
-            Wish::Flush => self.send(io, metrics),
-            Wish::FlushAndEnd => {
+            Action::Nothing => {}
+            Action::Flush => self.send(io, metrics),
+            Action::FlushAndEnd => {
                 self.send(io, metrics);
                 self.end_output(io);
             }
-            Wish::FlushAndClose => {
+            Action::FlushAndClose => {
                 self.send(io, metrics);
                 if self.core.state.pending_bytes() == 0 {
                     self.close(io, metrics);
@@ -451,7 +451,7 @@ impl ChannelSlot {
                     }
                 }
             }
-            Wish::CloseNow => self.close(io, metrics),
+            Action::CloseNow => self.close(io, metrics),
         }
         self.list_to_read(io, false);
     }

@@ -16,7 +16,7 @@ const QUANTUM: usize = 256;
 const MAX_SPARE_COUNTS: usize = 64 * 1024;
 
 /// A broadcast under way on this loop.
-pub(super) struct Pending {
+pub(super) struct WaitingDelivery {
     pub(super) delivery: Box<Delivery>,
     /// Grows with the order in which broadcasts came.
     number: u64,
@@ -26,7 +26,7 @@ pub(super) struct Pending {
 
 #[derive(Default)]
 pub(super) struct Lanes {
-    lanes: HashMap<usize, VecDeque<Pending>>,
+    lanes: HashMap<usize, VecDeque<WaitingDelivery>>,
     /// The groups with waiting broadcasts, in the order of their turns.
     turns: VecDeque<usize>,
     /// Deliveries that are left of the first group's turn.
@@ -54,7 +54,7 @@ impl Lanes {
         }
         let group = delivery.group();
         self.next_number += 1;
-        let pending = Pending { delivery, number: self.next_number, early: HashSet::new() };
+        let pending = WaitingDelivery { delivery, number: self.next_number, early: HashSet::new() };
         let lane = self.lanes.entry(group).or_default();
         if lane.is_empty() {
             self.turns.push_back(group);
@@ -68,7 +68,7 @@ impl Lanes {
     /// Returns the next delivery, which the caller makes. Returns `None` if the first broadcast is
     /// finished; the caller removes it with [`Lanes::take_finished`].
     #[inline]
-    pub(super) fn next(&mut self) -> Option<(Key, &mut Pending)> {
+    pub(super) fn next(&mut self) -> Option<(Key, &mut WaitingDelivery)> {
         if self.quantum == 0 && !self.is_first_done() {
             self.turns.rotate_left(1);
             self.quantum = QUANTUM;
@@ -139,7 +139,11 @@ impl Lanes {
     }
 
     /// Takes a delivery to one channel out of its turn. The caller makes it.
-    pub(super) fn take_for(&mut self, channel: Key, (group, number): (usize, u64)) -> Option<&mut Pending> {
+    pub(super) fn take_for(
+        &mut self,
+        channel: Key,
+        (group, number): (usize, u64),
+    ) -> Option<&mut WaitingDelivery> {
         let lane = self.lanes.get_mut(&group)?;
         let at = lane.binary_search_by_key(&number, |pending| pending.number).ok()?;
         let pending = lane.get_mut(at)?;

@@ -7,16 +7,16 @@
 //! loop's thread.
 
 use super::{io::Io, metrics::Metrics, sources::ChannelSlot};
-use crate::channel::{Coarse, Flags, Way};
+use crate::channel::{Direction, Flags, WheelToken};
 use std::io::ErrorKind;
 
 impl ChannelSlot {
     /// An entry of the channel on the wheel has expired: a timeout of its handler, or its watch.
-    pub(super) fn handle_coarse(&mut self, io: &mut Io, metrics: &Metrics, slot: u32) {
-        if slot == Coarse::WATCH && self.core.state.watch_expired(&io.services) {
+    pub(super) fn handle_wheel_token(&mut self, io: &mut Io, metrics: &Metrics, slot: u32) {
+        if slot == WheelToken::WATCH && self.core.state.watch_expired(&io.services) {
             self.look(io, metrics);
         }
-        self.core.handle_coarse(&mut io.services, slot);
+        self.core.handle_wheel_token(&mut io.services, slot);
         self.settle(io, metrics);
     }
 
@@ -32,7 +32,7 @@ impl ChannelSlot {
                 other => break other,
             }
         };
-        let may_read = state.may_read() && !state.is_held_up(Way::Read);
+        let may_read = state.may_read() && !state.is_held_up(Direction::Read);
         match peeked {
             Err(e) if e.kind() == ErrorKind::WouldBlock => {}
             // One that is listed had its share of reads already, and has the next in the next turn.

@@ -6,7 +6,7 @@
 //! ([`Assignment`]) that travels with the connection. Any
 //! thread assigns, gives back and reads; only the loop's thread says when its turns begin and end.
 
-use crate::{admission::Admitted, sync::Places};
+use crate::{admission::Admitted, sync::Permits};
 use std::sync::{
     Arc,
     atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -20,7 +20,7 @@ const DECAY: u32 = 30;
 
 #[derive(Debug)]
 pub(crate) struct Load {
-    connections: Places,
+    connections: Permits,
     weight: AtomicUsize,
     /// How long turns took, lately: the longest one, which fades.
     turn: AtomicU64,
@@ -44,7 +44,7 @@ struct More {
 impl Load {
     pub(crate) fn new(limit: usize) -> Self {
         Load {
-            connections: Places::new(limit),
+            connections: Permits::new(limit),
             weight: AtomicUsize::new(0),
             turn: AtomicU64::new(0),
             // A loop whose thread was not started yet is as good as asleep.

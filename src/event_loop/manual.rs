@@ -6,7 +6,7 @@
 
 use super::{
     EventLoop, LoopConfig, end, local, shared::LifeState, shared::LoopMail, shared::LoopShared, task::Task,
-    turn::Turn, watchdog::Watch,
+    turn::Turn, watchdog::WatchedLoop,
 };
 use crate::{
     Completion, Result,
@@ -63,7 +63,7 @@ use std::{
 pub struct ManualEventLoop {
     /// None once it has ended.
     turn: Option<Turn>,
-    watch: Option<Watch>,
+    watch: Option<WatchedLoop>,
     event_loop: EventLoop,
     group: EventLoopGroup,
     _owned: Owned,
@@ -74,10 +74,11 @@ impl ManualEventLoop {
         config: LoopConfig,
         group: impl FnOnce(EventLoop) -> EventLoopGroup,
     ) -> Result<ManualEventLoop> {
-        let patrol = config.patrol.clone();
+        let watchdog_thread = config.watchdog_thread.clone();
         let (shared, make) = EventLoop::prepare(config)?;
         shared.advance(LifeState::Started);
-        let watch = patrol.map(|patrol| patrol.watch(&shared.name, shared.id, shared.whereabouts.clone()));
+        let watch = watchdog_thread
+            .map(|watchdog_thread| watchdog_thread.watch(&shared.name, shared.id, shared.activity.clone()));
         let owned = loop_id::own(shared.id);
         let event_loop = EventLoop { shared: shared.clone() };
         let group = group(event_loop.clone());

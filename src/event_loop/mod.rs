@@ -71,14 +71,14 @@ pub(crate) use sources::{
 };
 pub(crate) use spin::DEFAULT_REBUILD_THRESHOLD;
 pub use tasks::ScheduledTask;
-pub(crate) use watchdog::Patrol;
-use watchdog::Watch;
+pub(crate) use watchdog::WatchdogThread;
+use watchdog::WatchedLoop;
 pub use watchdog::{Stall, Watchdog};
 
 use crate::{
     Clock, Error, Result,
     buffer::ReceiveBuffers,
-    channel::{IoTime, LoopServices, OutboundBudget, Outlet, SharedBudget},
+    channel::{IoTime, LoopServices, MailSender, OutboundBudget, SharedBudget},
     clock::{TimeSource, nanos},
     error::{Refused, caught},
     log_throttle::{LogAt, off_loop},
@@ -127,7 +127,7 @@ pub(crate) struct LoopConfig {
     pub(crate) busy_poll: Duration,
     pub(crate) core: Option<Core>,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) patrol: Option<Arc<Patrol>>,
+    pub(crate) watchdog_thread: Option<Arc<WatchdogThread>>,
     pub(crate) workers: WorkerPool,
 }
 
@@ -137,7 +137,7 @@ type MakeTurn = Box<dyn FnOnce(Arc<LoopShared>) -> Turn + Send>;
 impl EventLoop {
     /// A loop whose thread starts with the first thing that it is given to do.
     pub(crate) fn new(config: LoopConfig) -> Result<Self> {
-        let (core, patrol) = (config.core, config.patrol.clone());
+        let (core, watchdog_thread) = (config.core, config.watchdog_thread.clone());
         let (shared, make) = Self::prepare(config)?;
         // The seed is kept in what it refers to: a strong reference would keep a loop that never starts for ever.
         let weak = Arc::downgrade(&shared);
@@ -147,7 +147,7 @@ impl EventLoop {
                 if let Some(core) = core {
                     core.pin(&shared.name);
                 }
-                live(make(shared), patrol);
+                live(make(shared), watchdog_thread);
             })
         }));
         Ok(EventLoop { shared })
@@ -182,17 +182,17 @@ impl EventLoop {
         let max_io_time = nanos(config.max_io_time);
         let sleep = Sleep::new(config.clock.longest_sleep(), config.busy_poll);
         let make = move |shared: Arc<LoopShared>| {
-            let outlet: Arc<dyn Outlet> = shared.clone();
+            let outlet: Arc<dyn MailSender> = shared.clone();
             let outbound = OutboundBudget::new(max_outbound, group_outbound);
-            let whereabouts = shared.whereabouts.clone();
+            let activity = shared.activity.clone();
             let log = shared.log.clone();
-            let mut services = LoopServices::new(time, wheel, outlet, whereabouts, log, outbound, workers);
+            let mut services = LoopServices::new(time, wheel, outlet, activity, log, outbound, workers);
             services.io_time = IoTime::limited(max_io_time, real_time);
             let io = Io {
                 selector,
                 services,
                 receive: ReceiveBuffers::new(),
-                to_read: VecDeque::new(),
+                carried_over: VecDeque::new(),
                 turn_bytes: 0,
                 listed: io::Listed::default(),
                 inactive: Vec::new(),
@@ -217,7 +217,7 @@ impl EventLoop {
                 broadcasts: Broadcasts::default(),
                 at_end: VecDeque::new(),
                 poll_failures: 0,
-                told_of_failure: false,
+                failure_logged: false,
             }
         };
         Ok((shared, Box::new(make)))
@@ -408,25 +408,26 @@ fn as_setting_of_a_group(error: Error) -> Error {
 }
 
 /// The life of a loop's thread.
-fn live(mut turn: Turn, patrol: Option<Arc<Patrol>>) {
+fn live(mut turn: Turn, watchdog_thread: Option<Arc<WatchdogThread>>) {
     let shared = turn.shared.clone();
     let _entered = loop_id::enter(shared.id);
     let _local = local::enter(shared.id, turn.io.services.queue.clone());
-    let watch = patrol.map(|patrol| patrol.watch(&shared.name, shared.id, shared.whereabouts.clone()));
+    let watch = watchdog_thread
+        .map(|watchdog_thread| watchdog_thread.watch(&shared.name, shared.id, shared.activity.clone()));
     let cause = caught(|| turn.run());
     end(turn, cause, watch);
 }
 
 /// What follows the last turn of a loop, on its thread; `cause` is what the loop itself has failed with, `watch` is
 /// over when there is nothing left that could get stuck.
-fn end(turn: Turn, cause: Option<String>, watch: Option<Watch>) {
+fn end(turn: Turn, cause: Option<String>, watch: Option<WatchedLoop>) {
     let shared = turn.shared.clone();
     // Those who wait for the end must hear of it, even if the log panics.
     if let Some(cause) = &cause {
         caught(|| log::error!("{}: the loop itself panicked and ends: {cause}", shared.name));
     }
     shared.advance(LifeState::ShutDown);
-    shared.whereabouts.enter_phase(Phase::Shutdown);
+    shared.activity.enter_phase(Phase::Shutdown);
     // Channels, handlers and what is left in the queue are dropped here, on their own thread.
     if let Some(message) = caught(move || drop(turn)) {
         caught(|| log::error!("{}: ending: {message}", shared.name));

@@ -8,7 +8,7 @@ use super::{
     EventLoop, Periodic, ScheduledTask,
     periodic::Repeat,
     shared::{LifeState, LoopMail},
-    tasks::{Body, Entry, Permit},
+    tasks::{TaskBody, TaskEntry, TaskPermit},
 };
 use crate::{Error, Result, channel::Scheduled, clock::nanos, sync::completion};
 use std::{sync::Arc, time::Duration};
@@ -33,7 +33,7 @@ impl EventLoop {
     ) -> Result<ScheduledTask<T>> {
         let deadline = self.after(delay);
         self.submit_scheduled(
-            Body::Once(Box::new(task)),
+            TaskBody::Once(Box::new(task)),
             |entry| LoopMail::Schedule(deadline, entry),
             deadline,
         )
@@ -73,7 +73,7 @@ impl EventLoop {
         task: impl FnMut() -> Result + Send + 'static,
     ) -> Result<ScheduledTask> {
         let (repeat, first) = Repeat::at_rate(period, self.after(initial_delay), options.into())?;
-        let body = Body::Again { body: Box::new(task), repeat };
+        let body = TaskBody::Again { body: Box::new(task), repeat };
         self.submit_scheduled(body, |entry| LoopMail::Schedule(first, entry), first)
     }
 
@@ -104,7 +104,7 @@ impl EventLoop {
         task: impl FnMut() -> Result + Send + 'static,
     ) -> Result<ScheduledTask> {
         let (repeat, first) = Repeat::with_delay(delay, self.after(initial_delay), options.into())?;
-        let body = Body::Again { body: Box::new(task), repeat };
+        let body = TaskBody::Again { body: Box::new(task), repeat };
         self.submit_scheduled(body, |entry| LoopMail::Schedule(first, entry), first)
     }
 
@@ -119,7 +119,7 @@ impl EventLoop {
         &self,
         task: impl FnOnce() -> T + Send + 'static,
     ) -> Result<ScheduledTask<T>> {
-        self.submit_scheduled(Body::Once(Box::new(task)), LoopMail::AtTurnEnd, 0)
+        self.submit_scheduled(TaskBody::Once(Box::new(task)), LoopMail::AtTurnEnd, 0)
     }
 
     /// As [`schedule`](EventLoop::schedule), whatever the length of the queue and the number of scheduled tasks: for what
@@ -138,7 +138,8 @@ impl EventLoop {
         }
         let deadline = self.after(delay);
         let (completer, completion) = completion(Some(self.shared.id));
-        let entry = Entry::new(Body::Once(Box::new(task)), completer, Permit::always(&self.shared));
+        let entry =
+            TaskEntry::new(TaskBody::Once(Box::new(task)), completer, TaskPermit::always(&self.shared));
         let entry = Arc::new(entry);
         let mail = LoopMail::Schedule(deadline, entry.clone());
         self.shared.submit_always(mail).map_err(|refused| refused.reason)?;
@@ -154,16 +155,16 @@ impl EventLoop {
     #[track_caller]
     fn submit_scheduled<T: Send + 'static>(
         &self,
-        body: Body<T>,
+        body: TaskBody<T>,
         mail: impl FnOnce(Arc<dyn Scheduled>) -> LoopMail,
         when: u64,
     ) -> Result<ScheduledTask<T>> {
         if self.shared.state() >= LifeState::ShuttingDown {
             return Err(Error::ShutDown);
         }
-        let permit = Permit::take(&self.shared)?;
+        let permit = TaskPermit::take(&self.shared)?;
         let (completer, completion) = completion(Some(self.shared.id));
-        let entry = Arc::new(Entry::new(body, completer, permit));
+        let entry = Arc::new(TaskEntry::new(body, completer, permit));
         self.shared.submit(mail(entry.clone()), when).map_err(|refused| refused.reason)?;
         Ok(ScheduledTask::new(entry, completion))
     }

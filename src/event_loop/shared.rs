@@ -10,22 +10,22 @@ use super::{
     load::Load,
     metrics::Metrics,
     pace::Site,
-    shutdown::{Hooks, ShutdownReport, ShutdownRequest},
+    shutdown::{ShutdownHooks, ShutdownReport, ShutdownRequest},
     sources::{Accepted, Attempt, Connecting, ListenerShared, Listening},
     task::Task,
 };
 #[cfg(unix)]
-use crate::sync::Places;
+use crate::sync::Permits;
 use crate::{
     Error, Result,
-    channel::{Delivery, Mail, Outlet, Scheduled},
+    channel::{Delivery, Mail, MailSender, Scheduled},
     clock::TimeSource,
     datagram::{DatagramMail, DatagramShared, Opening},
     error::{Refused, caught},
     event_loop::RebuildReport,
     id::Key,
     log_throttle::{LogAt, LogThrottle, WAKES_FAILED, log_throttled},
-    sync::{Asleep, Completer, Completion, Mailbox, WakeUp, Whereabouts, completion, loop_id},
+    sync::{Activity, Asleep, Completer, Completion, Mailbox, WakeUp, completion, loop_id},
 };
 use crossbeam_utils::CachePadded;
 use log::Level;
@@ -132,14 +132,14 @@ pub(crate) struct LoopShared {
     pub(crate) metrics: CachePadded<Metrics>,
     pub(crate) load: Arc<Load>,
     pub(crate) wake_up: CachePadded<WakeUp>,
-    pub(crate) whereabouts: Arc<Whereabouts>,
+    pub(crate) activity: Arc<Activity>,
     pub(crate) mailbox: Mailbox<LoopMail>,
     /// The rate limit of lines in the log.
     pub(crate) log: Arc<LogThrottle>,
     pub(crate) max_scheduled_tasks: usize,
     /// Event sources that are registered, or on their way; none are allowed until their limit is set.
     #[cfg(unix)]
-    pub(crate) event_sources: Arc<Places>,
+    pub(crate) event_sources: Arc<Permits>,
     /// Scheduled tasks that have not ended.
     pub(crate) scheduled_tasks: AtomicUsize,
     state: AtomicU8,
@@ -147,7 +147,7 @@ pub(crate) struct LoopShared {
     /// What the thread is made of, until it is started.
     seed: Mutex<Option<Seed>>,
     shutdown: Mutex<Option<ShutdownRequest>>,
-    hooks: Hooks,
+    hooks: ShutdownHooks,
     /// What came of the shutdown, once the loop has ended.
     report: OnceLock<ShutdownReport>,
     terminated: Mutex<Termination>,
@@ -183,17 +183,17 @@ impl LoopShared {
             metrics: CachePadded::default(),
             load: Arc::new(Load::new(max_connections)),
             wake_up: CachePadded::new(WakeUp::new()),
-            whereabouts: Arc::default(),
+            activity: Arc::default(),
             mailbox,
             max_scheduled_tasks,
             #[cfg(unix)]
-            event_sources: Arc::new(Places::new(0)),
+            event_sources: Arc::new(Permits::new(0)),
             scheduled_tasks: AtomicUsize::new(0),
             state: AtomicU8::new(LifeState::NotStarted as u8),
             waker: Mutex::new(waker),
             seed: Mutex::new(None),
             shutdown: Mutex::new(None),
-            hooks: Hooks::default(),
+            hooks: ShutdownHooks::default(),
             report: OnceLock::new(),
             terminated: Mutex::new(Termination::Awaited(Vec::new())),
         }
@@ -202,7 +202,7 @@ impl LoopShared {
     /// Sets the limit of event sources.
     #[cfg(unix)]
     pub(crate) fn with_max_event_sources(mut self, sources: usize) -> Self {
-        self.event_sources = Arc::new(Places::new(sources));
+        self.event_sources = Arc::new(Permits::new(sources));
         self
     }
 
@@ -307,7 +307,7 @@ impl LoopShared {
 
     /// Runs the hooks; the last thing that the loop's thread does for its program.
     pub(crate) fn run_hooks(&self) {
-        self.hooks.run(&self.name, &self.whereabouts);
+        self.hooks.run(&self.name, &self.activity);
     }
 
     /// Completes when the loop has ended.
@@ -477,7 +477,7 @@ impl LoopShared {
     }
 }
 
-impl Outlet for LoopShared {
+impl MailSender for LoopShared {
     fn deliver(&self, to: Key, mail: Mail) -> Result<(), (Mail, Error)> {
         let always = mail.is_always_taken();
         let mail = LoopMail::Channel(to, mail);

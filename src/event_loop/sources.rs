@@ -12,7 +12,7 @@ use crate::{
     Error, Result,
     admission::Gate,
     buffer::RECEIVE_SIZE,
-    channel::{ChannelConfig, ChannelCore, Coarse},
+    channel::{ChannelConfig, ChannelCore, WheelToken},
     datagram::DatagramSlot,
     group::EventLoopGroup,
     id::Key,
@@ -294,7 +294,7 @@ impl Sources {
     }
 
     /// The source that an entry of the wheel is for; none if it is gone.
-    pub(crate) fn of_coarse(&mut self, coarse: Coarse) -> Option<(Key, &mut Slot)> {
+    pub(crate) fn of_wheel_token(&mut self, coarse: WheelToken) -> Option<(Key, &mut Slot)> {
         let key = self.key_at(coarse.index())?;
         if !coarse.is_for(key) {
             return None;
@@ -355,7 +355,7 @@ mod tests {
         let slot = allocated(size_of::<Slot>() - 16 * usize::from(cfg!(debug_assertions)));
         let watch = allocated(size_of::<Watch>());
         let pipeline = allocated(size_of::<crate::codec::LengthField>());
-        let entry = 24 + size_of::<Coarse>();
+        let entry = 24 + size_of::<WheelToken>();
         let lists = size_of::<Option<Box<Slot>>>() + size_of::<u32>();
         assert_eq!([slot, watch, pipeline, entry, lists], [224, 80, 32, 32, 12]);
     }

@@ -169,7 +169,7 @@ impl Turn {
             shutdown.note_task();
         }
         let run = || catch_unwind(AssertUnwindSafe(body));
-        if let Err(panic) = self.shared.whereabouts.in_task(origin, run) {
+        if let Err(panic) = self.shared.activity.in_task(origin, run) {
             self.shared.metrics.tasks_panicked.add(1);
             let message = panic_message(panic);
             let name = &self.shared.name;

@@ -25,21 +25,21 @@ use std::{
 
 /// A task that was given to an [`EventLoop`](super::EventLoop) to run later; dropping this lets it run.
 pub struct ScheduledTask<T = ()> {
-    entry: Arc<Entry<T>>,
+    entry: Arc<TaskEntry<T>>,
     completion: Completion<T>,
 }
 
-pub(super) struct Entry<T> {
+pub(super) struct TaskEntry<T> {
     shared: Arc<LoopShared>,
-    state: Mutex<State<T>>,
+    state: Mutex<TaskState<T>>,
     /// Its place in the loop's heap; set and read by the loop only.
     place: Mutex<Option<QueueKey>>,
     /// Where the task was scheduled, for reports.
     origin: &'static Location<'static>,
 }
 
-enum State<T> {
-    Waiting(Body<T>, Completer<T>, Permit),
+enum TaskState<T> {
+    Waiting(TaskBody<T>, Completer<T>, TaskPermit),
     /// The body is being run by the loop.
     Running,
     /// Cancelled while it ran: not to be run again.
@@ -48,9 +48,9 @@ enum State<T> {
 }
 
 /// One of the tasks that a loop may have scheduled; given back when dropped.
-pub(super) struct Permit(Arc<LoopShared>);
+pub(super) struct TaskPermit(Arc<LoopShared>);
 
-pub(super) enum Body<T> {
+pub(super) enum TaskBody<T> {
     Once(Box<dyn FnOnce() -> T + Send>),
     /// The body of a periodic task, which has no value: its completion can only fail, and `T` is `()`.
     Again {
@@ -59,34 +59,34 @@ pub(super) enum Body<T> {
     },
 }
 
-impl<T: Send + 'static> Entry<T> {
+impl<T: Send + 'static> TaskEntry<T> {
     #[track_caller]
-    pub(super) fn new(body: Body<T>, completer: Completer<T>, permit: Permit) -> Self {
-        Entry {
+    pub(super) fn new(body: TaskBody<T>, completer: Completer<T>, permit: TaskPermit) -> Self {
+        TaskEntry {
             shared: permit.0.clone(),
-            state: Mutex::new(State::Waiting(body, completer, permit)),
+            state: Mutex::new(TaskState::Waiting(body, completer, permit)),
             place: Mutex::new(None),
             origin: Location::caller(),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
+    fn lock(&self) -> MutexGuard<'_, TaskState<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Ends the task before its (next) run. What is dropped and completed runs after the lock is released.
     fn cancel(&self, why: Error) -> bool {
         let mut state = self.lock();
-        match std::mem::replace(&mut *state, State::Ended) {
-            State::Waiting(body, completer, permit) => {
+        match std::mem::replace(&mut *state, TaskState::Ended) {
+            TaskState::Waiting(body, completer, permit) => {
                 drop(state);
                 drop_guarded(body);
                 drop(permit);
                 completer.complete(Err(why));
                 true
             }
-            State::Running => {
-                *state = State::CancelledRunning;
+            TaskState::Running => {
+                *state = TaskState::CancelledRunning;
                 true
             }
             other => {
@@ -97,15 +97,15 @@ impl<T: Send + 'static> Entry<T> {
     }
 }
 
-impl<T: Send + 'static> Scheduled for Entry<T> {
+impl<T: Send + 'static> Scheduled for TaskEntry<T> {
     fn run(&self, time: &TimeSource) -> Option<u64> {
         let (body, completer, permit) = {
             let mut state = self.lock();
-            match std::mem::replace(&mut *state, State::Ended) {
+            match std::mem::replace(&mut *state, TaskState::Ended) {
                 // A one-shot that has started can no longer be cancelled: its state is `Ended` from here on.
-                State::Waiting(body, completer, permit) => {
-                    if matches!(body, Body::Again { .. }) {
-                        *state = State::Running;
+                TaskState::Waiting(body, completer, permit) => {
+                    if matches!(body, TaskBody::Again { .. }) {
+                        *state = TaskState::Running;
                     }
                     (body, completer, permit)
                 }
@@ -116,7 +116,7 @@ impl<T: Send + 'static> Scheduled for Entry<T> {
             }
         };
         match body {
-            Body::Once(body) => {
+            TaskBody::Once(body) => {
                 drop(permit);
                 match catch_unwind(AssertUnwindSafe(body)) {
                     Ok(value) => {
@@ -129,7 +129,7 @@ impl<T: Send + 'static> Scheduled for Entry<T> {
                 }
                 None
             }
-            Body::Again { mut body, mut repeat } => {
+            TaskBody::Again { mut body, mut repeat } => {
                 let result = match catch_unwind(AssertUnwindSafe(&mut body)) {
                     Ok(result) => {
                         if let Err(error) = &result {
@@ -140,12 +140,12 @@ impl<T: Send + 'static> Scheduled for Entry<T> {
                     Err(panic) => Err(self.panicked(panic, time)),
                 };
                 let mut state = self.lock();
-                if result.is_ok() && matches!(*state, State::Running) {
+                if result.is_ok() && matches!(*state, TaskState::Running) {
                     let next = repeat.next(time.now());
-                    *state = State::Waiting(Body::Again { body, repeat }, completer, permit);
+                    *state = TaskState::Waiting(TaskBody::Again { body, repeat }, completer, permit);
                     return Some(next);
                 }
-                *state = State::Ended;
+                *state = TaskState::Ended;
                 drop(state);
                 drop(permit);
                 drop_guarded(body);
@@ -164,7 +164,7 @@ impl<T: Send + 'static> Scheduled for Entry<T> {
     }
 
     fn is_waiting(&self) -> bool {
-        matches!(*self.lock(), State::Waiting(..))
+        matches!(*self.lock(), TaskState::Waiting(..))
     }
 
     fn set_place(&self, place: Option<QueueKey>) {
@@ -176,7 +176,7 @@ impl<T: Send + 'static> Scheduled for Entry<T> {
     }
 }
 
-impl<T> Entry<T> {
+impl<T> TaskEntry<T> {
     #[cold]
     fn panicked(&self, panic: Box<dyn Any + Send>, time: &TimeSource) -> Error {
         let message = panic_message(panic);
@@ -209,7 +209,7 @@ impl<T> Entry<T> {
     }
 }
 
-impl Permit {
+impl TaskPermit {
     /// # Errors
     /// If so many tasks are scheduled that there is no room for another one.
     pub(super) fn take(shared: &Arc<LoopShared>) -> Result<Self> {
@@ -218,24 +218,24 @@ impl Permit {
             shared.scheduled_tasks.fetch_sub(1, Ordering::Relaxed);
             return Err(Error::Full { what: "scheduled tasks", limit });
         }
-        Ok(Permit(shared.clone()))
+        Ok(TaskPermit(shared.clone()))
     }
 
     /// Counts, and is never refused.
     pub(super) fn always(shared: &Arc<LoopShared>) -> Self {
         shared.scheduled_tasks.fetch_add(1, Ordering::Relaxed);
-        Permit(shared.clone())
+        TaskPermit(shared.clone())
     }
 }
 
-impl Drop for Permit {
+impl Drop for TaskPermit {
     fn drop(&mut self) {
         self.0.scheduled_tasks.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl<T: Send + 'static> ScheduledTask<T> {
-    pub(super) fn new(entry: Arc<Entry<T>>, completion: Completion<T>) -> Self {
+    pub(super) fn new(entry: Arc<TaskEntry<T>>, completion: Completion<T>) -> Self {
         ScheduledTask { entry, completion }
     }
 

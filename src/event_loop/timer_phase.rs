@@ -139,7 +139,7 @@ impl Turn {
                     shutdown.note_task();
                 }
                 let run = || task.run(&self.io.services.time);
-                match self.shared.whereabouts.in_task(task.origin(), run) {
+                match self.shared.activity.in_task(task.origin(), run) {
                     // Makes up for runs that it missed: one in a turn, so that I/O gets through between them.
                     Some(next) if next <= now => behind.push((due, next)),
                     Some(next) => self.put_back(due, next),
@@ -176,11 +176,11 @@ impl Turn {
             let due = turn.io.services.wheel.current_time();
             turn.shared.metrics.lag.record(turn.io.services.now.saturating_sub(due));
             let Turn { sources, io, shared, .. } = &mut *turn;
-            let Some((key, source)) = sources.of_coarse(coarse) else { return Some(Site::WHEEL) };
+            let Some((key, source)) = sources.of_wheel_token(coarse) else { return Some(Site::WHEEL) };
             *current = Some(key);
             match source {
                 Slot::Channel(source) => {
-                    source.handle_coarse(io, &shared.metrics, coarse.slot());
+                    source.handle_wheel_token(io, &shared.metrics, coarse.slot());
                 }
                 Slot::Datagram(source) => source.handle_task(io, &shared.metrics, coarse.slot()),
                 _ => {}
@@ -206,7 +206,7 @@ impl Turn {
             if let Some(shutdown) = &mut turn.shutdown {
                 shutdown.note_task();
             }
-            turn.shared.whereabouts.in_task(task.origin(), || task.run(&turn.io.services.time));
+            turn.shared.activity.in_task(task.origin(), || task.run(&turn.io.services.time));
             Some(Site::of(task.origin()))
         })
     }

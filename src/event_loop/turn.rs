@@ -75,7 +75,7 @@ pub(crate) struct Turn {
     /// Polls in a row that failed.
     pub(crate) poll_failures: u32,
     /// Whether it was said that the poll fails, and not yet that it works again.
-    pub(crate) told_of_failure: bool,
+    pub(crate) failure_logged: bool,
 }
 
 impl Turn {
@@ -93,9 +93,9 @@ impl Turn {
         let did_io = handled > 0;
         let mut worked = self.tell_channels();
         if let Some(share) = self.end_io(did_io) {
-            self.shared.whereabouts.enter_phase(Phase::Tasks);
+            self.shared.activity.enter_phase(Phase::Tasks);
             worked |= self.run_tasks(share);
-            self.shared.whereabouts.enter_phase(Phase::Timers);
+            self.shared.activity.enter_phase(Phase::Timers);
             worked |= self.run_timers(share);
         }
         if worked || did_io {
@@ -110,12 +110,12 @@ impl Turn {
                 self.guarded_once(None, say);
             }
         }
-        self.shared.whereabouts.enter_phase(Phase::Flush);
+        self.shared.activity.enter_phase(Phase::Flush);
         self.attend();
         self.tell_inactive();
         self.update_gauges();
         let last = self.proceed_with_shutdown();
-        self.shared.whereabouts.rest();
+        self.shared.activity.rest();
         last
     }
 
@@ -145,7 +145,7 @@ impl Turn {
     pub(crate) fn has_work(&self) -> bool {
         self.timers_left
             || !self.io.services.attention.is_empty()
-            || !self.io.to_read.is_empty()
+            || !self.io.carried_over.is_empty()
             || !self.io.inactive.is_empty()
             || !self.inbox.is_empty()
             || self.broadcasts.is_waiting()
@@ -214,7 +214,7 @@ impl Turn {
         }
         let polled = self.io.selector.poll(timeout);
         self.shared.wake_up.awake();
-        self.shared.whereabouts.begin_turn();
+        self.shared.activity.begin_turn();
         self.lap(Span::Flushing);
         // If it was not to sleep, the last turn ends only here.
         self.end_turn_time();
@@ -236,7 +236,7 @@ impl Turn {
         };
         if self.poll_failures > 0 {
             self.poll_failures = 0;
-            if std::mem::take(&mut self.told_of_failure) {
+            if std::mem::take(&mut self.failure_logged) {
                 self.guarded_once(None, |turn| log::info!("{}: the poll works again", turn.shared.name));
             }
         }
@@ -282,7 +282,7 @@ impl Turn {
     fn poll_failed(&mut self, e: &std::io::Error) {
         self.shared.metrics.poll_errors.add(1);
         let first = self.spin.tell_of_failure(self.io.services.now);
-        self.told_of_failure |= first;
+        self.failure_logged |= first;
         let level = if first { log::Level::Error } else { log::Level::Debug };
         log::log!(level, "{}: poll failed: {e}; opening a new one", self.shared.name);
         // If there is none to be had, that is said, and the one that failed is tried again.
@@ -292,9 +292,9 @@ impl Turn {
     /// Does nothing for a while; that is not the time of any phase.
     fn rest(&mut self, time: Duration) {
         self.watch.rename(Span::Polling);
-        self.shared.whereabouts.rest();
+        self.shared.activity.rest();
         std::thread::sleep(time);
-        self.shared.whereabouts.enter_phase(Phase::Io);
+        self.shared.activity.enter_phase(Phase::Io);
         self.lap(Span::Flushing);
     }
 
@@ -304,7 +304,7 @@ impl Turn {
     fn handle_io(&mut self) -> u64 {
         let was_cut = self.io.begin_turn();
         // Those that are listed while events are handled have had their share, and wait for the next turn.
-        let listed = self.io.to_read.len().min(LISTED_PER_TURN);
+        let listed = self.io.carried_over.len().min(LISTED_PER_TURN);
         // Sources that were cut off in the last turn go first. Otherwise new events could starve them.
         let mut handled = 0;
         if was_cut {
@@ -339,7 +339,7 @@ impl Turn {
         self.guarded(|turn, current| {
             while left > 0 && !turn.io.services.io_is_over() {
                 left -= 1;
-                let Some(key) = turn.io.to_read.pop_front() else { break };
+                let Some(key) = turn.io.carried_over.pop_front() else { break };
                 handled += 1;
                 *current = Some(key);
                 let Turn { sources, io, shared, .. } = &mut *turn;

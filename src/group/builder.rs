@@ -10,7 +10,8 @@ use crate::{
     clock::nanos,
     event_loop::{
         Budget, Core, DEFAULT_MAX_IO_TIME, DEFAULT_MAX_LINGERING, DEFAULT_MAX_TASK_TIME,
-        DEFAULT_REBUILD_THRESHOLD, EventLoop, LoopConfig, ManualEventLoop, Patrol, UNLIMITED, Watchdog,
+        DEFAULT_REBUILD_THRESHOLD, EventLoop, LoopConfig, ManualEventLoop, UNLIMITED, Watchdog,
+        WatchdogThread,
     },
     worker_pool::WorkerPool,
 };
@@ -286,12 +287,12 @@ impl EventLoopGroupBuilder {
         let cores = self.pin_to.as_deref().map(Core::all).transpose()?;
         let core = |n: usize| cores.as_ref().map(|cores| cores[n % cores.len()]);
         // Loops have no thread yet, so those built before a failure just go.
-        let patrol = self.patrol()?;
+        let watchdog_thread = self.watchdog_thread()?;
         let outbound = self.outbound()?;
         let workers = self.workers.clone().unwrap_or_default();
         let build = |n| {
             let shared = (outbound.clone(), workers.clone());
-            EventLoop::new(self.config(n, core(n), patrol.clone(), shared)?)
+            EventLoop::new(self.config(n, core(n), watchdog_thread.clone(), shared)?)
         };
         let loops = (0..threads).map(build).collect::<Result<Vec<_>>>()?;
         Ok(EventLoopGroup::of(loops, self.chooser, workers))
@@ -311,7 +312,7 @@ impl EventLoopGroupBuilder {
             return Err(Error::setting("pin_to", format!("{cores:?}"), allowed));
         }
         let workers = self.workers.clone().unwrap_or_default();
-        let config = self.config(0, None, self.patrol()?, (self.outbound()?, workers.clone()))?;
+        let config = self.config(0, None, self.watchdog_thread()?, (self.outbound()?, workers.clone()))?;
         ManualEventLoop::new(config, |event_loop| EventLoopGroup::of(vec![event_loop], self.chooser, workers))
     }
 
@@ -320,7 +321,7 @@ impl EventLoopGroupBuilder {
         &self,
         n: usize,
         core: Option<Core>,
-        patrol: Option<Arc<Patrol>>,
+        watchdog_thread: Option<Arc<WatchdogThread>>,
         (group_outbound, workers): (Arc<SharedBudget>, WorkerPool),
     ) -> Result<LoopConfig> {
         let io_ratio = u8::try_from(self.io_ratio).ok().filter(|ratio| (1..=100).contains(ratio));
@@ -364,7 +365,7 @@ impl EventLoopGroupBuilder {
             busy_poll: self.busy_poll,
             core,
             clock: self.clock.clone(),
-            patrol,
+            watchdog_thread,
             workers,
         })
     }
@@ -378,10 +379,10 @@ impl EventLoopGroupBuilder {
     }
 
     /// Who watches all loops of the group.
-    fn patrol(&self) -> Result<Option<Arc<Patrol>>> {
+    fn watchdog_thread(&self) -> Result<Option<Arc<WatchdogThread>>> {
         let Some(watchdog) = &self.watchdog else { return Ok(None) };
         watchdog.check()?;
-        Ok(Some(Arc::new(Patrol::new(&self.name, watchdog.clone()))))
+        Ok(Some(Arc::new(WatchdogThread::new(&self.name, watchdog.clone()))))
     }
 }
 

@@ -46,10 +46,10 @@ use std::{
 /// ```
 #[derive(Clone)]
 pub struct EventLoopGroup {
-    inner: Arc<Inner>,
+    inner: Arc<GroupShared>,
 }
 
-struct Inner {
+struct GroupShared {
     loops: Vec<EventLoop>,
     /// None: in order.
     chooser: Option<Arc<dyn Chooser>>,
@@ -75,13 +75,13 @@ impl EventLoopGroup {
 
     fn of(loops: Vec<EventLoop>, chooser: Option<Arc<dyn Chooser>>, workers: WorkerPool) -> Self {
         let (in_order, said) = (RoundRobin::new(), AtomicBool::new(false));
-        EventLoopGroup { inner: Arc::new(Inner { loops, chooser, in_order, said, workers }) }
+        EventLoopGroup { inner: Arc::new(GroupShared { loops, chooser, in_order, said, workers }) }
     }
 
     /// The loop whose turn it is to get a connection, by the group's [`Chooser`]: without one, each in order, round
     /// and round.
     pub fn next(&self) -> &EventLoop {
-        let Inner { loops, chooser, in_order, .. } = &*self.inner;
+        let GroupShared { loops, chooser, in_order, .. } = &*self.inner;
         let chosen = chooser.as_deref().and_then(|chooser| self.ask(chooser));
         &loops[chosen.unwrap_or_else(|| in_order.choose(loops))]
     }

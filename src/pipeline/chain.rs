@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     Error, Result,
-    buffer::Mark,
+    buffer::OutboundMark,
     channel::{ChannelState, Flags, IdleEvent, LoopServices, PipelineTypes, Scope, ScopeTask, SizeHint},
     error::drop_guarded,
     log_throttle::{REPLACED, log_throttled},
@@ -256,7 +256,7 @@ impl<S: Stage, P: Push<S::WriteOut>> Push<S::WriteIn> for StageLink<P, S> {
 
 /// Takes back what was encoded of a message that fails.
 #[cold]
-fn refuse(state: &mut ChannelState, mark: Mark, error: Error) -> Result {
+fn refuse(state: &mut ChannelState, mark: OutboundMark, error: Error) -> Result {
     state.rollback_outbound(mark);
     Err(error)
 }

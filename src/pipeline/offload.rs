@@ -6,7 +6,7 @@
 
 use crate::{
     Error, Result,
-    channel::{Mail, Outlet, TaskKey},
+    channel::{Mail, MailSender, TaskKey},
     error::{drop_guarded, panic_message},
     id::Key,
     worker_pool::Work,
@@ -34,7 +34,7 @@ impl<T> Answer<T> {
 pub(super) struct Offloaded<W, T> {
     pub(super) work: W,
     answer: Weak<Mutex<Option<Result<T>>>>,
-    outlet: Arc<dyn Outlet>,
+    outlet: Arc<dyn MailSender>,
     channel: Key,
     task: TaskKey,
 }
@@ -43,7 +43,7 @@ impl<W, T> Offloaded<W, T> {
     pub(super) fn new(
         work: W,
         answer: Weak<Mutex<Option<Result<T>>>>,
-        outlet: Arc<dyn Outlet>,
+        outlet: Arc<dyn MailSender>,
         channel: Key,
         task: TaskKey,
     ) -> Self {

@@ -55,24 +55,24 @@ use std::{
 /// ```
 #[must_use = "dropping a pending completion cancels the operation; call `.detach()` to let it run"]
 pub struct Completion<T = ()> {
-    inner: Arc<Inner<T>>,
+    inner: Arc<CompletionShared<T>>,
 }
 
 /// The producer's side.
 pub(crate) struct Completer<T = ()> {
-    inner: Arc<Inner<T>>,
+    inner: Arc<CompletionShared<T>>,
 }
 
-struct Inner<T> {
+struct CompletionShared<T> {
     /// The loops without which it is not completed; usually one.
     event_loops: Loops,
     /// Tells the producer that the result is not wanted; none if the operation cannot be stopped.
     cancel: Option<Cancel<T>>,
-    state: Mutex<State<T>>,
+    state: Mutex<CompletionState<T>>,
     done: Condvar,
 }
 
-enum State<T> {
+enum CompletionState<T> {
     Pending {
         waker: Option<Waker>,
         callback: Option<Callback<T>>,
@@ -83,9 +83,9 @@ enum State<T> {
     Taken,
 }
 
-impl<T> State<T> {
+impl<T> CompletionState<T> {
     fn is_pending(&self) -> bool {
-        matches!(self, State::Pending { .. } | State::Detached)
+        matches!(self, CompletionState::Pending { .. } | CompletionState::Detached)
     }
 }
 
@@ -133,8 +133,8 @@ pub(crate) fn cancellable_of_all<T>(
 }
 
 fn pair<T>(event_loops: Loops, cancel: Option<Cancel<T>>) -> (Completer<T>, Completion<T>) {
-    let state = Mutex::new(State::Pending { waker: None, callback: None });
-    let inner = Arc::new(Inner { event_loops, cancel, state, done: Condvar::new() });
+    let state = Mutex::new(CompletionState::Pending { waker: None, callback: None });
+    let inner = Arc::new(CompletionShared { event_loops, cancel, state, done: Condvar::new() });
     (Completer { inner: inner.clone() }, Completion { inner })
 }
 
@@ -148,8 +148,8 @@ impl Loops {
     }
 }
 
-impl<T> Inner<T> {
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
+impl<T> CompletionShared<T> {
+    fn lock(&self) -> MutexGuard<'_, CompletionState<T>> {
         // The state is whole at every moment, so a panic elsewhere does not spoil it.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -157,16 +157,16 @@ impl<T> Inner<T> {
     /// Whether it was the first result: the others are dropped.
     fn complete(&self, result: Result<T>) -> bool {
         let mut state = self.lock();
-        match std::mem::replace(&mut *state, State::Taken) {
-            State::Pending { callback: Some(callback), .. } => {
+        match std::mem::replace(&mut *state, CompletionState::Taken) {
+            CompletionState::Pending { callback: Some(callback), .. } => {
                 drop(state);
                 // The completing thread may be a loop, which must not end because of somebody's callback.
                 if let Err(panic) = catch_unwind(AssertUnwindSafe(|| callback(result))) {
                     log_panic("a completion's callback", panic);
                 }
             }
-            State::Pending { waker, callback: None } => {
-                *state = State::Done(result);
+            CompletionState::Pending { waker, callback: None } => {
+                *state = CompletionState::Done(result);
                 drop(state);
                 self.done.notify_all();
                 if let Some(waker) = waker
@@ -175,7 +175,7 @@ impl<T> Inner<T> {
                     log_panic("the waker of a completion's task", panic);
                 }
             }
-            State::Detached => {
+            CompletionState::Detached => {
                 drop(state);
                 drop_guarded(result);
             }
@@ -192,23 +192,23 @@ impl<T> Inner<T> {
     #[cold]
     fn give_up(&self, cancel: &Cancel<T>) {
         let mut state = self.lock();
-        let unwanted = match std::mem::replace(&mut *state, State::Taken) {
-            wanted @ (State::Detached | State::Pending { callback: Some(_), .. }) => {
+        let unwanted = match std::mem::replace(&mut *state, CompletionState::Taken) {
+            wanted @ (CompletionState::Detached | CompletionState::Pending { callback: Some(_), .. }) => {
                 *state = wanted;
                 return;
             }
-            State::Pending { waker, callback: None } => {
+            CompletionState::Pending { waker, callback: None } => {
                 // Dropping a waker may drop a task and run its destructors, so the lock is released
                 // first.
                 drop(state);
                 drop(waker);
                 Unwanted::Operation
             }
-            State::Done(Ok(value)) => {
+            CompletionState::Done(Ok(value)) => {
                 drop(state);
                 Unwanted::Result(value)
             }
-            State::Done(Err(_)) | State::Taken => return,
+            CompletionState::Done(Err(_)) | CompletionState::Taken => return,
         };
         cancel(unwanted);
     }
@@ -258,10 +258,10 @@ impl<T> Completion<T> {
         let mut state = self.inner.lock();
         let mut time_is_up = false;
         loop {
-            match std::mem::replace(&mut *state, State::Taken) {
-                State::Done(result) => return Some(result),
-                State::Taken => return Some(Err(Error::Cancelled)),
-                pending @ (State::Pending { .. } | State::Detached) => *state = pending,
+            match std::mem::replace(&mut *state, CompletionState::Taken) {
+                CompletionState::Done(result) => return Some(result),
+                CompletionState::Taken => return Some(Err(Error::Cancelled)),
+                pending @ (CompletionState::Pending { .. } | CompletionState::Detached) => *state = pending,
             }
             if self.inner.event_loops.is_here() {
                 return Some(Err(Error::WouldDeadlock));
@@ -290,15 +290,15 @@ impl<T> Completion<T> {
     {
         let callback = move |result| trampoline::run(move || callback(result));
         let mut state = self.inner.lock();
-        match std::mem::replace(&mut *state, State::Taken) {
-            State::Pending { .. } => {
-                *state = State::Pending { waker: None, callback: Some(Box::new(callback)) };
+        match std::mem::replace(&mut *state, CompletionState::Taken) {
+            CompletionState::Pending { .. } => {
+                *state = CompletionState::Pending { waker: None, callback: Some(Box::new(callback)) };
             }
-            State::Done(result) => {
+            CompletionState::Done(result) => {
                 drop(state);
                 callback(result);
             }
-            State::Taken | State::Detached => {}
+            CompletionState::Taken | CompletionState::Detached => {}
         }
     }
 
@@ -343,9 +343,9 @@ impl<T> Completion<T> {
         // Only a cancellable operation ends with its completion.
         if self.inner.cancel.is_some() {
             let mut state = self.inner.lock();
-            match std::mem::replace(&mut *state, State::Taken) {
-                State::Pending { waker, .. } => {
-                    *state = State::Detached;
+            match std::mem::replace(&mut *state, CompletionState::Taken) {
+                CompletionState::Pending { waker, .. } => {
+                    *state = CompletionState::Detached;
                     drop(state);
                     drop(waker);
                 }
@@ -372,11 +372,11 @@ impl<T> Future for Completion<T> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T>> {
         let mut state = self.inner.lock();
-        match std::mem::replace(&mut *state, State::Taken) {
-            State::Done(result) => Poll::Ready(result),
-            State::Taken | State::Detached => Poll::Ready(Err(Error::Cancelled)),
-            State::Pending { callback, .. } => {
-                *state = State::Pending { waker: Some(cx.waker().clone()), callback };
+        match std::mem::replace(&mut *state, CompletionState::Taken) {
+            CompletionState::Done(result) => Poll::Ready(result),
+            CompletionState::Taken | CompletionState::Detached => Poll::Ready(Err(Error::Cancelled)),
+            CompletionState::Pending { callback, .. } => {
+                *state = CompletionState::Pending { waker: Some(cx.waker().clone()), callback };
                 Poll::Pending
             }
         }
@@ -408,8 +408,8 @@ impl<T> Completer<T> {
     /// Whether anybody would get a result: it was neither cancelled nor dropped.
     pub(crate) fn is_awaited(&self) -> bool {
         match *self.inner.lock() {
-            State::Pending { callback: Some(_), .. } => true,
-            State::Pending { callback: None, .. } => Arc::strong_count(&self.inner) > 1,
+            CompletionState::Pending { callback: Some(_), .. } => true,
+            CompletionState::Pending { callback: None, .. } => Arc::strong_count(&self.inner) > 1,
             _ => false,
         }
     }

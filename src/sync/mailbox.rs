@@ -13,11 +13,11 @@
 //!
 //! Numbers tell how much waits, without the lock: `entered`, written by who holds it, and `taken`, written by the loop.
 //! `taken` is published and read so that no length is reckoned from an older `entered` than it: a length that is read
-//! elsewhere may be out of date, never torn. Who waits for room ([`Room`]) has its own lock.
+//! elsewhere may be out of date, never torn. Who waits for room ([`SpaceWaiters`]) has its own lock.
 
 use super::{
     primitives::{AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering},
-    room::Room,
+    space_waiters::SpaceWaiters,
 };
 use crate::{
     Error,
@@ -43,7 +43,7 @@ pub(crate) struct Mailbox<T> {
     limit: u64,
     refused: AtomicUsize,
     /// Who waits until the queue is no longer full.
-    room: Room,
+    room: SpaceWaiters,
     both: Arc<Both<T>>,
 }
 
@@ -108,7 +108,8 @@ pub(crate) fn mailbox<T>(limit: usize) -> (Mailbox<T>, Inbox<T>) {
         front: CachePadded::new(Front { entered: AtomicU64::new(0), queue: Mutex::new(queue) }),
         taken: CachePadded::new(AtomicU64::new(0)),
     });
-    let mailbox = Mailbox { limit, refused: AtomicUsize::new(0), room: Room::new(), both: both.clone() };
+    let mailbox =
+        Mailbox { limit, refused: AtomicUsize::new(0), room: SpaceWaiters::new(), both: both.clone() };
     (mailbox, Inbox { both, chunk: VecDeque::new(), seen: Cell::new(0) })
 }
 

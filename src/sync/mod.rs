@@ -2,30 +2,30 @@
 //! completions, the recursion of their callbacks (`trampoline`), places that are limited, what is held of a channel's input, which loop the calling thread is, and what a loop is
 //! doing. `primitives` is what they are made of, `loom_tests` their models.
 
+mod activity;
 mod completion;
-mod holding;
+mod held_input;
 #[cfg(all(test, netwheel_loom))]
 mod loom_tests;
 pub(crate) mod loop_id;
 mod mailbox;
-mod places;
+mod permits;
 mod primitives;
-mod room;
+mod space_waiters;
 mod task_cell;
 mod trampoline;
 mod wake_up;
-mod whereabouts;
 mod write_gauge;
 
+pub use activity::Phase;
+pub(crate) use activity::{Activity, ActivitySnapshot, Occupation, TypeName};
 pub use completion::Completion;
 pub(crate) use completion::{
     Completer, Unwanted, cancellable, cancellable_of_all, completion, completion_of_all,
 };
-pub(crate) use holding::Holding;
+pub(crate) use held_input::HeldInput;
 pub(crate) use mailbox::{Inbox, Mailbox, mailbox};
-pub(crate) use places::Places;
+pub(crate) use permits::Permits;
 pub(crate) use task_cell::TaskCell;
 pub(crate) use wake_up::{Asleep, WakeUp};
-pub use whereabouts::Phase;
-pub(crate) use whereabouts::{Doing, Sight, TypeName, Whereabouts};
 pub(crate) use write_gauge::{CalmWeight, WriteGauge};

@@ -6,13 +6,14 @@
 
 use super::{
     ManualClock,
-    outlet::{Post, TestOutlet},
+    outlet::{TestMail, TestMailSender},
     wire::Wire,
 };
 use crate::{
     ChannelOptions, Error, Result,
     channel::{
-        ChannelConfig, ChannelCore, ChannelShared, Coarse, Due, LoopServices, Mail, OutboundBudget, Outcome,
+        ChannelConfig, ChannelCore, ChannelShared, Due, LoopServices, Mail, OutboundBudget, Outcome,
+        WheelToken,
     },
     clock::{END_OF_TIME, TimeSource, nanos},
     id::{ChannelId, Key},
@@ -76,8 +77,8 @@ pub struct EmbeddedLoop {
     config: Arc<ChannelConfig>,
     services: LoopServices,
     clock: ManualClock,
-    mail: Arc<TestOutlet>,
-    inbox: Inbox<Post>,
+    mail: Arc<TestMailSender>,
+    inbox: Inbox<TestMail>,
 }
 
 impl Default for EmbeddedLoop {
@@ -100,11 +101,11 @@ impl EmbeddedLoop {
     /// If a setting is out of its range.
     pub fn with(options: &ChannelOptions, clock: ManualClock, wheel_tick: Duration) -> Result<Self> {
         let config = Arc::new(options.build()?);
-        let wheel: Wheel<Coarse> = WheelBuilder::default().tick(wheel_tick).build()?;
+        let wheel: Wheel<WheelToken> = WheelBuilder::default().tick(wheel_tick).build()?;
         let event_loop = loop_id::next();
         let time = TimeSource::new(Arc::new(clock.clone()));
         let (mailbox, inbox) = mailbox(MAX_MAIL);
-        let mail = Arc::new(TestOutlet { event_loop, mailbox, time: time.clone() });
+        let mail = Arc::new(TestMailSender { event_loop, mailbox, time: time.clone() });
         let services = LoopServices::new(
             time,
             wheel,
@@ -321,14 +322,14 @@ impl EmbeddedLoop {
         while let Some(post) = self.inbox.take() {
             handled += 1;
             match post {
-                Post::Mail(key, mail) => {
+                TestMail::Mail(key, mail) => {
                     self.on(key, |wire, services| {
                         if !wire.is_closed() {
                             wire.core.handle_mail(services, mail);
                         }
                     });
                 }
-                Post::Broadcast(mut delivery) => {
+                TestMail::Broadcast(mut delivery) => {
                     while let Some(key) = delivery.next() {
                         if !self.on(key, |wire, services| delivery.write_to(&mut wire.core, services)) {
                             delivery.count(&mut self.services, Outcome::Gone);
@@ -362,7 +363,7 @@ impl EmbeddedLoop {
             fired += 1;
             let wire = self.wires.get(coarse.index() as usize).map(|wire| wire.core.state.key());
             if let Some(key) = wire.filter(|key| coarse.is_for(*key)) {
-                self.on(key, |wire, services| wire.handle_coarse(services, coarse.slot()));
+                self.on(key, |wire, services| wire.handle_wheel_token(services, coarse.slot()));
             }
         }
         fired

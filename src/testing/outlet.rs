@@ -2,39 +2,39 @@
 
 use crate::{
     Error,
-    channel::{Delivery, Mail, Outlet},
+    channel::{Delivery, Mail, MailSender},
     clock::TimeSource,
     id::Key,
     sync::{Mailbox, loop_id},
 };
 
-pub(super) struct TestOutlet {
+pub(super) struct TestMailSender {
     pub(super) event_loop: u32,
-    pub(super) mailbox: Mailbox<Post>,
+    pub(super) mailbox: Mailbox<TestMail>,
     pub(super) time: TimeSource,
 }
 
 /// What comes from handles, and from groups.
-pub(super) enum Post {
+pub(super) enum TestMail {
     Mail(Key, Mail),
     Broadcast(Box<Delivery>),
 }
 
-impl Outlet for TestOutlet {
+impl MailSender for TestMailSender {
     fn deliver(&self, to: Key, mail: Mail) -> Result<(), (Mail, Error)> {
         let always = mail.is_always_taken();
-        let mail = Post::Mail(to, mail);
+        let mail = TestMail::Mail(to, mail);
         let sent = if always { self.mailbox.put_always(mail) } else { self.mailbox.put(mail) };
         sent.map_err(|refused| match refused.value {
-            Post::Mail(_, mail) => (mail, refused.reason),
-            Post::Broadcast(_) => unreachable!("the same mail comes back"),
+            TestMail::Mail(_, mail) => (mail, refused.reason),
+            TestMail::Broadcast(_) => unreachable!("the same mail comes back"),
         })
     }
 
     fn broadcast(&self, delivery: Box<Delivery>) -> Result<(), (Box<Delivery>, Error)> {
-        self.mailbox.put(Post::Broadcast(delivery)).map_err(|refused| match refused.value {
-            Post::Broadcast(delivery) => (delivery, refused.reason),
-            Post::Mail(..) => unreachable!("the same mail comes back"),
+        self.mailbox.put(TestMail::Broadcast(delivery)).map_err(|refused| match refused.value {
+            TestMail::Broadcast(delivery) => (delivery, refused.reason),
+            TestMail::Mail(..) => unreachable!("the same mail comes back"),
         })
     }
 

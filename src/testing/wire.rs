@@ -5,7 +5,7 @@
 //! are the loop's.
 
 use crate::{
-    channel::{ChannelCore, Coarse, Flags, LoopServices, Memory, Way, Wish},
+    channel::{Action, ChannelCore, Direction, Flags, InputMemory, LoopServices, WheelToken},
     pipeline::{Batch, DecodePass},
 };
 use bytes::{Bytes, BytesMut};
@@ -64,19 +64,19 @@ impl Wire {
             return;
         }
         let wish = self.core.wish();
-        if wish != Wish::CloseNow {
+        if wish != Action::CloseNow {
             self.flush(services);
         }
         let sent = self.core.state.pending_bytes() == 0;
-        if wish == Wish::CloseNow || (wish == Wish::FlushAndClose && sent) {
+        if wish == Action::CloseNow || (wish == Action::FlushAndClose && sent) {
             self.core.handle_closed(services);
             self.core.handle_inactive(services);
             return;
         }
-        if wish == Wish::FlushAndEnd && sent {
+        if wish == Action::FlushAndEnd && sent {
             self.core.handle_output_ended(services);
         }
-        if wish == Wish::FlushAndClose {
+        if wish == Action::FlushAndClose {
             self.core.state.arm_close(services);
         }
         if self.core.state.wants_read() {
@@ -90,29 +90,29 @@ impl Wire {
         {
             let front = out.front().len();
             let n = self.room.map_or(front, |room| room.min(front));
-            let n = if n > 0 { self.core.state.allowance(services, Way::Write, n) } else { 0 };
+            let n = if n > 0 { self.core.state.allowance(services, Direction::Write, n) } else { 0 };
             let Some(out) = self.core.state.outbound().filter(|_| n > 0) else { break };
             let front = out.front();
             self.sent.extend_from_slice(&front[..n]);
             self.room = self.room.map(|room| room - n);
             self.core.handle_written(services, n);
         }
-        self.core.state.give_allowance_back(Way::Write);
+        self.core.state.give_allowance_back(Direction::Write);
     }
 
     /// An entry of the channel on the wheel has expired. As with a socket, unread bytes are read
     /// first, or count as activity if reading is off.
-    pub(super) fn handle_coarse(&mut self, services: &mut LoopServices, slot: u32) {
-        if slot == Coarse::WATCH && self.core.state.watch_expired(services) {
+    pub(super) fn handle_wheel_token(&mut self, services: &mut LoopServices, slot: u32) {
+        if slot == WheelToken::WATCH && self.core.state.watch_expired(services) {
             let state = &mut self.core.state;
-            let may_read = state.may_read() && !state.is_held_up(Way::Read);
+            let may_read = state.may_read() && !state.is_held_up(Direction::Read);
             if may_read && (self.ended || !self.unread.is_empty()) {
                 self.read(services);
             } else if !self.unread.is_empty() {
                 state.note_unread(services.now);
             }
         }
-        self.core.handle_coarse(services, slot);
+        self.core.handle_wheel_token(services, slot);
     }
 
     /// The same order of things as a read from a socket: what was kept, then one read's worth at a time.
@@ -142,7 +142,7 @@ impl Wire {
             let mut n = 0;
             if !undecoded {
                 n = self.unread.len().min(state.config.read_size);
-                n = state.allowance(services, Way::Read, n);
+                n = state.allowance(services, Direction::Read, n);
                 if n == 0 {
                     state.set(Flags::MAYBE_READABLE);
                     break;
@@ -155,10 +155,10 @@ impl Wire {
                 let mut grown = BytesMut::from(input);
                 grown.extend_from_slice(&bytes);
                 input = grown.freeze();
-                state.note_moved(Way::Read, n);
+                state.note_moved(Direction::Read, n);
             }
             let last = !undecoded && self.unread.is_empty() && !self.ended;
-            let reading = self.core.begin_input(services, Memory::Own(input.len()));
+            let reading = self.core.begin_input(services, InputMemory::Own(input.len()));
             let mut pass = DecodePass::new(if last { Batch::Complete } else { Batch::Part });
             loop {
                 self.core.handle_input(services, &mut input, &mut pass);
@@ -173,7 +173,7 @@ impl Wire {
             self.core.end_input(services, reading, input);
             complete = !pass.told();
         }
-        self.core.state.give_allowance_back(Way::Read);
+        self.core.state.give_allowance_back(Direction::Read);
         if complete && self.core.state.is_open() {
             self.core.handle_read_complete(services);
         }

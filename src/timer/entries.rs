@@ -6,7 +6,7 @@
 
 use std::mem;
 
-use super::{level::Place, lists::NIL};
+use super::{level::WheelPlace, lists::NIL};
 
 /// Places that are added when none is free: few, so that memory is not touched long before it is used.
 const PLACES_AT_ONCE: usize = 64;
@@ -26,9 +26,9 @@ impl WheelKey {
 /// One armed timeout, or one free place. In this order: what re-arming reads and writes lies side by side, so that seldom
 /// two cache lines have part in it.
 #[repr(C)]
-pub(super) struct Entry<T> {
+pub(super) struct WheelEntry<T> {
     deadline: Deadline,
-    state: State<T>,
+    state: EntryState<T>,
 }
 
 /// Nanoseconds, aligned like what is beside them: else a value of four bytes would take eight.
@@ -37,20 +37,20 @@ pub(super) struct Entry<T> {
 struct Deadline(u64);
 
 /// The tag, the place and the generation share eight bytes: an `Option`, or a place in one piece, would take eight more.
-enum State<T> {
+enum EntryState<T> {
     Free { generation: u32 },
-    Held { level: u8, slot: u16, generation: u32, value: T },
+    InputGuard { level: u8, slot: u16, generation: u32, value: T },
 }
 
 /// All entries. The slab grows to the largest number held at once and is not shrunk.
 pub(super) struct Entries<T> {
-    slab: Vec<Entry<T>>,
+    slab: Vec<WheelEntry<T>>,
     /// The first index.
     base: u32,
     len: usize,
 }
 
-impl<T> Entry<T> {
+impl<T> WheelEntry<T> {
     #[inline]
     pub(super) fn deadline(&self) -> u64 {
         self.deadline.0
@@ -63,39 +63,39 @@ impl<T> Entry<T> {
 
     /// Notes where the entry lies now.
     #[inline]
-    pub(super) fn set_place(&mut self, place: Place) {
-        if let State::Held { level, slot, .. } = &mut self.state {
+    pub(super) fn set_place(&mut self, place: WheelPlace) {
+        if let EntryState::InputGuard { level, slot, .. } = &mut self.state {
             (*level, *slot) = (place.level, place.slot as u16);
         }
     }
 
     pub(super) fn value(&self) -> Option<&T> {
         match &self.state {
-            State::Held { value, .. } => Some(value),
-            State::Free { .. } => None,
+            EntryState::InputGuard { value, .. } => Some(value),
+            EntryState::Free { .. } => None,
         }
     }
 
     /// Returns where the entry lies, unless the place is free.
     #[inline]
-    pub(super) fn place(&self) -> Option<Place> {
+    pub(super) fn place(&self) -> Option<WheelPlace> {
         match self.state {
-            State::Held { level, slot, .. } => Some(Place { level, slot: u32::from(slot) }),
-            State::Free { .. } => None,
+            EntryState::InputGuard { level, slot, .. } => Some(WheelPlace { level, slot: u32::from(slot) }),
+            EntryState::Free { .. } => None,
         }
     }
 
     #[inline]
     fn is_of(&self, expected: u32) -> bool {
-        matches!(self.state, State::Held { generation, .. } if generation == expected)
+        matches!(self.state, EntryState::InputGuard { generation, .. } if generation == expected)
     }
 
     #[inline]
     fn release(&mut self) -> Option<T> {
-        let (State::Free { generation } | State::Held { generation, .. }) = self.state;
-        match mem::replace(&mut self.state, State::Free { generation: generation.wrapping_add(1) }) {
-            State::Held { value, .. } => Some(value),
-            State::Free { .. } => None,
+        let (EntryState::Free { generation } | EntryState::InputGuard { generation, .. }) = self.state;
+        match mem::replace(&mut self.state, EntryState::Free { generation: generation.wrapping_add(1) }) {
+            EntryState::InputGuard { value, .. } => Some(value),
+            EntryState::Free { .. } => None,
         }
     }
 }
@@ -113,13 +113,15 @@ impl<T> Entries<T> {
 
     /// Holds a value in a place that is free.
     #[inline]
-    pub(super) fn insert(&mut self, index: u32, deadline: u64, place: Place, value: T) -> WheelKey {
+    pub(super) fn insert(&mut self, index: u32, deadline: u64, place: WheelPlace, value: T) -> WheelKey {
         self.len += 1;
         let (level, slot) = (place.level, place.slot as u16);
         let entry = self.at_mut(index);
-        let (State::Free { generation } | State::Held { generation, .. }) = entry.state;
-        *entry =
-            Entry { deadline: Deadline(deadline), state: State::Held { level, slot, generation, value } };
+        let (EntryState::Free { generation } | EntryState::InputGuard { generation, .. }) = entry.state;
+        *entry = WheelEntry {
+            deadline: Deadline(deadline),
+            state: EntryState::InputGuard { level, slot, generation, value },
+        };
         WheelKey { index, generation }
     }
 
@@ -131,7 +133,7 @@ impl<T> Entries<T> {
             self.slab.reserve(1);
         }
         let places = (self.slab.capacity() - len).min(PLACES_AT_ONCE);
-        let free = || Entry { deadline: Deadline(0), state: State::Free { generation: 0 } };
+        let free = || WheelEntry { deadline: Deadline(0), state: EntryState::Free { generation: 0 } };
         self.slab.resize_with(len + places, free);
         (places, self.slab.capacity())
     }
@@ -158,19 +160,19 @@ impl<T> Entries<T> {
 
     /// Returns the key's entry.
     #[inline]
-    pub(super) fn find(&self, key: WheelKey) -> Option<&Entry<T>> {
+    pub(super) fn find(&self, key: WheelKey) -> Option<&WheelEntry<T>> {
         self.slab.get(key.index.wrapping_sub(self.base) as usize).filter(|entry| entry.is_of(key.generation))
     }
 
     /// As [`find`](Self::find).
     #[inline]
-    pub(super) fn find_mut(&mut self, key: WheelKey) -> Option<&mut Entry<T>> {
+    pub(super) fn find_mut(&mut self, key: WheelKey) -> Option<&mut WheelEntry<T>> {
         let entry = self.slab.get_mut(key.index.wrapping_sub(self.base) as usize);
         entry.filter(|entry| entry.is_of(key.generation))
     }
 
     #[inline]
-    pub(super) fn at_mut(&mut self, index: u32) -> &mut Entry<T> {
+    pub(super) fn at_mut(&mut self, index: u32) -> &mut WheelEntry<T> {
         &mut self.slab[index.wrapping_sub(self.base) as usize]
     }
 

@@ -6,7 +6,7 @@
 
 /// A slot of a level. The order is that in which slots are visited.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Place {
+pub(super) struct WheelPlace {
     pub(super) level: u8,
     pub(super) slot: u32,
 }

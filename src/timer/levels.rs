@@ -5,7 +5,7 @@
 //! and while it is not empty time stays where it is, and what would belong below is put at its end.
 
 use super::{
-    level::{Level, Place},
+    level::{Level, WheelPlace},
     lists::Lists,
 };
 
@@ -81,9 +81,9 @@ impl Levels {
 
     /// Returns the slot that has been entered and is not empty yet.
     #[inline]
-    pub(super) fn entered(&self) -> Option<Place> {
+    pub(super) fn entered(&self) -> Option<WheelPlace> {
         (self.entered != 0)
-            .then(|| Place { level: self.entered, slot: self.digit(self.current, self.entered) })
+            .then(|| WheelPlace { level: self.entered, slot: self.digit(self.current, self.entered) })
     }
 
     /// Says whether a slot has been entered and is not empty yet.
@@ -128,21 +128,21 @@ impl Levels {
 
     /// Returns the place of an entry with this target tick relative to the current tick.
     #[inline]
-    pub(super) fn locate(&self, tick: u64) -> Place {
+    pub(super) fn locate(&self, tick: u64) -> WheelPlace {
         let differing = tick ^ self.current;
         if differing <= u64::from(self.mask) {
-            return Place { level: 0, slot: tick as u32 & self.mask };
+            return WheelPlace { level: 0, slot: tick as u32 & self.mask };
         }
         let mut level = 1;
         while differing >> (u32::from(level) * self.bits) > u64::from(self.mask) {
             level += 1;
         }
-        Place { level, slot: self.digit(tick, level) }
+        WheelPlace { level, slot: self.digit(tick, level) }
     }
 
     /// Returns where an entry is put that belongs in `place`: behind those that are still to be moved to the same ticks.
     #[inline]
-    pub(super) fn behind_entered(&self, place: Place) -> Place {
+    pub(super) fn behind_entered(&self, place: WheelPlace) -> WheelPlace {
         if place.level >= self.entered { place } else { self.entered().unwrap_or(place) }
     }
 
@@ -154,18 +154,18 @@ impl Levels {
 
     /// Makes an entry the last where it is put; returns where that is.
     #[inline]
-    pub(super) fn append(&mut self, id: u32, tick: u64) -> Place {
+    pub(super) fn append(&mut self, id: u32, tick: u64) -> WheelPlace {
         match self.slot(tick) {
             Some(slot) => {
                 self.append_below(slot, id);
-                Place { level: 0, slot }
+                WheelPlace { level: 0, slot }
             }
             None => self.append_above(id, tick),
         }
     }
 
     #[inline(never)]
-    fn append_above(&mut self, id: u32, tick: u64) -> Place {
+    fn append_above(&mut self, id: u32, tick: u64) -> WheelPlace {
         let place = self.behind_entered(self.locate(tick));
         self.append_to(place, id, tick);
         place
@@ -180,7 +180,7 @@ impl Levels {
 
     /// Makes an entry the last in `place`.
     #[inline]
-    pub(super) fn append_to(&mut self, place: Place, id: u32, tick: u64) {
+    pub(super) fn append_to(&mut self, place: WheelPlace, id: u32, tick: u64) {
         debug_assert!(tick >= self.current, "no list lies behind the current tick");
         match place.level {
             0 => self.append_below(place.slot, id),
@@ -190,7 +190,7 @@ impl Levels {
 
     /// As [`append_to`](Self::append_to), above level 0.
     #[inline(never)]
-    fn append_upon(&mut self, place: Place, id: u32, tick: u64) {
+    fn append_upon(&mut self, place: WheelPlace, id: u32, tick: u64) {
         let above = usize::from(place.level) - 1;
         if !self.upper.get(above).is_some_and(Level::is_allocated) {
             self.allocate(place.level);
@@ -212,7 +212,7 @@ impl Levels {
     }
 
     /// An entry that lies in `place` has this target tick now.
-    pub(super) fn remember(&mut self, place: Place, tick: u64) {
+    pub(super) fn remember(&mut self, place: WheelPlace, tick: u64) {
         if place.level > 0 {
             self.upper[usize::from(place.level) - 1].remember(place.slot, tick);
         }
@@ -229,7 +229,7 @@ impl Levels {
 
     /// Takes an entry out of its list and makes it the last in `place`.
     #[inline]
-    pub(super) fn relink(&mut self, id: u32, place: Place, tick: u64) {
+    pub(super) fn relink(&mut self, id: u32, place: WheelPlace, tick: u64) {
         self.take_out(id);
         self.append_to(place, id, tick);
     }
@@ -298,24 +298,24 @@ impl Levels {
             return Some(self.current);
         }
         match self.bottom.first_after(self.due) {
-            Some(slot) => Some(self.start(Place { level: 0, slot })),
+            Some(slot) => Some(self.start(WheelPlace { level: 0, slot })),
             None => Some(self.visit_tick(self.first_above()?)),
         }
     }
 
-    fn first_above(&self) -> Option<Place> {
+    fn first_above(&self) -> Option<WheelPlace> {
         let mut levels = (1..).zip(&self.upper);
-        levels.find_map(|(level, slots)| Some(Place { level, slot: slots.first()? }))
+        levels.find_map(|(level, slots)| Some(WheelPlace { level, slot: slots.first()? }))
     }
 
     /// Returns the first tick that the slot spans.
-    fn start(&self, place: Place) -> u64 {
+    fn start(&self, place: WheelPlace) -> u64 {
         let shift = u32::from(place.level) * self.bits;
         let above = (self.current >> shift) & !u64::from(self.mask);
         (above | u64::from(place.slot)) << shift
     }
 
-    fn visit_tick(&self, place: Place) -> u64 {
+    fn visit_tick(&self, place: WheelPlace) -> u64 {
         self.upper[usize::from(place.level) - 1].earliest(place.slot)
     }
 

@@ -15,7 +15,7 @@
 
 use std::mem;
 
-use super::level::Place;
+use super::level::WheelPlace;
 
 /// The index that stands for "none".
 pub(super) const NIL: u32 = u32::MAX;
@@ -24,30 +24,30 @@ pub(super) const NIL: u32 = u32::MAX;
 const FIRST_ABOVE: u32 = NIL - (1 << 20);
 
 #[derive(Clone, Copy)]
-struct Node {
+struct ListNode {
     prev: u32,
     next: u32,
 }
 
 pub(super) struct Lists {
-    nodes: Vec<Node>,
+    nodes: Vec<ListNode>,
     /// How many of them are heads of level 0: a power of two.
     slots: u32,
     free: u32,
     /// The heads of each upper level, if it has been used.
-    above: Vec<Vec<Node>>,
+    above: Vec<Vec<ListNode>>,
 }
 
 impl Lists {
     pub(super) fn new(slots: usize) -> Self {
         let heads = 0..slots as u32;
-        let nodes = heads.map(|head| Node { prev: head, next: head }).collect();
+        let nodes = heads.map(|head| ListNode { prev: head, next: head }).collect();
         Self { nodes, slots: slots as u32, free: NIL, above: Vec::new() }
     }
 
     /// Returns the head of the list in `place`.
     #[inline]
-    pub(super) fn head(&self, place: Place) -> u32 {
+    pub(super) fn head(&self, place: WheelPlace) -> u32 {
         match place.level {
             0 => place.slot,
             level => NIL - 1 - ((u32::from(level) - 1) * self.slots + place.slot),
@@ -56,13 +56,13 @@ impl Lists {
 
     /// Returns the place whose list has this head.
     #[inline]
-    pub(super) fn place(&self, head: u32) -> Place {
+    pub(super) fn place(&self, head: u32) -> WheelPlace {
         if head < self.slots {
-            return Place { level: 0, slot: head };
+            return WheelPlace { level: 0, slot: head };
         }
         let above = NIL - 1 - head;
         let bits = self.slots.trailing_zeros();
-        Place { level: (above >> bits) as u8 + 1, slot: above & (self.slots - 1) }
+        WheelPlace { level: (above >> bits) as u8 + 1, slot: above & (self.slots - 1) }
     }
 
     /// Allocates the heads of an upper level; nothing if it has them.
@@ -72,8 +72,8 @@ impl Lists {
             self.above.resize_with(above + 1, Vec::new);
         }
         if self.above[above].is_empty() {
-            let heads = (0..self.slots).map(|slot| self.head(Place { level, slot }));
-            self.above[above] = heads.map(|head| Node { prev: head, next: head }).collect();
+            let heads = (0..self.slots).map(|slot| self.head(WheelPlace { level, slot }));
+            self.above[above] = heads.map(|head| ListNode { prev: head, next: head }).collect();
         }
     }
 
@@ -97,7 +97,7 @@ impl Lists {
         assert!(end < FIRST_ABOVE as usize, "about 2^32 timeouts held");
         // The heads do not count: they are not to be twice as many whenever the entries are.
         nodes.reserve_exact((self.slots as usize + capacity).saturating_sub(first).max(places));
-        nodes.extend((first + 1..=end).map(|next| Node { prev: NIL, next: next as u32 }));
+        nodes.extend((first + 1..=end).map(|next| ListNode { prev: NIL, next: next as u32 }));
         nodes[end - 1].next = mem::replace(&mut self.free, first as u32);
     }
 
@@ -119,21 +119,21 @@ impl Lists {
     pub(super) fn append(&mut self, head: u32, id: u32) {
         let last = mem::replace(&mut self.nodes[head as usize].prev, id);
         self.nodes[last as usize].next = id;
-        self.nodes[id as usize] = Node { prev: last, next: head };
+        self.nodes[id as usize] = ListNode { prev: last, next: head };
     }
 
     /// As [`append`](Self::append), for any level.
     pub(super) fn append_to(&mut self, head: u32, id: u32) {
         let last = mem::replace(&mut self.node(head).prev, id);
         self.node(last).next = id;
-        self.nodes[id as usize] = Node { prev: last, next: head };
+        self.nodes[id as usize] = ListNode { prev: last, next: head };
     }
 
     /// Takes an entry out of its list, if its neighbours are entries or a head of level 0, and gives its place back; says
     /// whether that was done, and which list is empty now.
     #[inline]
     pub(super) fn release_below(&mut self, id: u32) -> Option<Option<u32>> {
-        let Node { prev, next } = self.nodes[id as usize];
+        let ListNode { prev, next } = self.nodes[id as usize];
         let nodes = self.nodes.len();
         if prev as usize >= nodes || next as usize >= nodes {
             return None;
@@ -147,7 +147,7 @@ impl Lists {
     /// Takes an entry out of a list of level 0; returns the list's head if it is empty now.
     #[inline]
     pub(super) fn take_out_below(&mut self, id: u32) -> Option<u32> {
-        let Node { prev, next } = self.nodes[id as usize];
+        let ListNode { prev, next } = self.nodes[id as usize];
         self.nodes[prev as usize].next = next;
         self.nodes[next as usize].prev = prev;
         (prev == next).then_some(prev)
@@ -156,7 +156,7 @@ impl Lists {
     /// As [`take_out_below`](Self::take_out_below), for any level.
     #[inline]
     pub(super) fn take_out(&mut self, id: u32) -> Option<u32> {
-        let Node { prev, next } = self.nodes[id as usize];
+        let ListNode { prev, next } = self.nodes[id as usize];
         self.node(prev).next = next;
         self.node(next).prev = prev;
         (prev == next).then_some(prev)
@@ -172,7 +172,7 @@ impl Lists {
 
     /// Takes the first entry out of a list of an upper level, which is not empty; says whether it was the last one, too.
     #[inline]
-    pub(super) fn take_first_above(&mut self, place: Place) -> (u32, bool) {
+    pub(super) fn take_first_above(&mut self, place: WheelPlace) -> (u32, bool) {
         let head = self.head(place);
         let ends = &mut self.above[usize::from(place.level) - 1][place.slot as usize];
         let id = ends.next;
@@ -187,22 +187,23 @@ impl Lists {
     }
 
     #[inline]
-    fn node(&mut self, id: u32) -> &mut Node {
+    fn node(&mut self, id: u32) -> &mut ListNode {
         let index = id as usize;
         if index < self.nodes.len() { &mut self.nodes[index] } else { self.node_above_mut(id) }
     }
 
     #[cold]
     #[inline(never)]
-    fn node_above_mut(&mut self, head: u32) -> &mut Node {
-        let Place { level, slot } = self.place(head);
+    fn node_above_mut(&mut self, head: u32) -> &mut ListNode {
+        let WheelPlace { level, slot } = self.place(head);
         &mut self.above[usize::from(level) - 1][slot as usize]
     }
 
     #[cfg(test)]
     pub(super) fn heap_bytes(&self) -> usize {
         let above: usize = self.above.iter().map(Vec::capacity).sum();
-        (self.slots as usize + above) * size_of::<Node>() + self.above.capacity() * size_of::<Vec<Node>>()
+        (self.slots as usize + above) * size_of::<ListNode>()
+            + self.above.capacity() * size_of::<Vec<ListNode>>()
     }
 }
 
@@ -279,10 +280,14 @@ mod tests {
     #[test]
     fn heads_of_upper_levels_are_out_of_reach_of_the_quick_way() {
         let mut lists = lists();
-        for place in [Place { level: 1, slot: 0 }, Place { level: 3, slot: 3 }, Place { level: 0, slot: 2 }] {
+        for place in [
+            WheelPlace { level: 1, slot: 0 },
+            WheelPlace { level: 3, slot: 3 },
+            WheelPlace { level: 0, slot: 2 },
+        ] {
             assert_eq!(lists.place(lists.head(place)), place);
         }
-        let place = Place { level: 2, slot: 1 };
+        let place = WheelPlace { level: 2, slot: 1 };
         let head = lists.head(place);
         lists.allocate(2);
         [4, 5, 6].iter().for_each(|id| lists.append_to(head, *id));

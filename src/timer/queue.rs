@@ -41,7 +41,7 @@ const NOWHERE: u32 = u32::MAX;
 /// ```
 pub struct ScheduledQueue<T> {
     heap: Vec<Item>,
-    nodes: Vec<Node<T>>,
+    nodes: Vec<HeapNode<T>>,
     free: Option<u32>,
     next_sequence: u64,
 }
@@ -74,7 +74,7 @@ struct Item {
     index: u32,
 }
 
-struct Node<T> {
+struct HeapNode<T> {
     generation: u32,
     /// The place in the heap; of a free node, the next free one.
     place: u32,
@@ -217,7 +217,7 @@ impl<T> ScheduledQueue<T> {
         }
         let count = self.nodes.len();
         assert!(count < NOWHERE as usize, "2^32 - 1 tasks scheduled");
-        self.nodes.push(Node { generation: 0, place: NOWHERE, value: Some(value) });
+        self.nodes.push(HeapNode { generation: 0, place: NOWHERE, value: Some(value) });
         count as u32
     }
 
@@ -395,6 +395,6 @@ mod tests {
             queue.reinsert(due, i);
         }
         assert_eq!(capacity, (queue.heap.capacity(), queue.nodes.capacity()));
-        assert_eq!(size_of::<Item>() + size_of::<Node<u64>>(), 24 + 24);
+        assert_eq!(size_of::<Item>() + size_of::<HeapNode<u64>>(), 24 + 24);
     }
 }

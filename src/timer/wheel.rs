@@ -52,8 +52,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::entries::{Entries, Entry, WheelKey};
-use super::level::Place;
+use super::entries::{Entries, WheelEntry, WheelKey};
+use super::level::WheelPlace;
 use super::levels::Levels;
 use super::tick::Tick;
 use super::wheel_builder::WheelBuilder;
@@ -131,7 +131,7 @@ impl<T> Wheel<T> {
         let Some((index, slot)) = self.levels.take_and_append(tick) else {
             return self.insert_anywhere(deadline, tick, value);
         };
-        self.entries.insert(index, deadline, Place { level: 0, slot }, value)
+        self.entries.insert(index, deadline, WheelPlace { level: 0, slot }, value)
     }
 
     /// As [`insert`](Self::insert), on whatever level, and with more places if none is free.
@@ -259,7 +259,7 @@ impl<T> Wheel<T> {
                 moves = moves.checked_sub(1)?;
                 let tick = self.tick.ceil(entry.deadline());
                 match self.levels.pass_due(index, tick) {
-                    Some(slot) => entry.set_place(Place { level: 0, slot }),
+                    Some(slot) => entry.set_place(WheelPlace { level: 0, slot }),
                     None => self.pass_up(index, tick),
                 }
             } else if self.levels.has_entered() {
@@ -331,13 +331,13 @@ impl<T> Wheel<T> {
 
     /// Puts an entry where its new deadline, earlier than the last, asks for.
     #[inline(never)]
-    fn bring_forward(levels: &mut Levels, index: u32, entry: &mut Entry<T>, tick: u64) {
+    fn bring_forward(levels: &mut Levels, index: u32, entry: &mut WheelEntry<T>, tick: u64) {
         let Some(old) = entry.place() else { return };
         match levels.slot(tick) {
             Some(slot) if old.level == 0 => {
                 if slot < old.slot {
                     levels.move_below(index, slot);
-                    entry.set_place(Place { level: 0, slot });
+                    entry.set_place(WheelPlace { level: 0, slot });
                 }
             }
             _ => Self::bring_down(levels, index, entry, tick),
@@ -346,7 +346,7 @@ impl<T> Wheel<T> {
 
     /// As [`bring_forward`](Self::bring_forward), where another level has part in it.
     #[inline(never)]
-    fn bring_down(levels: &mut Levels, index: u32, entry: &mut Entry<T>, tick: u64) {
+    fn bring_down(levels: &mut Levels, index: u32, entry: &mut WheelEntry<T>, tick: u64) {
         let Some(old) = entry.place() else { return };
         let place = levels.locate(tick);
         if place < old {

@@ -1,7 +1,7 @@
 //! Behaviours W of the wheel in its pure form: time is given, nothing sleeps.
 
 use super::*;
-use crate::timer::entries::Entry;
+use crate::timer::entries::WheelEntry;
 
 const MS: u64 = 1_000_000;
 const SEC: u64 = 1000 * MS;
@@ -278,7 +278,9 @@ const MOST: usize = Wheel::<u64>::MOVES_PER_EXPIRE;
 /// How many of these lie on level 0.
 fn moved_down(wheel: &Wheel<u64>, keys: &[WheelKey]) -> usize {
     keys.iter()
-        .filter(|key| wheel.entries.find(**key).and_then(Entry::place).is_some_and(|place| place.level == 0))
+        .filter(|key| {
+            wheel.entries.find(**key).and_then(WheelEntry::place).is_some_and(|place| place.level == 0)
+        })
         .count()
 }
 
@@ -381,9 +383,9 @@ fn a_clock_that_steps_back_counts_as_the_largest_time_seen() {
 #[test]
 fn memory_is_as_documented() {
     // And links of 8 bytes beside each.
-    assert_eq!(size_of::<Entry<u64>>(), 24);
-    assert_eq!(size_of::<Entry<crate::id::Key>>(), 24);
-    assert_eq!(size_of::<Entry<u32>>(), 20);
+    assert_eq!(size_of::<WheelEntry<u64>>(), 24);
+    assert_eq!(size_of::<WheelEntry<crate::id::Key>>(), 24);
+    assert_eq!(size_of::<WheelEntry<u32>>(), 20);
     let mut wheel = wheel(100, 512);
     let bytes = |wheel: &Wheel<u64>| wheel.levels.heap_bytes() + size_of::<Wheel<u64>>();
     assert!(bytes(&wheel) <= 4500, "{}", bytes(&wheel));

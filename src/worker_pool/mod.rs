@@ -112,13 +112,13 @@ struct Owner {
 struct Pool {
     settings: WorkerPoolBuilder,
     cores: Cores,
-    state: Mutex<State>,
+    state: Mutex<PoolQueue>,
     /// Something is in the queue, or no more will come.
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct PoolQueue {
     queue: VecDeque<Box<dyn Work>>,
     threads: usize,
     /// Of the threads, those that have no work: they wait for some, or are just being started.
@@ -127,14 +127,14 @@ struct State {
     started: usize,
     closed: bool,
     /// The log has heard that no thread could be started, and none was since.
-    told_of_failure: bool,
+    failure_logged: bool,
     finished: u64,
     skipped: u64,
     refused: u64,
     panicked: u64,
 }
 
-impl State {
+impl PoolQueue {
     /// Works that no thread is about to take.
     fn pending(&self) -> usize {
         self.queue.len().saturating_sub(self.free)
@@ -222,7 +222,7 @@ impl WorkerPool {
             }
         };
         // Once, and not for each work that comes meanwhile.
-        let untold = failed.filter(|_| !std::mem::replace(&mut state.told_of_failure, true));
+        let untold = failed.filter(|_| !std::mem::replace(&mut state.failure_logged, true));
         drop(state);
         unwanted.into_iter().for_each(drop_guarded);
         if let Some(e) = untold {
@@ -289,17 +289,17 @@ impl Drop for Owner {
 }
 
 impl Pool {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, PoolQueue> {
         // Nothing of the program's own runs under it, so the state is whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Starts one more thread.
-    fn start(self: &Arc<Self>, state: &mut State) -> std::io::Result<()> {
+    fn start(self: &Arc<Self>, state: &mut PoolQueue) -> std::io::Result<()> {
         let pool = self.clone();
         let thread = thread::Builder::new().name(format!("{}-{}", self.settings.name, state.started));
         thread.spawn(move || pool.work())?;
-        state.told_of_failure = false;
+        state.failure_logged = false;
         state.started += 1;
         state.threads += 1;
         state.free += 1;
@@ -342,7 +342,7 @@ enum Done {
     Skipped,
 }
 
-impl State {
+impl PoolQueue {
     fn note(&mut self, done: Done) {
         match done {
             Done::Finished => self.finished += 1,

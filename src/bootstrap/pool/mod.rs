@@ -1,11 +1,11 @@
-//! A pool of channels: what it is told to do, and its handles; who gets which channel is in `shelf`, how in `service`.
+//! A pool of channels: what it is told to do, and its handles; who gets which channel is in `pool_state`, how in `service`.
 //!
 //! Always holds: settings are refused when the pool is built. Any thread may call everything here; the program's hooks
 //! are called on whatever thread gives the channel out (one that acquires, one that releases, or a loop).
 
+mod pool_state;
 mod pooled;
 mod service;
-mod shelf;
 
 pub use pooled::Pooled;
 
@@ -16,7 +16,7 @@ use crate::{
     pipeline::IntoPipeline,
     transport::Endpoint,
 };
-use service::{Hooks, Service};
+use service::{PoolHooks, PoolService};
 use std::{fmt, sync::Arc, time::Duration};
 
 /// Which of the free channels of a pool is given out next.
@@ -58,7 +58,7 @@ pub struct PoolBuilder<F, M> {
     timeout: Duration,
     on_timeout: PoolTimeout,
     order: PoolOrder,
-    hooks: Hooks<M>,
+    hooks: PoolHooks<M>,
 }
 
 impl<F, P> ClientBootstrap<Arc<F>>
@@ -100,7 +100,7 @@ where
             timeout: Duration::from_secs(10),
             on_timeout: PoolTimeout::Fail,
             order: PoolOrder::Lifo,
-            hooks: Hooks::default(),
+            hooks: PoolHooks::default(),
         }
     }
 }
@@ -184,14 +184,14 @@ where
                 Err(e) => call.done.failed(e),
             }
         };
-        let settings = service::Settings {
+        let settings = service::PoolSettings {
             size: self.size,
             max_waiters: self.max_waiters,
             timeout: self.timeout,
             on_timeout: self.on_timeout,
             order: self.order,
         };
-        Ok(ChannelPool { service: Service::new(group, settings, Box::new(call), self.hooks) })
+        Ok(ChannelPool { service: PoolService::new(group, settings, Box::new(call), self.hooks) })
     }
 }
 
@@ -207,7 +207,7 @@ impl<F: fmt::Debug, M> fmt::Debug for PoolBuilder<F, M> {
 /// A channel that closes, whoever closes it, leaves the pool by itself, and another one may take its place. When the last
 /// handle and the last [`Pooled`] are dropped, the free channels are closed.
 pub struct ChannelPool<M: 'static> {
-    service: Arc<Service<M>>,
+    service: Arc<PoolService<M>>,
 }
 
 impl<M: 'static> ChannelPool<M> {
@@ -242,22 +242,22 @@ impl<M: 'static> ChannelPool<M> {
 
     /// Whether it is closed.
     pub fn is_closed(&self) -> bool {
-        self.service.shelf().is_closed()
+        self.service.pool_state().is_closed()
     }
 
     /// Channels that are out, and those that are being made.
     pub fn acquired(&self) -> usize {
-        self.service.shelf().acquired()
+        self.service.pool_state().acquired()
     }
 
     /// Channels that wait to be acquired.
     pub fn free(&self) -> usize {
-        self.service.shelf().free()
+        self.service.pool_state().free()
     }
 
     /// Acquires that wait for a channel to come back.
     pub fn waiters(&self) -> usize {
-        self.service.shelf().waiters()
+        self.service.pool_state().waiters()
     }
 }
 
@@ -269,9 +269,9 @@ impl<M: 'static> Clone for ChannelPool<M> {
 
 impl<M: 'static> fmt::Debug for ChannelPool<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shelf = self.service.shelf();
+        let pool_state = self.service.pool_state();
         let mut debug = f.debug_struct("ChannelPool");
-        debug.field("acquired", &shelf.acquired()).field("free", &shelf.free());
-        debug.field("waiters", &shelf.waiters()).field("closed", &shelf.is_closed()).finish()
+        debug.field("acquired", &pool_state.acquired()).field("free", &pool_state.free());
+        debug.field("waiters", &pool_state.waiters()).field("closed", &pool_state.is_closed()).finish()
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Always holds: it goes back once, released or dropped, or is discarded. On any thread.
 
-use super::service::Service;
+use super::service::PoolService;
 use crate::{Channel, Error, Result};
 use std::{fmt, ops::Deref, sync::Arc};
 
@@ -13,11 +13,11 @@ use std::{fmt, ops::Deref, sync::Arc};
 pub struct Pooled<M: 'static> {
     channel: Channel<M>,
     /// None once it is back.
-    service: Option<Arc<Service<M>>>,
+    service: Option<Arc<PoolService<M>>>,
 }
 
 impl<M: 'static> Pooled<M> {
-    pub(super) fn new(channel: Channel<M>, service: Arc<Service<M>>) -> Self {
+    pub(super) fn new(channel: Channel<M>, service: Arc<PoolService<M>>) -> Self {
         Pooled { channel, service: Some(service) }
     }
 
@@ -31,7 +31,7 @@ impl<M: 'static> Pooled<M> {
         }
     }
 
-    pub(super) fn release_to(mut self, to: &Arc<Service<M>>) -> Result {
+    pub(super) fn release_to(mut self, to: &Arc<PoolService<M>>) -> Result {
         match self.service.take() {
             Some(mine) if Arc::ptr_eq(&mine, to) => mine.come_back(&self.channel),
             _ => {

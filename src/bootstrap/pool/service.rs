@@ -7,7 +7,7 @@
 
 use super::{
     PoolOrder, PoolTimeout, Pooled,
-    shelf::{Back, Handed, Shelf, Slot, Waiter},
+    pool_state::{Acquired, Back, Handed, PoolState, Waiter},
 };
 use crate::{
     Channel, Completion, Error, EventLoop, EventLoopGroup, Result,
@@ -23,7 +23,7 @@ use std::{
     time::Duration,
 };
 
-pub(super) struct Settings {
+pub(super) struct PoolSettings {
     pub(super) size: usize,
     pub(super) max_waiters: usize,
     pub(super) timeout: Duration,
@@ -32,53 +32,53 @@ pub(super) struct Settings {
 }
 
 /// What the program has a say in.
-pub(super) struct Hooks<M> {
+pub(super) struct PoolHooks<M> {
     pub(super) health_check: Option<Box<HealthCheck<M>>>,
     pub(super) on_acquire: Option<Box<OnAcquire<M>>>,
 }
 
 type HealthCheck<M> = dyn Fn(&Channel<M>) -> bool + Send + Sync;
 type OnAcquire<M> = dyn Fn(&Channel<M>) -> Result + Send + Sync;
-type MakeCall = dyn Fn(Attempt, Box<dyn Connected>) + Send + Sync;
+type ConnectFn = dyn Fn(Attempt, Box<dyn Connected>) + Send + Sync;
 
-impl<M> Default for Hooks<M> {
+impl<M> Default for PoolHooks<M> {
     fn default() -> Self {
-        Hooks { health_check: None, on_acquire: None }
+        PoolHooks { health_check: None, on_acquire: None }
     }
 }
 
-pub(super) struct Service<M: 'static> {
+pub(super) struct PoolService<M: 'static> {
     group: EventLoopGroup,
     /// Has the timers of those who wait.
     timers: EventLoop,
-    settings: Settings,
-    call: Box<MakeCall>,
-    hooks: Hooks<M>,
-    shelf: Mutex<Shelf<M>>,
+    settings: PoolSettings,
+    call: Box<ConnectFn>,
+    hooks: PoolHooks<M>,
+    pool_state: Mutex<PoolState<M>>,
 }
 
-impl<M: 'static> Service<M> {
+impl<M: 'static> PoolService<M> {
     pub(super) fn new(
         group: EventLoopGroup,
-        settings: Settings,
-        call: Box<MakeCall>,
-        hooks: Hooks<M>,
+        settings: PoolSettings,
+        call: Box<ConnectFn>,
+        hooks: PoolHooks<M>,
     ) -> Arc<Self> {
-        let shelf = Mutex::new(Shelf::new(settings.size, settings.order));
+        let pool_state = Mutex::new(PoolState::new(settings.size, settings.order));
         let timers = group.next().clone();
-        Arc::new(Service { group, timers, settings, call, hooks, shelf })
+        Arc::new(PoolService { group, timers, settings, call, hooks, pool_state })
     }
 
-    pub(super) fn shelf(&self) -> MutexGuard<'_, Shelf<M>> {
+    pub(super) fn pool_state(&self) -> MutexGuard<'_, PoolState<M>> {
         // It is whole at every moment, so a panic elsewhere does not spoil it.
-        self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pool_state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     // ---- acquiring -----------------------------------------------------------------------------------
 
     pub(super) fn acquire(self: &Arc<Self>) -> Completion<Pooled<M>> {
-        let mut shelf = self.shelf();
-        let number = shelf.next_number();
+        let mut pool_state = self.pool_state();
+        let number = pool_state.next_number();
         let me = Arc::downgrade(self);
         // Whichever loop: it may be the one whose handler would give a channel back.
         let (completer, completion) = cancellable_of_all(self.group.loop_ids(), move |unwanted| {
@@ -86,35 +86,35 @@ impl<M: 'static> Service<M> {
                 // Dropped, it goes back.
                 return drop::<Pooled<M>>(channel);
             }
-            let waiter = me.upgrade().and_then(|me| me.shelf().wait_no_more(number));
+            let waiter = me.upgrade().and_then(|me| me.pool_state().wait_no_more(number));
             if let Some(timer) = waiter.and_then(|waiter| waiter.timer) {
                 timer.cancel();
             }
         });
-        if shelf.is_closed() {
-            drop(shelf);
+        if pool_state.is_closed() {
+            drop(pool_state);
             completer.complete(Err(Error::Closed));
             return completion;
         }
         // Who waits is served first, even if something is free for the moment.
-        let mut slot = if shelf.waiters() == 0 { shelf.take() } else { None };
+        let mut slot = if pool_state.waiters() == 0 { pool_state.take() } else { None };
         if slot.is_none() && self.settings.timeout.is_zero() && self.settings.on_timeout == PoolTimeout::Open
         {
-            slot = Some(shelf.begin());
+            slot = Some(pool_state.begin());
         }
         if let Some(slot) = slot {
-            drop(shelf);
+            drop(pool_state);
             self.serve(completer, slot);
             return completion;
         }
         if self.settings.timeout.is_zero() {
-            drop(shelf);
+            drop(pool_state);
             completer.complete(Err(self.timed_out()));
             return completion;
         }
         let limit = self.settings.max_waiters;
-        let waiting = shelf.wait(Waiter { number, completer, timer: None }, limit);
-        drop(shelf);
+        let waiting = pool_state.wait(Waiter { number, completer, timer: None }, limit);
+        drop(pool_state);
         match waiting {
             Ok(()) => self.set_alarm(number),
             Err(waiter) => waiter.completer.complete(Err(Error::Full { what: "waiters of the pool", limit })),
@@ -132,11 +132,11 @@ impl<M: 'static> Service<M> {
         let timer = self.timers.schedule_always(self.settings.timeout, move || alarm.ring());
         // If it is refused the alarm has been dropped, and has said so.
         let Ok(timer) = timer else { return };
-        let mut shelf = self.shelf();
-        match shelf.waiter(number) {
+        let mut pool_state = self.pool_state();
+        match pool_state.waiter(number) {
             Some(waiter) => waiter.timer = Some(timer),
             None => {
-                drop(shelf);
+                drop(pool_state);
                 timer.cancel();
             }
         }
@@ -146,9 +146,9 @@ impl<M: 'static> Service<M> {
     fn expire(self: &Arc<Self>, number: u64, why: Error) {
         let opens = self.settings.on_timeout == PoolTimeout::Open && matches!(why, Error::TimedOut { .. });
         let (waiter, slot) = {
-            let mut shelf = self.shelf();
-            let Some(waiter) = shelf.wait_no_more(number) else { return };
-            (waiter, opens.then(|| shelf.begin()))
+            let mut pool_state = self.pool_state();
+            let Some(waiter) = pool_state.wait_no_more(number) else { return };
+            (waiter, opens.then(|| pool_state.begin()))
         };
         match slot {
             Some(slot) => self.serve(waiter.completer, slot),
@@ -158,7 +158,7 @@ impl<M: 'static> Service<M> {
 
     /// Serves those who wait, as long as there is something for them.
     fn serve_waiters(self: &Arc<Self>) {
-        if !self.shelf().begin_to_serve() {
+        if !self.pool_state().begin_to_serve() {
             return;
         }
         while let Some((waiter, slot)) = self.next_pair() {
@@ -169,12 +169,12 @@ impl<M: 'static> Service<M> {
         }
     }
 
-    fn next_pair(&self) -> Option<(Waiter<M>, Slot<M>)> {
-        self.shelf().next_pair()
+    fn next_pair(&self) -> Option<(Waiter<M>, Acquired<M>)> {
+        self.pool_state().next_pair()
     }
 
-    fn serve(self: &Arc<Self>, completer: Completer<Pooled<M>>, slot: Slot<M>) {
-        let Slot::Used(mut channel) = slot else { return self.make(completer) };
+    fn serve(self: &Arc<Self>, completer: Completer<Pooled<M>>, slot: Acquired<M>) {
+        let Acquired::Used(mut channel) = slot else { return self.make(completer) };
         loop {
             if channel.is_open() && self.is_healthy(&channel) {
                 match self.admit(&channel) {
@@ -184,11 +184,11 @@ impl<M: 'static> Service<M> {
                     Err(e) => return self.refuse(completer, &channel, e),
                 }
             }
-            let slot = self.shelf().exchange(channel.id());
+            let slot = self.pool_state().exchange(channel.id());
             channel.close();
             match slot {
-                Slot::Used(another) => channel = another,
-                Slot::New => return self.make(completer),
+                Acquired::Used(another) => channel = another,
+                Acquired::New => return self.make(completer),
             }
         }
     }
@@ -215,7 +215,7 @@ impl<M: 'static> Service<M> {
             }
             result?;
         }
-        Ok(self.shelf().hand_out(channel.id()))
+        Ok(self.pool_state().hand_out(channel.id()))
     }
 
     fn give(self: &Arc<Self>, completer: Completer<Pooled<M>>, channel: Channel<M>) {
@@ -224,7 +224,7 @@ impl<M: 'static> Service<M> {
     }
 
     fn refuse(self: &Arc<Self>, completer: Completer<Pooled<M>>, channel: &Channel<M>, why: Error) {
-        self.shelf().take_off(channel.id());
+        self.pool_state().take_off(channel.id());
         channel.close();
         completer.complete(Err(why));
         self.serve_waiters();
@@ -237,11 +237,11 @@ impl<M: 'static> Service<M> {
     }
 
     fn made(self: &Arc<Self>, completer: Completer<Pooled<M>>, channel: Channel<M>) {
-        self.shelf().made(&channel);
+        self.pool_state().made(&channel);
         let (me, id) = (Arc::downgrade(self), channel.id());
         channel.closed().on_complete(move |_| {
             let Some(me) = me.upgrade() else { return };
-            let freed = me.shelf().has_closed(id);
+            let freed = me.pool_state().has_closed(id);
             if freed {
                 me.serve_waiters();
             }
@@ -255,7 +255,7 @@ impl<M: 'static> Service<M> {
     }
 
     fn not_made(self: &Arc<Self>, completer: Completer<Pooled<M>>, why: Error) {
-        self.shelf().not_made();
+        self.pool_state().not_made();
         completer.complete(Err(why));
         self.serve_waiters();
     }
@@ -263,9 +263,9 @@ impl<M: 'static> Service<M> {
     // ---- coming back ---------------------------------------------------------------------------------
 
     pub(super) fn come_back(self: &Arc<Self>, channel: &Channel<M>) -> Result {
-        let back = self.shelf().come_back(channel);
+        let back = self.pool_state().come_back(channel);
         match back {
-            Back::Kept => {
+            Back::Undecoded => {
                 self.serve_waiters();
                 Ok(())
             }
@@ -278,13 +278,13 @@ impl<M: 'static> Service<M> {
 
     /// It is closed and does not come back.
     pub(super) fn discard(self: &Arc<Self>, channel: &Channel<M>) {
-        self.shelf().take_off(channel.id());
+        self.pool_state().take_off(channel.id());
         channel.close();
         self.serve_waiters();
     }
 
     pub(super) fn close(&self) {
-        let (waiters, free) = self.shelf().close();
+        let (waiters, free) = self.pool_state().close();
         for waiter in waiters {
             if let Some(timer) = waiter.timer {
                 timer.cancel();
@@ -295,7 +295,7 @@ impl<M: 'static> Service<M> {
     }
 }
 
-impl<M: 'static> Drop for Service<M> {
+impl<M: 'static> Drop for PoolService<M> {
     fn drop(&mut self) {
         self.close();
     }
@@ -304,12 +304,12 @@ impl<M: 'static> Drop for Service<M> {
 /// A channel that is being made for somebody.
 struct Making<M: 'static>(Option<ForWhom<M>>);
 
-type ForWhom<M> = (Arc<Service<M>>, Completer<Pooled<M>>);
+type ForWhom<M> = (Arc<PoolService<M>>, Completer<Pooled<M>>);
 
 impl<M: 'static> Connected for Making<M> {
     fn is_wanted(&self) -> bool {
         // Also if nobody waits for it any more: it will be free.
-        self.0.as_ref().is_some_and(|(service, _)| !service.shelf().is_closed())
+        self.0.as_ref().is_some_and(|(service, _)| !service.pool_state().is_closed())
     }
 
     fn connected(mut self: Box<Self>, channel: Arc<ChannelShared>) {
@@ -320,7 +320,7 @@ impl<M: 'static> Connected for Making<M> {
 
     fn failed(mut self: Box<Self>, error: Error) {
         if let Some((service, completer)) = self.0.take() {
-            let closed = service.shelf().is_closed();
+            let closed = service.pool_state().is_closed();
             service.not_made(completer, if closed { Error::Closed } else { error });
         }
     }
@@ -337,7 +337,7 @@ impl<M: 'static> Drop for Making<M> {
 
 /// What ends the wait of an acquire: it rings, or is dropped by a loop that is shut down.
 struct Alarm<M: 'static> {
-    service: Weak<Service<M>>,
+    service: Weak<PoolService<M>>,
     number: u64,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Always holds: it only asks and stops; dropping it changes nothing. Any thread may call everything here.
 
-use super::course::{Course, Phase};
+use super::reconnect_state::{ReconnectPhase, ReconnectState};
 use crate::{
     Channel, Completion, Error, EventLoop,
     sync::{Completer, completion},
@@ -20,15 +20,15 @@ use std::{fmt, sync::Arc};
 /// # }
 /// ```
 pub struct Reconnecting<M> {
-    pub(super) course: Arc<Course<M>>,
+    pub(super) reconnect_state: Arc<ReconnectState<M>>,
 }
 
 impl<M: 'static> Reconnecting<M> {
     /// The channel, if it is connected now: from just before its handler's `active` is called, so that what is written here
     /// goes out after what `active` writes.
     pub fn channel(&self) -> Option<Channel<M>> {
-        match &self.course.lock().phase {
-            Phase::Connected(channel, _) => Some(channel.clone()),
+        match &self.reconnect_state.lock().phase {
+            ReconnectPhase::Connected(channel, _) => Some(channel.clone()),
             _ => None,
         }
     }
@@ -39,13 +39,15 @@ impl<M: 'static> Reconnecting<M> {
     ///
     /// It fails with what the client ended with, if it ends first: [`Error::Cancelled`] if it was stopped.
     pub fn connected(&self) -> Completion<Channel<M>> {
-        let mut state = self.course.lock();
+        let mut state = self.reconnect_state.lock();
         match &state.phase {
-            Phase::Connected(channel, _) => Completion::ready(Ok(channel.clone())),
-            Phase::Stopping | Phase::Ended(None) => Completion::ready(Err(Error::Cancelled)),
-            Phase::Ended(Some(why)) => Completion::ready(Err(why.again())),
+            ReconnectPhase::Connected(channel, _) => Completion::ready(Ok(channel.clone())),
+            ReconnectPhase::Stopping | ReconnectPhase::Ended(None) => {
+                Completion::ready(Err(Error::Cancelled))
+            }
+            ReconnectPhase::Ended(Some(why)) => Completion::ready(Err(why.again())),
             _ => {
-                let (completer, completion) = completion(Some(self.course.event_loop.shared.id));
+                let (completer, completion) = completion(Some(self.reconnect_state.event_loop.shared.id));
                 // Those who gave up waiting do not pile up while there is no server.
                 state.awaited.retain(Completer::is_awaited);
                 state.awaited.push(completer);
@@ -57,7 +59,7 @@ impl<M: 'static> Reconnecting<M> {
     /// Stops it: no further attempt is made; one that is under way is cancelled; a connection is closed after what was
     /// written is sent. Any thread may call this, also in a handler or the hook.
     pub fn stop(&self) {
-        self.course.stop();
+        self.reconnect_state.stop();
     }
 
     /// Completes when it is over and nothing of it is left: no timer, no attempt, no channel.
@@ -66,12 +68,12 @@ impl<M: 'static> Reconnecting<M> {
     /// [`Error::Closed`] if that attempt had succeeded and its connection was lost too soon. With [`Error::ShutDown`] if
     /// its loop was shut down.
     pub fn ended(&self) -> Completion {
-        let mut state = self.course.lock();
+        let mut state = self.reconnect_state.lock();
         match &state.phase {
-            Phase::Ended(None) => Completion::ready(Ok(())),
-            Phase::Ended(Some(why)) => Completion::ready(Err(why.again())),
+            ReconnectPhase::Ended(None) => Completion::ready(Ok(())),
+            ReconnectPhase::Ended(Some(why)) => Completion::ready(Err(why.again())),
             _ => {
-                let (completer, completion) = completion(Some(self.course.event_loop.shared.id));
+                let (completer, completion) = completion(Some(self.reconnect_state.event_loop.shared.id));
                 state.ends.push(completer);
                 completion
             }
@@ -80,27 +82,27 @@ impl<M: 'static> Reconnecting<M> {
 
     /// The loop that serves all its connections.
     pub fn event_loop(&self) -> &EventLoop {
-        &self.course.event_loop
+        &self.reconnect_state.event_loop
     }
 }
 
 impl<M> Clone for Reconnecting<M> {
     fn clone(&self) -> Self {
-        Reconnecting { course: self.course.clone() }
+        Reconnecting { reconnect_state: self.reconnect_state.clone() }
     }
 }
 
 impl<M> fmt::Debug for Reconnecting<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let phase = match self.course.lock().phase {
-            Phase::Between => "between",
-            Phase::Waiting(_) => "waiting",
-            Phase::Connecting(_) => "connecting",
-            Phase::Connected(..) => "connected",
-            Phase::Stopping => "stopping",
-            Phase::Ended(_) => "ended",
+        let phase = match self.reconnect_state.lock().phase {
+            ReconnectPhase::Between => "between",
+            ReconnectPhase::Waiting(_) => "waiting",
+            ReconnectPhase::Connecting(_) => "connecting",
+            ReconnectPhase::Connected(..) => "connected",
+            ReconnectPhase::Stopping => "stopping",
+            ReconnectPhase::Ended(_) => "ended",
         };
         let mut debug = f.debug_struct("Reconnecting");
-        debug.field("addresses", &self.course.addresses).field("phase", &phase).finish()
+        debug.field("addresses", &self.reconnect_state.addresses).field("phase", &phase).finish()
     }
 }

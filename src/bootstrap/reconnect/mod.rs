@@ -1,11 +1,11 @@
-//! A client that stays connected: what it is told to do, and the handle; what it does is in `course`.
+//! A client that stays connected: what it is told to do, and the handle; what it does is in `reconnect_state`.
 //!
 //! Always holds: settings are refused before anything is begun. Any thread begins and asks; the hook is called on the
 //! client's loop.
 
 mod backoff;
-mod course;
 mod handle;
+mod reconnect_state;
 
 pub use backoff::Backoff;
 pub use handle::Reconnecting;
@@ -17,7 +17,7 @@ use crate::{
     pipeline::IntoPipeline,
     transport::{Address, Endpoint},
 };
-use course::{Course, Pending};
+use reconnect_state::{Attempting, ReconnectState};
 use std::{fmt, ops::ControlFlow, sync::Arc, time::Duration};
 
 /// What a client that stays connected goes through; told to the hook of [`Reconnect::on_event`].
@@ -164,11 +164,11 @@ where
             // The first one was admitted by the loop; that its queue is full now must not keep the client away.
             bootstrap.call(&caller, assignment, call, LoopShared::submit_always);
         };
-        let course = Course::new(event_loop, addresses, Box::new(call), hook, backoff);
-        let course = Arc::new(course);
-        let pending = Pending::new(course.clone());
-        course.event_loop.execute(move || pending.take(Course::try_to_connect))?;
-        Ok(Reconnecting { course })
+        let reconnect_state = ReconnectState::new(event_loop, addresses, Box::new(call), hook, backoff);
+        let reconnect_state = Arc::new(reconnect_state);
+        let pending = Attempting::new(reconnect_state.clone());
+        reconnect_state.event_loop.execute(move || pending.take(ReconnectState::try_to_connect))?;
+        Ok(Reconnecting { reconnect_state })
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Always holds for a group: every setting is within its range.
 
-use super::{ChannelGroup, waiting::Waiting};
+use super::{ChannelGroup, waiting::WaitingDeliveries};
 use crate::{Error, Result};
 use std::{fmt, marker::PhantomData};
 
@@ -79,7 +79,7 @@ impl<M: 'static> ChannelGroupBuilder<M> {
         if self.max_waiting_deliveries == 0 {
             return Err(Error::setting("max_waiting_deliveries", 0, "1 delivery or more"));
         }
-        let waiting = Waiting::new(self.max_waiting, self.max_waiting_deliveries);
+        let waiting = WaitingDeliveries::new(self.max_waiting, self.max_waiting_deliveries);
         Ok(ChannelGroup::with(waiting, self.stay_closed))
     }
 }

@@ -5,7 +5,7 @@
 //! until it changes. Pure: the group locks it.
 
 use crate::{
-    channel::{Channel, Outlet, SizeHint, WriteTicket},
+    channel::{Channel, MailSender, SizeHint, WriteTicket},
     id::{ChannelId, Key},
 };
 use std::{collections::HashMap, sync::Arc};
@@ -30,21 +30,21 @@ struct OnLoop<M> {
 /// Those members of a group that are on one loop.
 pub(super) struct Part {
     pub(super) event_loop: u32,
-    pub(super) outlet: Arc<dyn Outlet>,
+    pub(super) outlet: Arc<dyn MailSender>,
     pub(super) keys: Arc<[Key]>,
     /// The ticket of each member that was selected because it is writable.
     pub(super) tickets: Option<Arc<[Option<WriteTicket>]>>,
 }
 
 /// A member that was selected because it is writable. The message counts as soon as its loop has it.
-pub(super) struct Entitled<M> {
+pub(super) struct Permitted<M> {
     /// Its part.
     pub(super) part: usize,
     channel: Channel<M>,
     ticket: WriteTicket,
 }
 
-impl<M> Entitled<M> {
+impl<M> Permitted<M> {
     pub(super) fn add(&self) {
         self.channel.shared().producers.add(self.ticket);
     }
@@ -141,7 +141,7 @@ pub(super) fn selected<M: 'static>(
     channels: &[Channel<M>],
     mut filter: impl FnMut(&Channel<M>) -> bool,
     message: &M,
-) -> (Arc<[Part]>, Vec<Entitled<M>>) {
+) -> (Arc<[Part]>, Vec<Permitted<M>>) {
     let (mut parts, mut entitled) = (Vec::new(), Vec::new());
     let mut size = MessageSize { message, last: None };
     for of_loop in channels.chunk_by(|one, next| one.id().event_loop == next.id().event_loop) {
@@ -156,7 +156,7 @@ pub(super) fn selected<M: 'static>(
             keys.push(asked.id().key);
             tickets.push(ticket);
             if let Some(ticket) = ticket {
-                entitled.push(Entitled { part: parts.len(), channel: asked, ticket });
+                entitled.push(Permitted { part: parts.len(), channel: asked, ticket });
             }
         }
         if let Some(first) = of_loop.first()

@@ -8,27 +8,27 @@
 
 mod builder;
 mod members;
-mod parcel;
 mod report;
+mod shared_broadcast;
 mod waiting;
 
 pub use builder::ChannelGroupBuilder;
-pub(crate) use parcel::{Delivery, Outcome};
 pub use report::{Broadcast, BroadcastReport};
+pub(crate) use shared_broadcast::{Delivery, Outcome};
 
-use super::{at_close::LeaveAtClose, handle::Channel};
+use super::{close_listeners::LeaveAtClose, handle::Channel};
 use crate::{
     Refused,
     id::ChannelId,
     sync::{Completer, Completion, completion_of_all},
 };
-use members::{Entitled, Members, Part, selected};
-use parcel::{Parcel, Sending};
+use members::{Members, Part, Permitted, selected};
+use shared_broadcast::{Sending, SharedBroadcast};
 use std::{
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
-use waiting::Waiting;
+use waiting::WaitingDeliveries;
 
 /// Channels that write messages of type `M`, to be written to all at once: a room, a topic, everybody who is logged in.
 ///
@@ -95,17 +95,17 @@ use waiting::Waiting;
 ///
 /// A message that cannot be encoded is nobody's fault but the program's: no handler is told, it is in the report and in the log.
 pub struct ChannelGroup<M> {
-    inner: Arc<Inner<M>>,
+    inner: Arc<GroupShared<M>>,
 }
 
-struct Inner<M> {
+struct GroupShared<M> {
     members: Mutex<Members<M>>,
     /// What some loop has not got to the end of.
-    waiting: Arc<Waiting>,
+    waiting: Arc<WaitingDeliveries>,
     stay_closed: bool,
 }
 
-impl<M> Inner<M> {
+impl<M> GroupShared<M> {
     fn lock(&self) -> MutexGuard<'_, Members<M>> {
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -116,24 +116,25 @@ impl<M> Inner<M> {
     }
 }
 
-impl<M: 'static> LeaveAtClose for Inner<M> {
+impl<M: 'static> LeaveAtClose for GroupShared<M> {
     fn leave(&self, id: ChannelId) {
         self.lock().remove(id);
     }
 }
 
-impl<M> Drop for Inner<M> {
+impl<M> Drop for GroupShared<M> {
     fn drop(&mut self) {
         let group = self.address();
         let members = self.members.get_mut().unwrap_or_else(PoisonError::into_inner);
-        members.each(|channel| channel.shared().at_close.forget(group));
+        members.each(|channel| channel.shared().close_listeners.forget(group));
     }
 }
 
 impl<M: 'static> ChannelGroup<M> {
     /// An empty group with the default settings of [`ChannelGroup::builder`].
     pub fn new() -> Self {
-        let waiting = Waiting::new(builder::DEFAULT_MAX_WAITING, builder::DEFAULT_MAX_WAITING_DELIVERIES);
+        let waiting =
+            WaitingDeliveries::new(builder::DEFAULT_MAX_WAITING, builder::DEFAULT_MAX_WAITING_DELIVERIES);
         Self::with(waiting, false)
     }
 
@@ -142,8 +143,8 @@ impl<M: 'static> ChannelGroup<M> {
         ChannelGroupBuilder::new()
     }
 
-    fn with(waiting: Waiting, stay_closed: bool) -> Self {
-        let inner = Inner { members: Mutex::default(), waiting: Arc::new(waiting), stay_closed };
+    fn with(waiting: WaitingDeliveries, stay_closed: bool) -> Self {
+        let inner = GroupShared { members: Mutex::default(), waiting: Arc::new(waiting), stay_closed };
         ChannelGroup { inner: Arc::new(inner) }
     }
 
@@ -164,15 +165,15 @@ impl<M: 'static> ChannelGroup<M> {
         if !channel.is_open() || members.contains(channel.id()) {
             return false;
         }
-        let weak: Weak<Inner<M>> = Arc::downgrade(&self.inner);
+        let weak: Weak<GroupShared<M>> = Arc::downgrade(&self.inner);
         // Should it close right now, it waits for the lock before it leaves.
-        if !channel.shared().at_close.leave(weak) {
+        if !channel.shared().close_listeners.leave(weak) {
             return false;
         }
         // Asked only now: should its pipeline be replaced right now, either this shows it, or the channel finds the group
         // among those that it has to leave.
         if !channel.fits_message() {
-            channel.shared().at_close.forget(self.inner.address());
+            channel.shared().close_listeners.forget(self.inner.address());
             return false;
         }
         members.insert(channel);
@@ -183,7 +184,7 @@ impl<M: 'static> ChannelGroup<M> {
     pub fn leave(&self, id: ChannelId) -> bool {
         let mut members = self.inner.lock();
         let Some(channel) = members.remove(id) else { return false };
-        channel.shared().at_close.forget(self.inner.address());
+        channel.shared().close_listeners.forget(self.inner.address());
         true
     }
 
@@ -332,14 +333,15 @@ impl<M: Clone + Send + Sync + 'static> ChannelGroup<M> {
         parts: Arc<[Part]>,
         members: usize,
         except: Option<ChannelId>,
-        entitled: &[Entitled<M>],
+        entitled: &[Permitted<M>],
     ) -> Result<Broadcast, Refused<M>> {
         let waiting = &self.inner.waiting;
         if let Err(reason) = waiting.begin(members) {
             return Err(Refused { value: message, reason });
         }
-        let parcel = Parcel::new(message, Sending { parts, members, except, waiting: waiting.clone() });
-        parcel.send(entitled)
+        let shared_broadcast =
+            SharedBroadcast::new(message, Sending { parts, members, except, waiting: waiting.clone() });
+        shared_broadcast.send(entitled)
     }
 }
 
@@ -393,15 +395,15 @@ mod tests {
             }
             rooms.iter().for_each(|room| room.retain(|_| false));
         }
-        assert_eq!(channel.shared().at_close.len(), 0, "left");
+        assert_eq!(channel.shared().close_listeners.len(), 0, "left");
         assert!(rooms[..3].iter().all(|room| room.join(channel.clone())));
         channel.closed().detach();
-        assert_eq!(channel.shared().at_close.len(), 4);
+        assert_eq!(channel.shared().close_listeners.len(), 4);
         drop(rooms);
-        assert_eq!(channel.shared().at_close.len(), 1, "the groups are gone");
+        assert_eq!(channel.shared().close_listeners.len(), 1, "the groups are gone");
         assert!(ChannelGroup::new().join(channel.clone()));
         member.close();
-        assert_eq!(channel.shared().at_close.len(), 0, "closed");
+        assert_eq!(channel.shared().close_listeners.len(), 0, "closed");
     }
 
     #[test]

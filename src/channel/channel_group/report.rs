@@ -3,7 +3,7 @@
 //! Always holds: the parts of a broadcast end once each, and with the last one the report is whole: every member that it
 //! was for is counted in it once. It is completed without a lock. Shared by who has broadcast and by the loops.
 
-use super::waiting::Waiting;
+use super::waiting::WaitingDeliveries;
 use crate::sync::{Completer, Completion, completion_of_all};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -94,19 +94,19 @@ impl Broadcast {
 /// How far a broadcast has come.
 #[derive(Debug)]
 pub(super) struct Progress {
-    state: Mutex<State>,
+    state: Mutex<ReportState>,
     /// What the group has under way; this broadcast is counted there until it has come to everybody.
-    waiting: Arc<Waiting>,
+    waiting: Arc<WaitingDeliveries>,
 }
 
-struct State {
+struct ReportState {
     /// Parts that have not ended.
     left: usize,
     report: BroadcastReport,
     completer: Option<Completer<BroadcastReport>>,
 }
 
-impl std::fmt::Debug for State {
+impl std::fmt::Debug for ReportState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("State").field("left", &self.left).field("report", &self.report).finish()
     }
@@ -114,15 +114,15 @@ impl std::fmt::Debug for State {
 
 impl Progress {
     /// Of a broadcast in so many parts.
-    pub(super) fn new(parts: usize, waiting: Arc<Waiting>) -> Self {
+    pub(super) fn new(parts: usize, waiting: Arc<WaitingDeliveries>) -> Self {
         if parts == 0 {
             waiting.end();
         }
-        let state = State { left: parts, report: BroadcastReport::default(), completer: None };
+        let state = ReportState { left: parts, report: BroadcastReport::default(), completer: None };
         Progress { state: Mutex::new(state), waiting }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ReportState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -3,7 +3,7 @@
 //! Invariants: never more broadcasts than the limit; never more deliveries than their limit and one
 //! broadcast. Shared by whoever broadcasts and by the loops.
 
-use crate::{Error, Result, sync::Places};
+use crate::{Error, Result, sync::Permits};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What is bounded, as the error says it.
@@ -11,16 +11,20 @@ const BROADCASTS: &str = "waiting broadcasts of a channel group";
 const DELIVERIES: &str = "waiting deliveries of a channel group";
 
 #[derive(Debug)]
-pub(super) struct Waiting {
-    broadcasts: Places,
+pub(super) struct WaitingDeliveries {
+    broadcasts: Permits,
     /// Members that broadcasts have still to come to, each counted for each broadcast.
     deliveries: AtomicUsize,
     max_deliveries: usize,
 }
 
-impl Waiting {
+impl WaitingDeliveries {
     pub(super) fn new(max_broadcasts: usize, max_deliveries: usize) -> Self {
-        Waiting { broadcasts: Places::new(max_broadcasts), deliveries: AtomicUsize::new(0), max_deliveries }
+        WaitingDeliveries {
+            broadcasts: Permits::new(max_broadcasts),
+            deliveries: AtomicUsize::new(0),
+            max_deliveries,
+        }
     }
 
     /// Admits a broadcast to so many members.
@@ -63,7 +67,7 @@ mod tests {
 
     #[test]
     fn broadcasts_and_deliveries_are_bounded() {
-        let waiting = Waiting::new(3, 100);
+        let waiting = WaitingDeliveries::new(3, 100);
         let refused = |members| match waiting.begin(members) {
             Err(Error::Full { what, limit }) => (what, limit),
             other => panic!("{other:?}"),

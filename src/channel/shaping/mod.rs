@@ -8,7 +8,7 @@ mod bucket;
 mod shaper;
 mod shared;
 
-pub(crate) use shaper::{Shaper, Way};
+pub(crate) use shaper::{Direction, Shaper};
 pub use shared::SharedTraffic;
 
 /// How many bytes a second may be read and written; what is not set, or set to 0, is not limited.
@@ -98,10 +98,10 @@ impl TrafficLimits {
         (self.read.per_second, self.write.per_second) == (0, 0)
     }
 
-    fn of(&self, way: Way) -> Rate {
+    fn of(&self, way: Direction) -> Rate {
         match way {
-            Way::Read => self.read,
-            Way::Write => self.write,
+            Direction::Read => self.read,
+            Direction::Write => self.write,
         }
     }
 }

@@ -16,7 +16,7 @@ use std::time::Instant;
 
 /// A direction in which bytes move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Direction {
     Read,
     Write,
 }
@@ -34,7 +34,7 @@ pub(crate) struct Shaper {
 /// One direction.
 #[derive(Debug)]
 struct Lane {
-    way: Way,
+    way: Direction,
     /// None: only the group limits it, if anything does.
     own: Option<Bucket>,
     /// Bytes that were taken from the own bucket, and from the group's, and have not moved.
@@ -49,7 +49,7 @@ struct Lane {
 }
 
 impl Lane {
-    fn new(way: Way, own: Option<Bucket>) -> Self {
+    fn new(way: Direction, own: Option<Bucket>) -> Self {
         Lane { way, own, held: 0, held_of_group: 0, until: None, queued: false, held_up: false }
     }
 
@@ -135,14 +135,14 @@ impl Shaper {
                 },
             )
         };
-        let (read, write) = (lane(Way::Read), lane(Way::Write));
+        let (read, write) = (lane(Direction::Read), lane(Direction::Write));
         Shaper { read, write, shared: settings.shared.clone(), settings, entry: None }
     }
 
-    fn lane(&mut self, way: Way) -> &mut Lane {
+    fn lane(&mut self, way: Direction) -> &mut Lane {
         match way {
-            Way::Read => &mut self.read,
-            Way::Write => &mut self.write,
+            Direction::Read => &mut self.read,
+            Direction::Write => &mut self.write,
         }
     }
 
@@ -150,18 +150,18 @@ impl Shaper {
         [self.read.until, self.write.until].into_iter().flatten().min()
     }
 
-    fn lane_and_group(&mut self, way: Way) -> (&mut Lane, Option<&SharedTraffic>) {
+    fn lane_and_group(&mut self, way: Direction) -> (&mut Lane, Option<&SharedTraffic>) {
         let Shaper { read, write, shared, .. } = self;
-        (if way == Way::Read { read } else { write }, shared.as_ref())
+        (if way == Direction::Read { read } else { write }, shared.as_ref())
     }
 
-    fn give_back(&mut self, way: Way) {
+    fn give_back(&mut self, way: Direction) {
         let (lane, group) = self.lane_and_group(way);
         lane.give_back(group);
     }
 
     /// Waits for nothing any more, and gives back what it has.
-    fn leave(&mut self, way: Way) {
+    fn leave(&mut self, way: Direction) {
         let (lane, group) = self.lane_and_group(way);
         lane.go_on(group);
         lane.give_back(group);
@@ -171,8 +171,8 @@ impl Shaper {
 impl Drop for Shaper {
     /// Others of the group have what this one has booked.
     fn drop(&mut self) {
-        self.leave(Way::Read);
-        self.leave(Way::Write);
+        self.leave(Direction::Read);
+        self.leave(Direction::Write);
     }
 }
 
@@ -197,12 +197,12 @@ impl ChannelState {
 
     /// How many of `want` bytes may be read or written now; if none may, the channel is told when some may, and waits.
     #[inline]
-    pub(crate) fn allowance(&mut self, services: &mut LoopServices, way: Way, want: usize) -> usize {
+    pub(crate) fn allowance(&mut self, services: &mut LoopServices, way: Direction, want: usize) -> usize {
         if self.shaper().is_none() { want } else { self.shaped_allowance(services, way, want) }
     }
 
     #[inline(never)]
-    fn shaped_allowance(&mut self, services: &mut LoopServices, way: Way, want: usize) -> usize {
+    fn shaped_allowance(&mut self, services: &mut LoopServices, way: Direction, want: usize) -> usize {
         let Some(shaper) = self.shaper_mut() else { return want };
         let (now, instant) = (services.now, services.time.instant(services.now));
         let (lane, group) = shaper.lane_and_group(way);
@@ -210,8 +210,8 @@ impl ChannelState {
         let allowed = lane.allow(group, want, now, instant);
         if allowed == 0 && !waited && want > 0 {
             match way {
-                Way::Read => services.tally.reads_paused += 1,
-                Way::Write => services.tally.writes_paused += 1,
+                Direction::Read => services.tally.reads_paused += 1,
+                Direction::Write => services.tally.writes_paused += 1,
             }
             self.arm_shaper(services);
         }
@@ -220,7 +220,7 @@ impl ChannelState {
 
     /// So many bytes have moved.
     #[inline]
-    pub(crate) fn note_moved(&mut self, way: Way, bytes: usize) {
+    pub(crate) fn note_moved(&mut self, way: Direction, bytes: usize) {
         if let Some(shaper) = self.shaper_mut() {
             shaper.lane(way).moved(bytes);
         }
@@ -229,7 +229,7 @@ impl ChannelState {
     /// No more bytes move for now, for whatever reason: what may have moved besides is for others, or for later. Unless it
     /// is the limit that it waits for: then nothing changes.
     #[inline]
-    pub(crate) fn give_allowance_back(&mut self, way: Way) {
+    pub(crate) fn give_allowance_back(&mut self, way: Direction) {
         if let Some(shaper) = self.shaper_mut()
             && shaper.lane(way).until.is_none()
         {
@@ -240,18 +240,18 @@ impl ChannelState {
 
     /// Whether this direction waits.
     #[inline]
-    pub(crate) fn is_held_up(&self, way: Way) -> bool {
+    pub(crate) fn is_held_up(&self, way: Direction) -> bool {
         self.shaper().is_some_and(|shaper| match way {
-            Way::Read => shaper.read.until.is_some(),
-            Way::Write => shaper.write.until.is_some(),
+            Direction::Read => shaper.read.until.is_some(),
+            Direction::Write => shaper.write.until.is_some(),
         })
     }
 
     /// Whether the limit, and not the peer, is why nothing has moved of late.
-    pub(crate) fn was_held_up(&self, way: Way) -> bool {
+    pub(crate) fn was_held_up(&self, way: Direction) -> bool {
         self.shaper().is_some_and(|shaper| match way {
-            Way::Read => shaper.read.held_up,
-            Way::Write => shaper.write.held_up,
+            Direction::Read => shaper.read.held_up,
+            Direction::Write => shaper.write.held_up,
         })
     }
 
@@ -259,7 +259,7 @@ impl ChannelState {
     pub(crate) fn shaper_is_due(&mut self, services: &mut LoopServices) {
         let Some(shaper) = self.shaper_mut() else { return };
         shaper.entry = None;
-        for way in [Way::Read, Way::Write] {
+        for way in [Direction::Read, Direction::Write] {
             let (lane, group) = shaper.lane_and_group(way);
             if lane.until.is_some_and(|until| until <= services.now) {
                 lane.go_on(group);
@@ -267,10 +267,10 @@ impl ChannelState {
         }
         // Whoever does not want to go on now must not keep what was booked.
         if !self.wants_read() {
-            self.give_allowance_back(Way::Read);
+            self.give_allowance_back(Direction::Read);
         }
         if self.pending_bytes() == 0 {
-            self.give_allowance_back(Way::Write);
+            self.give_allowance_back(Direction::Write);
         }
         self.arm_shaper(services);
         self.want_attention(services);

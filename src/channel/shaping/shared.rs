@@ -5,7 +5,7 @@
 //! loop has told it, so it reads no clock; loops that share it should have the same one.
 
 use super::{
-    Rate, TrafficLimits, Way,
+    Direction, Rate, TrafficLimits,
     bucket::{Booking, Bucket},
 };
 use crate::clock::nanos;
@@ -32,9 +32,9 @@ use std::{
 /// group.set(TrafficLimits::new().read(10_000_000).write(2_000_000));
 /// ```
 #[derive(Clone)]
-pub struct SharedTraffic(Arc<Mutex<State>>);
+pub struct SharedTraffic(Arc<Mutex<SharedLimits>>);
 
-struct State {
+struct SharedLimits {
     limits: TrafficLimits,
     /// Time is counted from here.
     origin: Option<Instant>,
@@ -55,7 +55,7 @@ impl SharedTraffic {
     pub fn new(limits: TrafficLimits) -> Self {
         let [read, write] = [limits.read, limits.write]
             .map(|rate| Side { bucket: Bucket::new(rate.per_second, rate.burst), waiting: 0 });
-        SharedTraffic(Arc::new(Mutex::new(State { limits, origin: None, now: 0, read, write })))
+        SharedTraffic(Arc::new(Mutex::new(SharedLimits { limits, origin: None, now: 0, read, write })))
     }
 
     /// Its limits.
@@ -68,7 +68,7 @@ impl SharedTraffic {
         let mut state = self.state();
         state.limits = limits;
         let now = state.now;
-        for way in [Way::Read, Way::Write] {
+        for way in [Direction::Read, Direction::Write] {
             let Rate { per_second, burst } = limits.of(way);
             let bucket = &mut state.side(way).bucket;
             *bucket = match bucket {
@@ -79,7 +79,7 @@ impl SharedTraffic {
     }
 
     /// Takes up to `want` bytes; how many, or none if there is no limit.
-    pub(super) fn take(&self, way: Way, want: usize, now: Instant) -> Option<usize> {
+    pub(super) fn take(&self, way: Direction, want: usize, now: Instant) -> Option<usize> {
         let mut state = self.state();
         let now = state.at(now);
         let side = state.side(way);
@@ -89,7 +89,7 @@ impl SharedTraffic {
     }
 
     /// Takes a share in advance, as of nanoseconds from now, and waits for it; none if there is no limit.
-    pub(super) fn book(&self, way: Way, now: Instant) -> Option<Booking> {
+    pub(super) fn book(&self, way: Direction, now: Instant) -> Option<Booking> {
         let mut state = self.state();
         let now = state.at(now);
         let side = state.side(way);
@@ -99,35 +99,35 @@ impl SharedTraffic {
     }
 
     /// One that has booked waits no longer.
-    pub(super) fn waited(&self, way: Way) {
+    pub(super) fn waited(&self, way: Direction) {
         let mut state = self.state();
         let side = state.side(way);
         side.waiting = side.waiting.saturating_sub(1);
     }
 
     /// Gives back what did not move.
-    pub(super) fn give_back(&self, way: Way, bytes: usize) {
+    pub(super) fn give_back(&self, way: Direction, bytes: usize) {
         if let Some(bucket) = &mut self.state().side(way).bucket {
             bucket.give_back(bytes);
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SharedLimits> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl SharedLimits {
     fn at(&mut self, now: Instant) -> u64 {
         let origin = *self.origin.get_or_insert(now);
         self.now = self.now.max(nanos(now.saturating_duration_since(origin)));
         self.now
     }
 
-    fn side(&mut self, way: Way) -> &mut Side {
+    fn side(&mut self, way: Direction) -> &mut Side {
         match way {
-            Way::Read => &mut self.read,
-            Way::Write => &mut self.write,
+            Direction::Read => &mut self.read,
+            Direction::Write => &mut self.write,
         }
     }
 }

@@ -15,32 +15,32 @@ use std::{
 
 /// What handles share with the source's slot.
 pub(super) struct SourceShared {
-    end: Mutex<End>,
+    end: Mutex<EndState>,
 }
 
-enum End {
+enum EndState {
     Awaited(Vec<Completer>),
     Done(Result),
 }
 
 impl Default for SourceShared {
     fn default() -> Self {
-        SourceShared { end: Mutex::new(End::Awaited(Vec::new())) }
+        SourceShared { end: Mutex::new(EndState::Awaited(Vec::new())) }
     }
 }
 
 impl SourceShared {
-    fn lock(&self) -> MutexGuard<'_, End> {
+    fn lock(&self) -> MutexGuard<'_, EndState> {
         self.end.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The source has ended. Only the first call counts.
     pub(super) fn end(&self, result: Result) {
         let mut end = self.lock();
-        let End::Awaited(waiting) = &mut *end else { return };
+        let EndState::Awaited(waiting) = &mut *end else { return };
         let waiting = std::mem::take(waiting);
         let results: Vec<Result> = waiting.iter().map(|_| again(&result)).collect();
-        *end = End::Done(result);
+        *end = EndState::Done(result);
         drop(end);
         for (completer, result) in waiting.into_iter().zip(results) {
             completer.complete(result);
@@ -113,8 +113,8 @@ impl<S: Send + 'static> SourceHandle<S> {
     /// that ended it. The table of [`EventLoop::register`] lists them.
     pub fn ended(&self) -> Completion {
         match &mut *self.shared.lock() {
-            End::Done(result) => Completion::ready(again(result)),
-            End::Awaited(waiting) => {
+            EndState::Done(result) => Completion::ready(again(result)),
+            EndState::Awaited(waiting) => {
                 let (completer, completion) = completion(Some(self.event_loop.shared.id));
                 waiting.push(completer);
                 completion
@@ -124,7 +124,7 @@ impl<S: Send + 'static> SourceHandle<S> {
 
     /// Returns whether the source has not ended.
     pub fn is_registered(&self) -> bool {
-        matches!(*self.shared.lock(), End::Awaited(_))
+        matches!(*self.shared.lock(), EndState::Awaited(_))
     }
 
     /// Returns the loop that the source is registered on.
@@ -144,7 +144,7 @@ impl<S> fmt::Debug for SourceHandle<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SourceHandle")
             .field("event_loop", &self.event_loop.name())
-            .field("registered", &matches!(*self.shared.lock(), End::Awaited(_)))
+            .field("registered", &matches!(*self.shared.lock(), EndState::Awaited(_)))
             .finish_non_exhaustive()
     }
 }

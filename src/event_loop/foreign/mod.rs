@@ -31,7 +31,7 @@ use crate::{
     sync::{Completion, completion},
 };
 use handle::SourceShared;
-use slot::{Permit, Registration, Typed};
+use slot::{Registration, SourcePermit, TypedSource};
 use std::{os::fd::AsFd, panic::Location, sync::Arc};
 
 /// The sources of one event loop, for errors.
@@ -125,7 +125,7 @@ impl EventLoop {
         F: FnMut(&mut SourceContext<'_>, &mut S) -> Result<SourceAction> + Send + 'static,
     {
         let origin = Location::caller();
-        let Some(permit) = Permit::take(&self.shared.event_sources) else {
+        let Some(permit) = SourcePermit::take(&self.shared.event_sources) else {
             let reason = Error::Full { what: SOURCES, limit: self.shared.event_sources.limit() };
             return Err(Refused { value: source, reason });
         };
@@ -139,7 +139,7 @@ impl EventLoop {
             }
         };
         let registration = Registration {
-            source: Box::new(Typed { source, callback }),
+            source: Box::new(TypedSource { source, callback }),
             interest,
             origin,
             permit,

@@ -10,7 +10,7 @@ use crate::{
     error::{drop_guarded, panic_message},
     event_loop::{Io, LoopShared, selector::Selector},
     id::Key,
-    sync::Places,
+    sync::Permits,
 };
 use mio::unix::SourceFd;
 use std::{
@@ -41,12 +41,12 @@ pub(super) trait AnySource: Send {
 }
 
 /// A source and its callback.
-pub(super) struct Typed<S, F> {
+pub(super) struct TypedSource<S, F> {
     pub(super) source: S,
     pub(super) callback: F,
 }
 
-impl<S, F> AnySource for Typed<S, F>
+impl<S, F> AnySource for TypedSource<S, F>
 where
     S: AsFd + Send + 'static,
     F: FnMut(&mut SourceContext<'_>, &mut S) -> Result<SourceAction> + Send,
@@ -60,22 +60,22 @@ where
     }
 
     fn into_source(self: Box<Self>) -> Box<dyn Any + Send> {
-        let Typed { source, callback } = *self;
+        let TypedSource { source, callback } = *self;
         drop_guarded(callback);
         Box::new(source)
     }
 }
 
 /// A place among the sources of a loop; free again when this is dropped.
-pub(super) struct Permit(Arc<Places>);
+pub(super) struct SourcePermit(Arc<Permits>);
 
-impl Permit {
-    pub(super) fn take(places: &Arc<Places>) -> Option<Self> {
-        places.take().then(|| Permit(places.clone()))
+impl SourcePermit {
+    pub(super) fn take(places: &Arc<Permits>) -> Option<Self> {
+        places.take().then(|| SourcePermit(places.clone()))
     }
 }
 
-impl Drop for Permit {
+impl Drop for SourcePermit {
     fn drop(&mut self) {
         self.0.give_back();
     }
@@ -89,7 +89,7 @@ pub(crate) struct Registration {
     pub(super) source: Box<dyn AnySource>,
     pub(super) interest: Interest,
     pub(super) origin: &'static Location<'static>,
-    pub(super) permit: Permit,
+    pub(super) permit: SourcePermit,
     pub(super) shared: Arc<SourceShared>,
     pub(super) registered: Registered,
 }
@@ -107,7 +107,7 @@ impl Registration {
             return Err((self, Error::io("registering an event source", e)));
         }
         let Registration { source, interest, origin, permit, shared, registered } = self;
-        let end = End(shared);
+        let end = EndGuard(shared);
         let (pending, listed) = (Readiness::default(), false);
         let slot = ForeignSlot { source, descriptor, interest, pending, listed, origin, permit, end };
         Ok((slot, registered))
@@ -124,14 +124,14 @@ pub(crate) struct ForeignSlot {
     /// The callback is to be called in the next turn without an event.
     listed: bool,
     origin: &'static Location<'static>,
-    permit: Permit,
-    end: End,
+    permit: SourcePermit,
+    end: EndGuard,
 }
 
 /// Completes `ended`, also if the loop itself fails and drops its sources.
-struct End(Arc<SourceShared>);
+struct EndGuard(Arc<SourceShared>);
 
-impl Drop for End {
+impl Drop for EndGuard {
     fn drop(&mut self) {
         self.0.end(Err(Error::ShutDown));
     }
@@ -177,7 +177,7 @@ impl ForeignSlot {
             SourceContext { readiness, interest: self.interest, set_interest: false, event_loop: shared };
         let source = &mut self.source;
         let run = || catch_unwind(AssertUnwindSafe(|| source.call(&mut ctx)));
-        let called = shared.whereabouts.in_task(self.origin, run);
+        let called = shared.activity.in_task(self.origin, run);
         let (interest, set_interest) = (ctx.interest, ctx.set_interest);
         let action = match called {
             Ok(Ok(action)) => action,

@@ -7,7 +7,7 @@ use crate::{
     Error, Result,
     error::panic_message,
     event_loop::{shared::lock, task::Task},
-    sync::Whereabouts,
+    sync::Activity,
 };
 use std::{
     collections::VecDeque,
@@ -19,16 +19,16 @@ use std::{
 const MAX_HOOKS: usize = 1024;
 
 #[derive(Default)]
-pub(crate) struct Hooks(Mutex<State>);
+pub(crate) struct ShutdownHooks(Mutex<HookList>);
 
 #[derive(Default)]
-struct State {
+struct HookList {
     waiting: VecDeque<Task>,
     taken: usize,
     over: bool,
 }
 
-impl Hooks {
+impl ShutdownHooks {
     /// Keeps a hook for the end.
     ///
     /// # Errors
@@ -47,11 +47,11 @@ impl Hooks {
     }
 
     /// Runs them until none is left, and takes no more.
-    pub(crate) fn run(&self, event_loop: &str, whereabouts: &Whereabouts) {
+    pub(crate) fn run(&self, event_loop: &str, activity: &Activity) {
         while let Some(mut hook) = self.next() {
             let origin = hook.origin();
             let run = || catch_unwind(AssertUnwindSafe(|| hook.run()));
-            if let Err(panic) = whereabouts.in_task(origin, run) {
+            if let Err(panic) = activity.in_task(origin, run) {
                 let message = panic_message(panic);
                 log::error!("{event_loop}: the shutdown hook given at {origin} panicked: {message}");
             }

@@ -1,7 +1,7 @@
 //! The end of a loop.
 //!
 //! In order: listeners close, connections in the making fail, the loop's scheduled tasks are cancelled; then each
-//! channel, when its time in the window comes ([`Pace`]), has its own tasks cancelled and its handler told
+//! channel, when its time in the window comes ([`CloseWindow`]), has its own tasks cancelled and its handler told
 //! ([`Handler::shutdown`](crate::Handler::shutdown)), and closes after its pending bytes are sent unless the handler
 //! says otherwise; tasks still run. When all channels are gone and no task ran for the quiet period, or the timeout is
 //! over, no more is accepted: what waits in the queue is run, channels that are left are closed, the hooks run, the
@@ -10,13 +10,13 @@
 //! Always holds: a channel is told once at most, and every one that is still open at the end has been told; no channel
 //! begins after the shutdown has begun; a turn tells a bounded number. Runs on the loop's thread.
 
+mod close_window;
 mod hooks;
 mod options;
-mod pace;
 mod report;
 mod request;
 
-pub(crate) use hooks::Hooks;
+pub(crate) use hooks::ShutdownHooks;
 pub use options::ShutdownOptions;
 pub(crate) use options::ShutdownRequest;
 pub use report::ShutdownReport;
@@ -35,7 +35,7 @@ use crate::{
     id::Key,
     sync::Phase,
 };
-use pace::Pace;
+use close_window::CloseWindow;
 use std::time::Duration;
 
 /// Channels that are told in one turn at most: a million of them must not make one endless turn.
@@ -55,7 +55,7 @@ pub(crate) struct Shutdown {
     /// When to look next: for whether it is over, or for whom to tell.
     next_look: u64,
     /// Channels that are still to be told; some may be gone by then.
-    pace: Pace<Key>,
+    pace: CloseWindow<Key>,
     report: ShutdownReport,
     /// The counters when it began, and what closing at the deadline has added to them.
     before: Unsent,
@@ -86,7 +86,7 @@ impl Shutdown {
             // A shutdown must end even at the end of time.
             until: now.saturating_add(request.timeout).min(END_OF_TIME),
             next_look: now,
-            pace: Pace::new(channels, now, request.window),
+            pace: CloseWindow::new(channels, now, request.window),
             report,
             before: Unsent::read(metrics),
             forced_unsent: 0,
@@ -246,7 +246,7 @@ impl Turn {
     }
 
     fn finish(&mut self) {
-        self.shared.whereabouts.enter_phase(Phase::Shutdown);
+        self.shared.activity.enter_phase(Phase::Shutdown);
         self.io.lingering.stop();
         // Whose time would have come later: nobody's connection ends without a word.
         while let Some(key) = self.shutdown.as_mut().and_then(|shutdown| shutdown.pace.pop()) {

@@ -1,14 +1,14 @@
 //! The watchdog: says when a loop is stuck, and in what.
 //!
 //! [`Watchdog`] is the setting, [`Stall`] what is told. `observer` judges one loop by what is seen of it and owns no
-//! clock; `patrol` is the thread that looks at the loops of a group.
+//! clock; `watchdog_thread` is the thread that looks at the loops of a group.
 
 mod observer;
-mod patrol;
 mod stall;
+mod watchdog_thread;
 
-pub(crate) use patrol::{Patrol, Watch};
 pub use stall::Stall;
+pub(crate) use watchdog_thread::{WatchdogThread, WatchedLoop};
 
 use crate::{Error, Result};
 use std::{fmt, sync::Arc, time::Duration};

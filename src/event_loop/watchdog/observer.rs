@@ -6,7 +6,7 @@
 use super::Stall;
 use crate::{
     id::ChannelId,
-    sync::{Doing, Sight},
+    sync::{ActivitySnapshot, Occupation},
 };
 use std::time::{Duration, Instant};
 
@@ -37,7 +37,12 @@ impl Observer {
     }
 
     /// The loop was seen like this.
-    pub(super) fn look(&mut self, sight: &Sight, now: Instant, limit: Duration) -> Option<Finding> {
+    pub(super) fn look(
+        &mut self,
+        sight: &ActivitySnapshot,
+        now: Instant,
+        limit: Duration,
+    ) -> Option<Finding> {
         let same_turn = sight.phase.is_some() && sight.turn == self.turn;
         if !same_turn {
             let over = self.told.take().map(|mut stall| {
@@ -61,13 +66,13 @@ impl Observer {
         Some(Finding::Stuck(stall))
     }
 
-    fn stall(&self, sight: &Sight, elapsed: Duration, in_call: Duration) -> Option<Stall> {
+    fn stall(&self, sight: &ActivitySnapshot, elapsed: Duration, in_call: Duration) -> Option<Stall> {
         let (channel, handler, task) = match sight.doing {
-            Doing::Nothing => (None, None, None),
-            Doing::Channel(key, handler) => {
+            Occupation::Nothing => (None, None, None),
+            Occupation::Channel(key, handler) => {
                 (Some(ChannelId { event_loop: self.id, key }), handler.map(|name| name()), None)
             }
-            Doing::Task(origin) => (None, None, origin),
+            Occupation::Task(origin) => (None, None, origin),
         };
         let (event_loop, turn, phase) = (self.event_loop.clone(), sight.turn, sight.phase?);
         Some(Stall { event_loop, turn, phase, channel, handler, task, elapsed, in_call })
@@ -103,7 +108,7 @@ mod tests {
         /// Looks `ms` after the last look.
         fn look(&mut self, ms: u64, turn: u64, phase: Option<Phase>, step: u64) -> Option<Finding> {
             self.now += Duration::from_millis(ms);
-            let sight = Sight { turn, phase, step, doing: Doing::Nothing };
+            let sight = ActivitySnapshot { turn, phase, step, doing: Occupation::Nothing };
             self.observer.look(&sight, self.now, LIMIT)
         }
 

@@ -12,9 +12,9 @@
 //! [`Loop`].
 
 mod completion;
-mod holding;
+mod held_input;
 mod mailbox;
-mod places;
+mod permits;
 mod wake_up;
 mod write_gauge;
 

@@ -5,7 +5,7 @@
 
 use super::{
     HashedWheelTimer,
-    shared::{Executor, Handle, Settings},
+    shared::{Executor, Handle, TimerSettings},
 };
 use crate::{Clock, Error, Result, SystemClock, timer::WheelBuilder};
 use std::{
@@ -132,7 +132,7 @@ impl HashedWheelTimerBuilder {
         if self.thread_name.contains('\0') {
             return Err(Error::setting("thread_name", self.thread_name.escape_debug(), "a text without NUL"));
         }
-        let settings = Settings {
+        let settings = TimerSettings {
             wheel: self.wheel.build()?,
             thread_name: self.thread_name,
             max_pending: if self.max_pending == 0 { UNLIMITED } else { self.max_pending.min(UNLIMITED) },

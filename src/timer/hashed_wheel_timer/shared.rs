@@ -6,7 +6,7 @@
 
 use super::{
     builder::Live,
-    timeout::{Entry, Parts, Task, Timeout},
+    timeout::{Parts, Timeout, TimeoutEntry, TimerTask},
     worker::Worker,
 };
 use crate::{
@@ -36,7 +36,7 @@ pub(super) const CROWD: usize = 16_384;
 pub(super) type Executor = dyn Fn(Box<dyn FnOnce() + Send>) -> Result + Send + Sync;
 
 /// What a timer is built from, checked.
-pub(super) struct Settings {
+pub(super) struct TimerSettings {
     pub(super) wheel: Wheel<Timeout>,
     pub(super) thread_name: String,
     pub(super) max_pending: usize,
@@ -47,10 +47,10 @@ pub(super) struct Settings {
 
 /// What all [`HashedWheelTimer`]s of one timer hold: with it, the timer ends.
 pub(super) struct Handle {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<TimerShared>,
 }
 
-pub(super) struct Shared {
+pub(super) struct TimerShared {
     additions: Mailbox<Timeout>,
     /// Those that were cancelled when they were in the wheel.
     cancelled: Mailbox<Timeout>,
@@ -85,15 +85,15 @@ struct Birth {
 }
 
 impl Handle {
-    pub(super) fn new(settings: Settings) -> Arc<Self> {
-        let Settings { wheel, thread_name, max_pending, executor, clock, live } = settings;
+    pub(super) fn new(settings: TimerSettings) -> Arc<Self> {
+        let TimerSettings { wheel, thread_name, max_pending, executor, clock, live } = settings;
         let (additions, added) = mailbox(usize::MAX);
         let (cancelled, unarmed) = mailbox(usize::MAX);
         let (tick, slots) = (wheel.tick(), wheel.slots());
         let time = TimeSource::new(clock.clone());
         let birth = Birth { wheel, additions: added, cancelled: unarmed, executor, clock, live };
         Arc::new_cyclic(|handle| Handle {
-            shared: Arc::new(Shared {
+            shared: Arc::new(TimerShared {
                 additions,
                 cancelled,
                 wake_up: WakeUp::new(),
@@ -119,7 +119,7 @@ impl Drop for Handle {
     }
 }
 
-impl Shared {
+impl TimerShared {
     fn life(&self) -> MutexGuard<'_, Life> {
         self.life.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -205,8 +205,8 @@ impl Shared {
         }
         // Without a delay it belongs to the tick that is running, also at the very moment in which that begins.
         let deadline = deadline_after(self.time.now(), delay.max(Duration::from_nanos(1)));
-        let entry: Arc<Entry<Mutex<Parts<F, H>>>> =
-            Arc::new(Entry::new(task, on_cancel, deadline, origin, self.clone()));
+        let entry: Arc<TimeoutEntry<Mutex<Parts<F, H>>>> =
+            Arc::new(TimeoutEntry::new(task, on_cancel, deadline, origin, self.clone()));
         if let Err(refused) = self.additions.put(Timeout { entry: entry.clone() }) {
             self.count_out();
             let (Some(task), on_cancel) = entry.take_back() else {
@@ -216,7 +216,7 @@ impl Shared {
         }
         let crowded = self.additions.len() >= CROWD;
         self.wake(if crowded { 0 } else { self.end_of_tick(deadline) });
-        let entry: Arc<Entry<dyn Task>> = entry;
+        let entry: Arc<TimeoutEntry<dyn TimerTask>> = entry;
         Ok(Timeout { entry })
     }
 

@@ -4,7 +4,7 @@
 //! Whoever made the last step is the only one to run or drop the task. The task is under a lock for no other reason
 //! than that the compiler cannot see this; nobody ever waits for it. Any thread may call what is public here.
 
-use super::{HashedWheelTimer, shared::Shared};
+use super::{HashedWheelTimer, shared::TimerShared};
 use crate::{
     Result,
     error::{caught, drop_guarded, panic_message},
@@ -34,10 +34,10 @@ const CANCELLED: u8 = 3;
 /// let the task run; what they keep alive is a few words. Every thread may hold one, and ask it.
 #[derive(Clone)]
 pub struct Timeout {
-    pub(super) entry: Arc<Entry<dyn Task>>,
+    pub(super) entry: Arc<TimeoutEntry<dyn TimerTask>>,
 }
 
-pub(super) struct Entry<T: ?Sized> {
+pub(super) struct TimeoutEntry<T: ?Sized> {
     state: AtomicU8,
     hooked: bool,
     /// Written and read by the timer's thread alone.
@@ -45,7 +45,7 @@ pub(super) struct Entry<T: ?Sized> {
     /// In nanoseconds of the timer's time.
     deadline: u64,
     origin: &'static Location<'static>,
-    shared: Arc<Shared>,
+    shared: Arc<TimerShared>,
     task: T,
 }
 
@@ -59,7 +59,7 @@ pub(super) struct Parts<F, H> {
 pub(super) type NoHook = fn(&Timeout);
 
 /// [`Parts`], whatever their types.
-pub(super) trait Task: Send + Sync {
+pub(super) trait TimerTask: Send + Sync {
     /// Runs the task, if it is still there, and drops the hook.
     fn run(&self, timeout: &Timeout) -> Result;
     /// Drops the task.
@@ -68,7 +68,7 @@ pub(super) trait Task: Send + Sync {
     fn run_hook(&self, timeout: &Timeout);
 }
 
-impl<F, H> Task for Mutex<Parts<F, H>>
+impl<F, H> TimerTask for Mutex<Parts<F, H>>
 where
     F: FnOnce(&Timeout) -> Result + Send,
     H: FnOnce(&Timeout) + Send,
@@ -97,15 +97,15 @@ fn lock<T>(parts: &Mutex<T>) -> MutexGuard<'_, T> {
     parts.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<F, H> Entry<Mutex<Parts<F, H>>> {
+impl<F, H> TimeoutEntry<Mutex<Parts<F, H>>> {
     pub(super) fn new(
         task: F,
         on_cancel: Option<H>,
         deadline: u64,
         origin: &'static Location<'static>,
-        shared: Arc<Shared>,
+        shared: Arc<TimerShared>,
     ) -> Self {
-        Entry {
+        TimeoutEntry {
             state: AtomicU8::new(QUEUED),
             hooked: on_cancel.is_some(),
             key: OnceLock::new(),

@@ -9,7 +9,7 @@
 //! would put it off until the next one, so it is run at once instead, behind what was due when it came (`overdue`).
 
 use super::{
-    shared::{Executor, Shared},
+    shared::{Executor, TimerShared},
     timeout::{Errand, Timeout},
 };
 use crate::{error::caught, sync::Inbox, timer::Wheel};
@@ -25,7 +25,7 @@ const MAX_EXPIRED: usize = 1024;
 const MIN_BOUND: Duration = Duration::from_millis(1);
 
 pub(super) struct Worker {
-    shared: Arc<Shared>,
+    shared: Arc<TimerShared>,
     wheel: Wheel<Timeout>,
     additions: Inbox<Timeout>,
     cancelled: Inbox<Timeout>,
@@ -43,7 +43,7 @@ pub(super) struct Worker {
 impl Worker {
     /// The last argument is whether time passes by itself, and after which sleep the clock wants to be looked at.
     pub(super) fn new(
-        shared: Arc<Shared>,
+        shared: Arc<TimerShared>,
         wheel: Wheel<Timeout>,
         additions: Inbox<Timeout>,
         cancelled: Inbox<Timeout>,

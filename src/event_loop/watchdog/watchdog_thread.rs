@@ -8,7 +8,7 @@ use super::{
     Watchdog,
     observer::{Finding, Observer},
 };
-use crate::{Clock, SystemClock, error::panic_message, sync::Whereabouts};
+use crate::{Clock, SystemClock, error::panic_message, sync::Activity};
 use std::{
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -22,16 +22,16 @@ use std::{
 const MIN_TOLERANCE: Duration = Duration::from_millis(10);
 
 /// The watch over one group.
-pub(crate) struct Patrol {
+pub(crate) struct WatchdogThread {
     thread_name: String,
     watchdog: Watchdog,
-    state: Mutex<State>,
+    state: Mutex<WatchdogState>,
     /// A loop has ended.
     ended: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct WatchdogState {
     loops: Vec<Watched>,
     /// Whether there is a thread.
     on_duty: bool,
@@ -39,19 +39,19 @@ struct State {
 
 struct Watched {
     observer: Observer,
-    whereabouts: Arc<Whereabouts>,
+    activity: Arc<Activity>,
     ended: bool,
 }
 
 /// A loop is watched as long as it has this.
-pub(crate) struct Watch {
-    patrol: Arc<Patrol>,
-    whereabouts: Arc<Whereabouts>,
+pub(crate) struct WatchedLoop {
+    watchdog_thread: Arc<WatchdogThread>,
+    activity: Arc<Activity>,
 }
 
-impl Patrol {
+impl WatchdogThread {
     pub(crate) fn new(group: &str, watchdog: Watchdog) -> Self {
-        Patrol {
+        WatchdogThread {
             thread_name: format!("{group}-watchdog"),
             watchdog,
             state: Mutex::default(),
@@ -59,19 +59,20 @@ impl Patrol {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, WatchdogState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Watches a loop that begins to run, until the answer is dropped.
-    pub(crate) fn watch(self: &Arc<Self>, event_loop: &str, id: u32, whereabouts: Arc<Whereabouts>) -> Watch {
+    pub(crate) fn watch(self: &Arc<Self>, event_loop: &str, id: u32, activity: Arc<Activity>) -> WatchedLoop {
         let observer = Observer::new(event_loop.to_owned(), id, SystemClock.now());
-        let watch = Watch { patrol: self.clone(), whereabouts: whereabouts.clone() };
+        let watch = WatchedLoop { watchdog_thread: self.clone(), activity: activity.clone() };
         let mut state = self.lock();
-        state.loops.push(Watched { observer, whereabouts, ended: false });
+        state.loops.push(Watched { observer, activity, ended: false });
         if !state.on_duty {
-            let patrol = self.clone();
-            let thread = thread::Builder::new().name(self.thread_name.clone()).spawn(move || patrol.walk());
+            let watchdog_thread = self.clone();
+            let thread =
+                thread::Builder::new().name(self.thread_name.clone()).spawn(move || watchdog_thread.walk());
             match thread {
                 Ok(_) => state.on_duty = true,
                 Err(e) => log::error!("{}: cannot start; loops are not watched: {e}", self.thread_name),
@@ -87,7 +88,7 @@ impl Patrol {
         let mut last = SystemClock.now();
         let mut state = self.lock();
         while !state.loops.is_empty() {
-            let waiting = |state: &mut State| !state.loops.iter().any(|watched| watched.ended);
+            let waiting = |state: &mut WatchdogState| !state.loops.iter().any(|watched| watched.ended);
             let waited = self.ended.wait_timeout_while(state, interval, waiting);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
             let now = SystemClock.now();
@@ -114,7 +115,7 @@ impl Patrol {
     }
 }
 
-impl State {
+impl WatchdogState {
     /// Looks at every loop; those that have ended for the last time.
     fn look(&mut self, now: Instant, limit: Duration, late: bool) -> Vec<Finding> {
         let mut findings = Vec::new();
@@ -122,31 +123,31 @@ impl State {
             if late {
                 watched.observer.start_anew(now);
             }
-            findings.extend(watched.observer.look(&watched.whereabouts.look(), now, limit));
+            findings.extend(watched.observer.look(&watched.activity.look(), now, limit));
             !watched.ended
         });
         findings
     }
 }
 
-impl Drop for Watch {
+impl Drop for WatchedLoop {
     fn drop(&mut self) {
-        self.whereabouts.rest();
-        let mut state = self.patrol.lock();
+        self.activity.rest();
+        let mut state = self.watchdog_thread.lock();
         if !state.on_duty {
             // There was no thread to be had, and there is nobody to forget it.
-            state.loops.retain(|watched| !Arc::ptr_eq(&watched.whereabouts, &self.whereabouts));
+            state.loops.retain(|watched| !Arc::ptr_eq(&watched.activity, &self.activity));
             return;
         }
         for watched in &mut state.loops {
-            watched.ended |= Arc::ptr_eq(&watched.whereabouts, &self.whereabouts);
+            watched.ended |= Arc::ptr_eq(&watched.activity, &self.activity);
         }
         drop(state);
-        self.patrol.ended.notify_all();
+        self.watchdog_thread.ended.notify_all();
     }
 }
 
-impl fmt::Debug for Patrol {
+impl fmt::Debug for WatchdogThread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Patrol").field("watchdog", &self.watchdog).finish_non_exhaustive()
     }

@@ -1,7 +1,7 @@
 //! Giving back against adding: a pause that nobody ends shows as a channel that never reads again.
 
 use super::model;
-use crate::{buffer::WaterMark, sync::Holding};
+use crate::{buffer::WaterMark, sync::HeldInput};
 use loom::thread::{self, JoinHandle};
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ fn mark() -> WaterMark {
 }
 
 /// Another thread that gives back; whether it has to tell the loop.
-fn give_back(holding: &Arc<Holding>, bytes: usize) -> JoinHandle<bool> {
+fn give_back(holding: &Arc<HeldInput>, bytes: usize) -> JoinHandle<bool> {
     let holding = holding.clone();
     thread::spawn(move || holding.give_back(bytes, mark()))
 }
@@ -18,7 +18,7 @@ fn give_back(holding: &Arc<Holding>, bytes: usize) -> JoinHandle<bool> {
 /// Two are held already, and are given back while one more is added: that one alone must not pause.
 fn each_pause_is_ended_once(others: &'static [usize]) {
     model(move || {
-        let holding = Arc::new(Holding::default());
+        let holding = Arc::new(HeldInput::default());
         assert!(!holding.add(2, mark()), "at the mark");
         let others: Vec<_> = others.iter().map(|bytes| give_back(&holding, *bytes)).collect();
         let paused = holding.add(1, mark());
@@ -44,7 +44,7 @@ fn a_pause_that_races_with_two_who_give_back_is_ended_once() {
 #[test]
 fn a_pause_that_stays_is_ended_by_who_gives_back_last() {
     model(|| {
-        let holding = Arc::new(Holding::default());
+        let holding = Arc::new(HeldInput::default());
         assert!(holding.add(3, mark()));
         let others = [1, 2].map(|bytes| give_back(&holding, bytes));
         let told = others.map(|other| other.join().unwrap());

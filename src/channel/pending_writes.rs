@@ -8,7 +8,7 @@
 
 use super::{
     config::{ChannelConfig, Overflow},
-    outbound_budget::Loan,
+    outbound_budget::OutboundLease,
     producers::UNCONFIRMED,
     services::LoopServices,
     state::{ChannelState, Flags},
@@ -50,7 +50,7 @@ impl<T> Drop for Confirmation<T> {
 }
 
 #[derive(Default)]
-pub(crate) struct Ledger {
+pub(crate) struct PendingWrites {
     messages: VecDeque<Message>,
     /// Bytes of the first that the kernel has.
     taken: usize,
@@ -67,7 +67,7 @@ struct Message {
     confirmation: Option<Confirmation>,
 }
 
-impl Ledger {
+impl PendingWrites {
     fn push(&mut self, len: usize, confirmation: Option<Confirmation>) {
         self.waiting += len;
         self.unanswered += usize::from(confirmation.is_some());
@@ -138,8 +138,8 @@ impl ChannelState {
     /// # Errors
     /// If as many writes wait for their answer as may.
     pub(crate) fn may_confirm(&self) -> Result {
-        match &self.ledger {
-            Some(ledger) if ledger.unanswered >= MAX_UNCONFIRMED => {
+        match &self.pending_writes {
+            Some(pending_writes) if pending_writes.unanswered >= MAX_UNCONFIRMED => {
                 Err(Error::Full { what: UNCONFIRMED, limit: MAX_UNCONFIRMED })
             }
             _ => Ok(()),
@@ -159,22 +159,24 @@ impl ChannelState {
             confirmation.complete(Ok(()));
             return;
         }
-        let ledger = self.ledger.get_or_insert_default();
+        let pending_writes = self.pending_writes.get_or_insert_default();
         // The message itself may have been entered already.
-        match ledger.messages.back_mut() {
-            Some(last) if ledger.waiting == pending && last.len > 0 && last.confirmation.is_none() => {
+        match pending_writes.messages.back_mut() {
+            Some(last)
+                if pending_writes.waiting == pending && last.len > 0 && last.confirmation.is_none() =>
+            {
                 last.confirmation = Some(confirmation);
-                ledger.unanswered += 1;
+                pending_writes.unanswered += 1;
             }
-            _ => ledger.push(pending - ledger.waiting, Some(confirmation)),
+            _ => pending_writes.push(pending - pending_writes.waiting, Some(confirmation)),
         }
     }
 
     /// The kernel took `n` bytes.
     #[inline]
     pub(crate) fn confirm_taken(&mut self, n: usize) {
-        if let Some(ledger) = &mut self.ledger {
-            let answered = ledger.consume(n);
+        if let Some(pending_writes) = &mut self.pending_writes {
+            let answered = pending_writes.consume(n);
             self.note_answered(answered);
         }
     }
@@ -197,17 +199,17 @@ impl ChannelState {
 
     /// An error has closed the channel.
     pub(crate) fn note_cause(&mut self, cause: impl FnOnce() -> Error) {
-        if let Some(ledger) = &mut self.ledger {
-            ledger.cause.get_or_insert_with(cause);
+        if let Some(pending_writes) = &mut self.pending_writes {
+            pending_writes.cause.get_or_insert_with(cause);
         }
     }
 
     /// The channel is closed: nothing more will be taken.
     pub(crate) fn confirm_nothing_more(&mut self) {
-        let Some(mut ledger) = self.ledger.take() else { return };
-        while let Some(message) = ledger.pop() {
+        let Some(mut pending_writes) = self.pending_writes.take() else { return };
+        while let Some(message) = pending_writes.pop() {
             if let Some(confirmation) = message.confirmation {
-                confirmation.complete(Err(ledger.cause.as_ref().map_or(Error::Closed, Error::again)));
+                confirmation.complete(Err(pending_writes.cause.as_ref().map_or(Error::Closed, Error::again)));
             }
         }
     }
@@ -215,7 +217,7 @@ impl ChannelState {
     // ---- a full buffer -------------------------------------------------------------------------------
 
     /// The ledger of a new channel: one that drops its oldest messages has to know all of them.
-    pub(crate) fn first_ledger(config: &ChannelConfig) -> Option<Box<Ledger>> {
+    pub(crate) fn first_pending_writes(config: &ChannelConfig) -> Option<Box<PendingWrites>> {
         (config.overflow == Overflow::DropOldest).then(Box::default)
     }
 
@@ -226,7 +228,7 @@ impl ChannelState {
         if self.has(Flags::DROPPED) {
             self.unset(Flags::DROPPED);
         }
-        if self.ledger.is_some() {
+        if self.pending_writes.is_some() {
             self.enter_written();
         }
     }
@@ -242,9 +244,9 @@ impl ChannelState {
     #[cold]
     fn enter_message(&mut self) {
         let pending = self.pending_bytes();
-        let ledger = self.ledger.get_or_insert_default();
-        if pending > ledger.waiting {
-            ledger.push(pending - ledger.waiting, None);
+        let pending_writes = self.pending_writes.get_or_insert_default();
+        if pending > pending_writes.waiting {
+            pending_writes.push(pending - pending_writes.waiting, None);
         }
     }
 
@@ -253,7 +255,7 @@ impl ChannelState {
     pub(crate) fn after_write(&mut self, services: &mut LoopServices) {
         services.tally.messages_written += 1;
         self.counts.messages_written += 1;
-        if self.ledger.is_some() {
+        if self.pending_writes.is_some() {
             self.enter_and_drop(services);
         }
     }
@@ -269,7 +271,7 @@ impl ChannelState {
     /// After a message was not: what the channel's policy makes of it.
     #[cold]
     pub(crate) fn write_failed(&mut self, services: &mut LoopServices, error: Error) -> Result {
-        if Loan::is_full(&error) { self.overflow(services) } else { Err(error) }
+        if OutboundLease::is_full(&error) { self.overflow(services) } else { Err(error) }
     }
 
     fn overflow(&mut self, services: &mut LoopServices) -> Result {
@@ -306,11 +308,11 @@ impl ChannelState {
             return;
         }
         let full = self.outbound_is_full();
-        let Some(ledger) = &mut self.ledger else { return };
-        let keep = ledger.begun();
-        let unanswered = ledger.unanswered;
-        let (messages, bytes) = ledger.drop_oldest(pending - limit + limit / 8, || full.again());
-        let answered = unanswered - ledger.unanswered;
+        let Some(pending_writes) = &mut self.pending_writes else { return };
+        let keep = pending_writes.begun();
+        let unanswered = pending_writes.unanswered;
+        let (messages, bytes) = pending_writes.drop_oldest(pending - limit + limit / 8, || full.again());
+        let answered = unanswered - pending_writes.unanswered;
         self.note_answered(answered);
         services.tally.messages_dropped += messages as u64;
         self.note_messages_dropped(messages as u64);

@@ -2,8 +2,8 @@
 //!
 //! Always holds: what is kept is the channel's own, and holds no more than twice its size while the channel waits for
 //! its peer, or than it held before while decoding is only stopped; keeping copies no byte more than a few times,
-//! however the messages are taken off; a channel that keeps nothing pays a pointer. A rule ([`Memory`]) and what holds to
-//! it ([`Kept`], which the channel owns); runs on the channel's loop.
+//! however the messages are taken off; a channel that keeps nothing pays a pointer. A rule ([`InputMemory`]) and what holds to
+//! it ([`Undecoded`], which the channel owns); runs on the channel's loop.
 
 use crate::buffer::RECEIVE_SIZE;
 use bytes::Bytes;
@@ -11,17 +11,17 @@ use std::ops::Deref;
 
 /// Bytes that a channel keeps. Boxed: most keep none, most of the time.
 #[derive(Debug, Default)]
-pub(crate) struct Kept(Option<Box<Bytes>>);
+pub(crate) struct Undecoded(Option<Box<Bytes>>);
 
-impl Kept {
+impl Undecoded {
     pub(crate) fn into_bytes(self) -> Bytes {
         self.0.map_or_else(Bytes::new, |bytes| *bytes)
     }
 
     /// What is kept, and keeps nothing any more.
     #[inline]
-    pub(crate) fn take(&mut self) -> Kept {
-        Kept(self.0.take())
+    pub(crate) fn take(&mut self) -> Undecoded {
+        Undecoded(self.0.take())
     }
 }
 
@@ -32,11 +32,11 @@ pub(crate) struct SpareBox(Option<Box<Bytes>>);
 
 impl SpareBox {
     /// Keeps bytes in the box, if it is there.
-    pub(crate) fn keep(&mut self, bytes: Bytes) -> Kept {
+    pub(crate) fn keep(&mut self, bytes: Bytes) -> Undecoded {
         match self.0.take() {
             Some(mut spare) if !bytes.is_empty() => {
                 *spare = bytes;
-                Kept(Some(spare))
+                Undecoded(Some(spare))
             }
             spare => {
                 self.0 = spare;
@@ -47,7 +47,7 @@ impl SpareBox {
 
     /// What was kept is decoded.
     #[inline]
-    pub(crate) fn give_back(&mut self, kept: Kept) {
+    pub(crate) fn give_back(&mut self, kept: Undecoded) {
         if let Some(mut spare) = kept.0 {
             *spare = Bytes::new();
             self.0 = Some(spare);
@@ -55,13 +55,13 @@ impl SpareBox {
     }
 }
 
-impl From<Bytes> for Kept {
+impl From<Bytes> for Undecoded {
     fn from(bytes: Bytes) -> Self {
-        Kept((!bytes.is_empty()).then(|| Box::new(bytes)))
+        Undecoded((!bytes.is_empty()).then(|| Box::new(bytes)))
     }
 }
 
-impl Deref for Kept {
+impl Deref for Undecoded {
     type Target = [u8];
 
     #[inline]
@@ -72,21 +72,21 @@ impl Deref for Kept {
 
 /// Whose memory the bytes are in that are decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Memory {
+pub(crate) enum InputMemory {
     /// The loop's: what is kept of it is copied.
     Lent,
     /// The channel's own, and so many bytes: what is kept of it may stay there.
     Own(usize),
 }
 
-impl Memory {
+impl InputMemory {
     /// Where `rest` may lie for as long as it takes. A little must not hold much: so less than half is copied, which is
     /// never more than was decoded before it, however many messages are taken off one by one; and so is a little that
     /// waits for its peer (`starved`), which may be for long.
     pub(super) fn keep(self, rest: Bytes, starved: bool) -> Bytes {
         let copy = match self {
-            Memory::Lent => true,
-            Memory::Own(whole) => rest.len() <= whole / 2 || (starved && rest.len() <= RECEIVE_SIZE / 2),
+            InputMemory::Lent => true,
+            InputMemory::Own(whole) => rest.len() <= whole / 2 || (starved && rest.len() <= RECEIVE_SIZE / 2),
         };
         if copy { Bytes::copy_from_slice(&rest) } else { rest }
     }
@@ -98,8 +98,8 @@ mod tests {
 
     #[test]
     fn nothing_is_kept_without_memory() {
-        assert!(Kept::default().is_empty() && Kept::from(Bytes::new()).0.is_none());
-        let mut kept = Kept::from(bytes(3));
+        assert!(Undecoded::default().is_empty() && Undecoded::from(Bytes::new()).0.is_none());
+        let mut kept = Undecoded::from(bytes(3));
         assert_eq!((kept.len(), kept.take().into_bytes()), (3, bytes(3)));
         assert!(kept.0.is_none() && kept.into_bytes().is_empty());
     }
@@ -124,7 +124,7 @@ mod tests {
         vec![7; len].into()
     }
 
-    fn is_copied(memory: Memory, rest: &Bytes, starved: bool) -> bool {
+    fn is_copied(memory: InputMemory, rest: &Bytes, starved: bool) -> bool {
         let kept = memory.keep(rest.clone(), starved);
         assert_eq!(kept, *rest);
         kept.as_ptr() != rest.as_ptr()
@@ -132,23 +132,23 @@ mod tests {
 
     #[test]
     fn what_the_loop_lent_is_copied() {
-        assert!(is_copied(Memory::Lent, &bytes(1), false));
-        assert!(is_copied(Memory::Lent, &bytes(SMALL + 1), true));
+        assert!(is_copied(InputMemory::Lent, &bytes(1), false));
+        assert!(is_copied(InputMemory::Lent, &bytes(SMALL + 1), true));
     }
 
     #[test]
     fn a_long_message_that_grows_stays_where_it_is() {
-        assert!(!is_copied(Memory::Own(SMALL + 1), &bytes(SMALL + 1), true));
-        assert!(!is_copied(Memory::Own(1 << 20), &bytes(1 << 20), true));
+        assert!(!is_copied(InputMemory::Own(SMALL + 1), &bytes(SMALL + 1), true));
+        assert!(!is_copied(InputMemory::Own(1 << 20), &bytes(1 << 20), true));
     }
 
     /// D-13: a small rest does not hold the memory of the large message before it.
     #[test]
     fn a_small_rest_is_copied() {
         let whole = 1 << 20;
-        assert!(is_copied(Memory::Own(whole), &bytes(10), false));
-        assert!(is_copied(Memory::Own(whole), &bytes(whole / 2), true));
-        assert!(is_copied(Memory::Own(SMALL), &bytes(SMALL), true), "it may wait for long");
+        assert!(is_copied(InputMemory::Own(whole), &bytes(10), false));
+        assert!(is_copied(InputMemory::Own(whole), &bytes(whole / 2), true));
+        assert!(is_copied(InputMemory::Own(SMALL), &bytes(SMALL), true), "it may wait for long");
     }
 
     /// Taken off one by one, messages that their handler keeps do not have the rest copied with each.
@@ -160,7 +160,7 @@ mod tests {
             let whole = rest.len();
             kept.push(rest.split_to(whole.min(10)));
             let before = rest.as_ptr();
-            rest = Memory::Own(whole).keep(rest, false);
+            rest = InputMemory::Own(whole).keep(rest, false);
             if rest.as_ptr() != before {
                 copied += rest.len();
             }

@@ -6,9 +6,9 @@
 
 use super::{
     Broadcast,
-    members::{Entitled, Part},
+    members::{Part, Permitted},
     report::{BroadcastReport, Progress},
-    waiting::Waiting,
+    waiting::WaitingDeliveries,
 };
 use crate::{
     Error, Refused, Result,
@@ -33,11 +33,11 @@ pub(super) struct Sending {
     /// One of the members, whom it is not for.
     pub(super) except: Option<ChannelId>,
     /// What the group has under way; this broadcast is counted there.
-    pub(super) waiting: Arc<Waiting>,
+    pub(super) waiting: Arc<WaitingDeliveries>,
 }
 
 /// A message, and what became of it so far.
-pub(super) struct Parcel<M> {
+pub(super) struct SharedBroadcast<M> {
     message: M,
     sending: Sending,
     /// What encoders of each kind have made of it.
@@ -52,26 +52,26 @@ trait AnyParcel: SharedMessage + Send + Sync {
     fn message_type(&self) -> &'static str;
 }
 
-impl<M: Clone + Send + Sync + 'static> Parcel<M> {
+impl<M: Clone + Send + Sync + 'static> SharedBroadcast<M> {
     pub(super) fn new(message: M, sending: Sending) -> Self {
         let progress = Arc::new(Progress::new(sending.parts.len(), sending.waiting.clone()));
-        Parcel { message, sending, encodings: Mutex::default(), progress }
+        SharedBroadcast { message, sending, encodings: Mutex::default(), progress }
     }
 
     /// Gives it to the loops.
     ///
     /// # Errors
     /// The message comes back if no loop takes it.
-    pub(super) fn send(self, entitled: &[Entitled<M>]) -> Result<Broadcast, Refused<M>> {
-        let parcel = Arc::new(self);
-        let Sending { parts, members, .. } = &parcel.sending;
+    pub(super) fn send(self, entitled: &[Permitted<M>]) -> Result<Broadcast, Refused<M>> {
+        let shared_broadcast = Arc::new(self);
+        let Sending { parts, members, .. } = &shared_broadcast.sending;
         let (members, loops) = (*members, parts.iter().map(|part| part.event_loop).collect());
         let (mut unreached, mut refused, mut reason) = (0, 0, None);
         for (at, part) in parts.iter().enumerate() {
-            let delivery = Delivery::new(parcel.clone(), at);
+            let delivery = Delivery::new(shared_broadcast.clone(), at);
             match part.outlet.broadcast(Box::new(delivery)) {
                 // Behind the submission, as for every message that is queued.
-                Ok(()) => entitled.iter().filter(|member| member.part == at).for_each(Entitled::add),
+                Ok(()) => entitled.iter().filter(|member| member.part == at).for_each(Permitted::add),
                 Err((delivery, why)) => {
                     unreached += delivery.report.members;
                     refused += 1;
@@ -79,12 +79,12 @@ impl<M: Clone + Send + Sync + 'static> Parcel<M> {
                 }
             }
         }
-        let progress = parcel.progress.clone();
+        let progress = shared_broadcast.progress.clone();
         if let Some(reason) = reason
             && refused == parts.len()
         {
-            match Arc::try_unwrap(parcel) {
-                Ok(parcel) => return Err(Refused { value: parcel.message, reason }),
+            match Arc::try_unwrap(shared_broadcast) {
+                Ok(shared_broadcast) => return Err(Refused { value: shared_broadcast.message, reason }),
                 // Not without a delivery, and these were dropped.
                 Err(_) => unreachable!("nobody else has a parcel that no loop took"),
             }
@@ -93,7 +93,7 @@ impl<M: Clone + Send + Sync + 'static> Parcel<M> {
     }
 }
 
-impl<M: Clone + Send + Sync + 'static> SharedMessage for Parcel<M> {
+impl<M: Clone + Send + Sync + 'static> SharedMessage for SharedBroadcast<M> {
     fn clone_into(&self, place: &mut dyn Any) {
         if let Some(place) = place.downcast_mut::<Option<M>>() {
             *place = Some(self.message.clone());
@@ -120,7 +120,7 @@ impl<M: Clone + Send + Sync + 'static> SharedMessage for Parcel<M> {
     }
 }
 
-impl<M: Clone + Send + Sync + 'static> AnyParcel for Parcel<M> {
+impl<M: Clone + Send + Sync + 'static> AnyParcel for SharedBroadcast<M> {
     fn sending(&self) -> &Sending {
         &self.sending
     }
@@ -148,7 +148,7 @@ pub(crate) enum Outcome {
 
 /// What one loop has to do for a broadcast.
 pub(crate) struct Delivery {
-    parcel: Arc<dyn AnyParcel>,
+    shared_broadcast: Arc<dyn AnyParcel>,
     /// The members on this loop.
     keys: Arc<[Key]>,
     /// What the message counts at each of them.
@@ -163,15 +163,15 @@ pub(crate) struct Delivery {
 }
 
 impl Delivery {
-    fn new(parcel: Arc<dyn AnyParcel>, part: usize) -> Self {
-        let Sending { parts, except, .. } = parcel.sending();
+    fn new(shared_broadcast: Arc<dyn AnyParcel>, part: usize) -> Self {
+        let Sending { parts, except, .. } = shared_broadcast.sending();
         let Part { event_loop, keys, tickets, .. } = &parts[part];
         let except = except.filter(|id| id.event_loop == *event_loop).map(|id| id.key);
         let (keys, members) = (keys.clone(), keys.len() - usize::from(except.is_some()));
         let report = BroadcastReport { members, ..BroadcastReport::default() };
         let tickets = tickets.clone();
         Delivery {
-            parcel,
+            shared_broadcast,
             keys,
             tickets,
             next: 0,
@@ -196,7 +196,7 @@ impl Delivery {
 
     /// Returns an identifier of the group, unique while a broadcast of it is in progress.
     pub(crate) fn group(&self) -> usize {
-        Arc::as_ptr(&self.parcel.sending().waiting).addr()
+        Arc::as_ptr(&self.shared_broadcast.sending().waiting).addr()
     }
 
     /// Returns the remaining members.
@@ -218,7 +218,7 @@ impl Delivery {
     #[inline]
     pub(crate) fn write_to(&mut self, core: &mut ChannelCore, services: &mut LoopServices) {
         let ticket = self.tickets.as_ref().and_then(|tickets| tickets[self.next - 1]);
-        let outcome = core.handle_broadcast(services, &*self.parcel, &mut self.memo, ticket);
+        let outcome = core.handle_broadcast(services, &*self.shared_broadcast, &mut self.memo, ticket);
         services.tally.broadcast_encodings += std::mem::take(&mut self.memo.encodings);
         self.count(services, outcome);
     }
@@ -249,7 +249,7 @@ impl Drop for Delivery {
     fn drop(&mut self) {
         self.report.unreached += self.report.members - self.report.counted();
         if let Some((error, log, now)) = &self.failed {
-            let (n, message) = (self.report.failed, self.parcel.message_type());
+            let (n, message) = (self.report.failed, self.shared_broadcast.message_type());
             let at = LogAt { log, now: *now };
             // The program's log may panic.
             caught(|| {
@@ -261,6 +261,6 @@ impl Drop for Delivery {
                 );
             });
         }
-        self.parcel.progress().end_part(&self.report);
+        self.shared_broadcast.progress().end_part(&self.report);
     }
 }

@@ -1,7 +1,7 @@
 //! Places that are taken at once.
 
 use super::model;
-use crate::sync::Places;
+use crate::sync::Permits;
 use loom::{
     sync::atomic::{AtomicUsize, Ordering},
     thread,
@@ -11,7 +11,7 @@ use std::sync::Arc;
 #[test]
 fn h_08_of_two_that_race_for_the_last_place_one_gets_it() {
     model(|| {
-        let places = Arc::new(Places::new(1));
+        let places = Arc::new(Permits::new(1));
         let theirs = places.clone();
         let theirs = thread::spawn(move || theirs.take());
         let mine = places.take();
@@ -24,9 +24,9 @@ fn h_08_of_two_that_race_for_the_last_place_one_gets_it() {
 #[test]
 fn h_08_no_more_are_inside_than_there_are_places_while_others_come_and_go() {
     model(|| {
-        let places = Arc::new(Places::new(1));
+        let places = Arc::new(Permits::new(1));
         let inside = Arc::new(AtomicUsize::new(0));
-        let come_and_go = |places: Arc<Places>, inside: Arc<AtomicUsize>| {
+        let come_and_go = |places: Arc<Permits>, inside: Arc<AtomicUsize>| {
             move || {
                 for _ in 0..2 {
                     if places.take() {

@@ -46,7 +46,7 @@ pub enum Phase {
 /// at every callback.
 #[derive(Default)]
 #[repr(align(64))]
-pub(crate) struct Whereabouts {
+pub(crate) struct Activity {
     /// The number of the turn, and in the low bits the phase; zero there: at rest.
     place: AtomicU64,
     /// Grows with every beginning and end of a callback or task; odd in between.
@@ -58,18 +58,18 @@ pub(crate) struct Whereabouts {
 
 /// Where a loop was at one moment.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Sight {
+pub(crate) struct ActivitySnapshot {
     pub(crate) turn: u64,
     /// None: asleep in poll, or between two turns.
     pub(crate) phase: Option<Phase>,
     /// Another one means another callback or task.
     pub(crate) step: u64,
-    pub(crate) doing: Doing,
+    pub(crate) doing: Occupation,
 }
 
 /// Whose code a loop is running.
 #[derive(Clone, Copy)]
-pub(crate) enum Doing {
+pub(crate) enum Occupation {
     /// Nobody's that has a name.
     Nothing,
     /// The pipeline's of a channel.
@@ -79,7 +79,7 @@ pub(crate) enum Doing {
 }
 
 /// Says that a task is over when it is dropped.
-struct Leave<'a>(&'a Whereabouts);
+struct Leave<'a>(&'a Activity);
 
 impl Drop for Leave<'_> {
     #[inline]
@@ -88,7 +88,7 @@ impl Drop for Leave<'_> {
     }
 }
 
-impl Whereabouts {
+impl Activity {
     // ---- the loop's thread ---------------------------------------------------------------------------
 
     /// The poll has returned.
@@ -150,7 +150,7 @@ impl Whereabouts {
     // ---- any thread ----------------------------------------------------------------------------------
 
     /// Where the loop is now.
-    pub(crate) fn look(&self) -> Sight {
+    pub(crate) fn look(&self) -> ActivitySnapshot {
         for _ in 0..READINGS {
             if let Some(sight) = self.try_look() {
                 return sight;
@@ -158,28 +158,28 @@ impl Whereabouts {
             std::hint::spin_loop();
         }
         let (turn, phase) = unpack(self.place.load(Ordering::Acquire));
-        Sight { turn, phase, step: self.step.load(Ordering::Acquire), doing: Doing::Nothing }
+        ActivitySnapshot { turn, phase, step: self.step.load(Ordering::Acquire), doing: Occupation::Nothing }
     }
 
     /// Fails if the loop has moved on meanwhile.
-    fn try_look(&self) -> Option<Sight> {
+    fn try_look(&self) -> Option<ActivitySnapshot> {
         let place = self.place.load(Ordering::Acquire);
         let step = self.step.load(Ordering::Acquire);
-        let doing = if step.is_multiple_of(2) { Doing::Nothing } else { self.doing() };
+        let doing = if step.is_multiple_of(2) { Occupation::Nothing } else { self.doing() };
         // The writer changes a name only after it has made `step` even. Whoever has read a later name (that load
         // acquires) reads a later step here.
         let unmoved =
             self.step.load(Ordering::Acquire) == step && self.place.load(Ordering::Relaxed) == place;
         let (turn, phase) = unpack(place);
-        unmoved.then_some(Sight { turn, phase, step, doing })
+        unmoved.then_some(ActivitySnapshot { turn, phase, step, doing })
     }
 
-    fn doing(&self) -> Doing {
+    fn doing(&self) -> Occupation {
         match self.channel.load(Ordering::Acquire) {
-            NO_CHANNEL => Doing::Task(self.task.load()),
+            NO_CHANNEL => Occupation::Task(self.task.load()),
             key => {
                 let key = Key { index: (key >> 32) as u32, generation: key as u32 };
-                Doing::Channel(key, self.handler.load())
+                Occupation::Channel(key, self.handler.load())
             }
         }
     }
@@ -209,14 +209,14 @@ impl fmt::Display for Phase {
     }
 }
 
-impl fmt::Debug for Doing {
+impl fmt::Debug for Occupation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Doing::Nothing => f.write_str("Nothing"),
-            Doing::Channel(key, handler) => {
+            Occupation::Nothing => f.write_str("Nothing"),
+            Occupation::Channel(key, handler) => {
                 f.debug_tuple("Channel").field(key).field(&handler.map(|name| name())).finish()
             }
-            Doing::Task(origin) => f.debug_tuple("Task").field(origin).finish(),
+            Occupation::Task(origin) => f.debug_tuple("Task").field(origin).finish(),
         }
     }
 }
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn each_turn_goes_through_its_phases_and_comes_to_rest() {
-        let loop_ = Whereabouts::default();
+        let loop_ = Activity::default();
         assert_eq!((loop_.look().turn, loop_.look().phase), (0, None));
         for turn in 1..4 {
             loop_.begin_turn();
@@ -261,27 +261,27 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "`AtomicCell` keeps pointers as integers, which Miri does not let be called")]
     fn what_is_over_has_no_name_any_more() {
-        let loop_ = Whereabouts::default();
+        let loop_ = Activity::default();
         loop_.begin_turn();
         loop_.enter_channel(key(7), type_name::<u8>);
-        let Doing::Channel(seen, Some(name)) = loop_.look().doing else { panic!("{:?}", loop_.look()) };
+        let Occupation::Channel(seen, Some(name)) = loop_.look().doing else { panic!("{:?}", loop_.look()) };
         assert_eq!((seen, name()), (key(7), "u8"));
         loop_.leave();
-        assert!(matches!(loop_.look().doing, Doing::Nothing));
+        assert!(matches!(loop_.look().doing, Occupation::Nothing));
 
         let here = Location::caller();
         loop_.in_task(here, || {
-            let Doing::Task(Some(origin)) = loop_.look().doing else { panic!("{:?}", loop_.look()) };
+            let Occupation::Task(Some(origin)) = loop_.look().doing else { panic!("{:?}", loop_.look()) };
             assert_eq!(origin, here);
         });
-        assert!(matches!(loop_.look().doing, Doing::Nothing));
+        assert!(matches!(loop_.look().doing, Occupation::Nothing));
     }
 
     #[test]
     #[cfg_attr(miri, ignore = "`AtomicCell` keeps pointers as integers, which Miri does not let be called")]
     fn a_channel_is_never_seen_with_the_handler_of_another() {
         const NAMES: [TypeName; 3] = [type_name::<u8>, type_name::<u16>, type_name::<u32>];
-        let loop_ = Arc::new(Whereabouts::default());
+        let loop_ = Arc::new(Activity::default());
         let (stop, seen) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let writer = std::thread::spawn({
             let (loop_, stop) = (loop_.clone(), stop.clone());
@@ -297,7 +297,7 @@ mod tests {
             }
         });
         while seen.load(Ordering::Relaxed) < 10_000 {
-            if let Doing::Channel(key, name) = loop_.look().doing {
+            if let Occupation::Channel(key, name) = loop_.look().doing {
                 assert_eq!(name.map(|name| name()), Some(NAMES[key.index as usize]()));
                 seen.fetch_add(1, Ordering::Relaxed);
             }

@@ -15,16 +15,16 @@ pub(super) trait LeaveAtClose: Send + Sync {
 }
 
 /// What is to be done; none once it is.
-pub(super) struct AtClose(Mutex<Option<Vec<Step>>>);
+pub(super) struct CloseListeners(Mutex<Option<Vec<Step>>>);
 
 enum Step {
     Tell(Completer),
     Leave(Weak<dyn LeaveAtClose>),
 }
 
-impl AtClose {
+impl CloseListeners {
     pub(super) fn new() -> Self {
-        AtClose(Mutex::new(Some(Vec::new())))
+        CloseListeners(Mutex::new(Some(Vec::new())))
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Vec<Step>>> {
@@ -136,18 +136,18 @@ mod tests {
 
     #[test]
     fn groups_are_left_first_and_once_and_nobody_joins_what_is_closed() {
-        let at_close = AtClose::new();
+        let close_listeners = CloseListeners::new();
         let [group, forgotten, late]: [Arc<Group>; 3] = std::array::from_fn(|_| Arc::default());
         let gone = weak(&Arc::default());
-        let early = at_close.tell(ID.event_loop);
+        let early = close_listeners.tell(ID.event_loop);
         let seen = group.clone();
         early.on_complete(move |_| assert!(seen.left.load(SeqCst)));
-        assert!([weak(&group), weak(&forgotten), gone].into_iter().all(|group| at_close.leave(group)));
-        at_close.forget(Arc::as_ptr(&forgotten).cast());
-        at_close.run(ID);
-        at_close.run(ID);
+        assert!([weak(&group), weak(&forgotten), gone].into_iter().all(|group| close_listeners.leave(group)));
+        close_listeners.forget(Arc::as_ptr(&forgotten).cast());
+        close_listeners.run(ID);
+        close_listeners.run(ID);
         assert!(group.left.load(SeqCst) && !forgotten.left.load(SeqCst));
-        assert!(!at_close.leave(weak(&late)), "it is closed");
-        assert!(at_close.tell(ID.event_loop).is_done());
+        assert!(!close_listeners.leave(weak(&late)), "it is closed");
+        assert!(close_listeners.tell(ID.event_loop).is_done());
     }
 }

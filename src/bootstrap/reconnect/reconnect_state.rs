@@ -28,16 +28,16 @@ use std::{
 pub(super) type MakeCall = dyn Fn(Address, Attempt, Box<dyn Connected>) + Send + Sync;
 
 /// A client that stays connected, in whatever phase it is.
-pub(super) struct Course<M> {
+pub(super) struct ReconnectState<M> {
     pub(super) event_loop: EventLoop,
     pub(super) addresses: Vec<Address>,
     call: Box<MakeCall>,
     hook: Option<Hook<M>>,
-    state: Mutex<State<M>>,
+    state: Mutex<ConnectionProgress<M>>,
 }
 
-pub(super) struct State<M> {
-    pub(super) phase: Phase<M>,
+pub(super) struct ConnectionProgress<M> {
+    pub(super) phase: ReconnectPhase<M>,
     retries: Retries,
     dice: fastrand::Rng,
     next_address: usize,
@@ -49,7 +49,7 @@ pub(super) struct State<M> {
     pub(super) ends: Vec<Completer>,
 }
 
-pub(super) enum Phase<M> {
+pub(super) enum ReconnectPhase<M> {
     /// On the way from one phase to another, on the loop.
     Between,
     /// For the time of the next attempt.
@@ -63,7 +63,7 @@ pub(super) enum Phase<M> {
     Ended(Option<Error>),
 }
 
-impl<M> Course<M> {
+impl<M> ReconnectState<M> {
     pub(super) fn new(
         event_loop: EventLoop,
         addresses: Vec<Address>,
@@ -71,8 +71,8 @@ impl<M> Course<M> {
         hook: Option<Hook<M>>,
         backoff: Backoff,
     ) -> Self {
-        let state = State {
-            phase: Phase::Between,
+        let state = ConnectionProgress {
+            phase: ReconnectPhase::Between,
             retries: Retries::new(backoff),
             dice: fastrand::Rng::new(),
             next_address: 0,
@@ -80,10 +80,10 @@ impl<M> Course<M> {
             awaited: Vec::new(),
             ends: Vec::new(),
         };
-        Course { event_loop, addresses, call, hook, state: Mutex::new(state) }
+        ReconnectState { event_loop, addresses, call, hook, state: Mutex::new(state) }
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, State<M>> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, ConnectionProgress<M>> {
         // The state is whole at every moment, so a panic elsewhere does not spoil it.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -104,16 +104,16 @@ impl<M> Course<M> {
     }
 }
 
-impl<M: 'static> Course<M> {
+impl<M: 'static> ReconnectState<M> {
     /// The next attempt, on the loop.
     pub(super) fn try_to_connect(self: Arc<Self>) {
         let (number, address) = {
             let mut state = self.lock();
-            if matches!(state.phase, Phase::Stopping) {
+            if matches!(state.phase, ReconnectPhase::Stopping) {
                 drop(state);
                 return self.end(None);
             }
-            state.phase = Phase::Between;
+            state.phase = ReconnectPhase::Between;
             let address = self.addresses[state.next_address % self.addresses.len()].clone();
             state.next_address = state.next_address.wrapping_add(1);
             state.attempt = state.retries.begin();
@@ -125,13 +125,13 @@ impl<M: 'static> Course<M> {
         let attempt = Attempt::default();
         {
             let mut state = self.lock();
-            if matches!(state.phase, Phase::Stopping) {
+            if matches!(state.phase, ReconnectPhase::Stopping) {
                 drop(state);
                 return self.end(None);
             }
-            state.phase = Phase::Connecting(attempt.clone());
+            state.phase = ReconnectPhase::Connecting(attempt.clone());
         }
-        (self.call)(address, attempt, Box::new(Pending::new(self.clone())));
+        (self.call)(address, attempt, Box::new(Attempting::new(self.clone())));
     }
 
     /// An attempt has succeeded, on the loop.
@@ -140,11 +140,11 @@ impl<M: 'static> Course<M> {
         channel.closed().on_complete(move |_| me.lost());
         let (attempt, awaited) = {
             let mut state = self.lock();
-            if matches!(state.phase, Phase::Stopping) {
+            if matches!(state.phase, ReconnectPhase::Stopping) {
                 drop(state);
                 return channel.close_now();
             }
-            state.phase = Phase::Connected(channel.clone(), self.event_loop.shared.time.now());
+            state.phase = ReconnectPhase::Connected(channel.clone(), self.event_loop.shared.time.now());
             (state.attempt, std::mem::take(&mut state.awaited))
         };
         let goes_on = self.tell(ReconnectEvent::Connected { attempt, channel: &channel });
@@ -160,12 +160,12 @@ impl<M: 'static> Course<M> {
     fn failed(self: Arc<Self>, error: Error) {
         let (attempt, next) = {
             let mut state = self.lock();
-            if matches!(state.phase, Phase::Stopping) {
+            if matches!(state.phase, ReconnectPhase::Stopping) {
                 drop(state);
                 return self.end(None);
             }
-            state.phase = Phase::Between;
-            let State { retries, dice, attempt, .. } = &mut *state;
+            state.phase = ReconnectPhase::Between;
+            let ConnectionProgress { retries, dice, attempt, .. } = &mut *state;
             let next = if self.event_loop.is_shutting_down() { None } else { retries.failed(dice) };
             (*attempt, next)
         };
@@ -177,13 +177,13 @@ impl<M: 'static> Course<M> {
     fn lost(self: Arc<Self>) {
         let (held, next) = {
             let mut state = self.lock();
-            let Phase::Connected(_, since) = state.phase else {
+            let ReconnectPhase::Connected(_, since) = state.phase else {
                 drop(state);
                 return self.end(None);
             };
-            state.phase = Phase::Between;
+            state.phase = ReconnectPhase::Between;
             let held = Duration::from_nanos(self.event_loop.shared.time.now().saturating_sub(since));
-            let State { retries, dice, .. } = &mut *state;
+            let ConnectionProgress { retries, dice, .. } = &mut *state;
             let next = if self.event_loop.is_shutting_down() { None } else { retries.lost(held, dice) };
             (held, next)
         };
@@ -201,12 +201,12 @@ impl<M: 'static> Course<M> {
             return self.end(Some(why));
         };
         // Without the lock: what is refused is dropped here, and says so.
-        let pending = Pending::new(self.clone());
-        match self.event_loop.schedule_always(delay, move || pending.take(Course::try_to_connect)) {
+        let pending = Attempting::new(self.clone());
+        match self.event_loop.schedule_always(delay, move || pending.take(ReconnectState::try_to_connect)) {
             Ok(task) => {
                 let mut state = self.lock();
-                if matches!(state.phase, Phase::Between) {
-                    state.phase = Phase::Waiting(task);
+                if matches!(state.phase, ReconnectPhase::Between) {
+                    state.phase = ReconnectPhase::Waiting(task);
                 } else {
                     // Stopped meanwhile: what is cancelled is dropped, and says so.
                     drop(state);
@@ -220,20 +220,20 @@ impl<M: 'static> Course<M> {
     pub(super) fn stop(&self) {
         let before = {
             let mut state = self.lock();
-            if matches!(state.phase, Phase::Stopping | Phase::Ended(_)) {
+            if matches!(state.phase, ReconnectPhase::Stopping | ReconnectPhase::Ended(_)) {
                 return;
             }
-            std::mem::replace(&mut state.phase, Phase::Stopping)
+            std::mem::replace(&mut state.phase, ReconnectPhase::Stopping)
         };
         match before {
             // The timer's closure is dropped, and says so.
-            Phase::Waiting(task) => drop(task.cancel()),
-            Phase::Connecting(attempt) => {
+            ReconnectPhase::Waiting(task) => drop(task.cancel()),
+            ReconnectPhase::Connecting(attempt) => {
                 // Refused by a loop that has ended, and the attempt with it.
                 let _ = self.event_loop.shared.submit_always(LoopMail::CancelConnect(attempt));
             }
-            Phase::Connected(channel, _) => channel.close(),
-            Phase::Between | Phase::Stopping | Phase::Ended(_) => {}
+            ReconnectPhase::Connected(channel, _) => channel.close(),
+            ReconnectPhase::Between | ReconnectPhase::Stopping | ReconnectPhase::Ended(_) => {}
         }
     }
 
@@ -242,15 +242,15 @@ impl<M: 'static> Course<M> {
         let (awaited, ends) = {
             let mut state = self.lock();
             let why = match &state.phase {
-                Phase::Ended(_) => return,
-                Phase::Stopping => None,
+                ReconnectPhase::Ended(_) => return,
+                ReconnectPhase::Stopping => None,
                 _ => why,
             };
-            state.phase = Phase::Ended(why);
+            state.phase = ReconnectPhase::Ended(why);
             (std::mem::take(&mut state.awaited), std::mem::take(&mut state.ends))
         };
         let why = || match &self.lock().phase {
-            Phase::Ended(why) => why.as_ref().map(Error::again),
+            ReconnectPhase::Ended(why) => why.as_ref().map(Error::again),
             _ => None,
         };
         for completer in awaited {
@@ -264,38 +264,38 @@ impl<M: 'static> Course<M> {
 
 /// One thing that is under way: the first attempt, a timer, or an attempt. Dropped without a word, as loops that end do
 /// with what waits in them, it ends the client.
-pub(super) struct Pending<M: 'static>(Option<Arc<Course<M>>>);
+pub(super) struct Attempting<M: 'static>(Option<Arc<ReconnectState<M>>>);
 
-impl<M: 'static> Pending<M> {
-    pub(super) fn new(course: Arc<Course<M>>) -> Self {
-        Pending(Some(course))
+impl<M: 'static> Attempting<M> {
+    pub(super) fn new(client: Arc<ReconnectState<M>>) -> Self {
+        Attempting(Some(client))
     }
 
-    pub(super) fn take(mut self, f: impl FnOnce(Arc<Course<M>>)) {
-        if let Some(course) = self.0.take() {
-            f(course);
+    pub(super) fn take(mut self, f: impl FnOnce(Arc<ReconnectState<M>>)) {
+        if let Some(client) = self.0.take() {
+            f(client);
         }
     }
 }
 
-impl<M: 'static> Connected for Pending<M> {
+impl<M: 'static> Connected for Attempting<M> {
     fn is_wanted(&self) -> bool {
-        self.0.as_ref().is_some_and(|course| matches!(course.lock().phase, Phase::Connecting(_)))
+        self.0.as_ref().is_some_and(|client| matches!(client.lock().phase, ReconnectPhase::Connecting(_)))
     }
 
     fn connected(self: Box<Self>, channel: Arc<ChannelShared>) {
-        self.take(|course| course.connected(Channel::new(channel)));
+        self.take(|client| client.connected(Channel::new(channel)));
     }
 
     fn failed(self: Box<Self>, error: Error) {
-        self.take(|course| course.failed(error));
+        self.take(|client| client.failed(error));
     }
 }
 
-impl<M: 'static> Drop for Pending<M> {
+impl<M: 'static> Drop for Attempting<M> {
     fn drop(&mut self) {
-        if let Some(course) = self.0.take() {
-            course.end(Some(Error::ShutDown));
+        if let Some(client) = self.0.take() {
+            client.end(Some(Error::ShutDown));
         }
     }
 }

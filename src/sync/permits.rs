@@ -7,14 +7,14 @@
 use super::primitives::{AtomicUsize, Ordering};
 
 #[derive(Debug)]
-pub(crate) struct Places {
+pub(crate) struct Permits {
     limit: usize,
     taken: AtomicUsize,
 }
 
-impl Places {
+impl Permits {
     pub(crate) fn new(limit: usize) -> Self {
-        Places { limit, taken: AtomicUsize::new(0) }
+        Permits { limit, taken: AtomicUsize::new(0) }
     }
 
     /// Takes a place; false if there is none.

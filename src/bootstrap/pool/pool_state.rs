@@ -9,10 +9,10 @@ use super::{PoolOrder, Pooled};
 use crate::{Channel, Error, Result, ScheduledTask, id::ChannelId, sync::Completer};
 use std::collections::{HashMap, VecDeque};
 
-pub(super) struct Shelf<M: 'static> {
+pub(super) struct PoolState<M: 'static> {
     size: usize,
     order: PoolOrder,
-    places: HashMap<ChannelId, Place>,
+    places: HashMap<ChannelId, ChannelPlace>,
     /// The one that came back last at the back.
     free: VecDeque<Channel<M>>,
     /// Channels that are being made.
@@ -26,7 +26,7 @@ pub(super) struct Shelf<M: 'static> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum ChannelPlace {
     Free,
     /// It is looked at before it is given out; it may close meanwhile.
     Counter {
@@ -43,7 +43,7 @@ pub(super) struct Waiter<M: 'static> {
 }
 
 /// What an acquire gets.
-pub(super) enum Slot<M> {
+pub(super) enum Acquired<M> {
     /// This channel, which lies on the counter now.
     Used(Channel<M>),
     /// One that has to be made, and counts already.
@@ -63,14 +63,14 @@ pub(super) enum Handed {
 /// What becomes of a channel that comes back.
 pub(super) enum Back {
     /// It is free, or gone: somebody may wait for it, or for its place.
-    Kept,
+    Undecoded,
     /// It is to be closed; the pool is closed, or has too many.
     Close(Result),
 }
 
-impl<M: 'static> Shelf<M> {
+impl<M: 'static> PoolState<M> {
     pub(super) fn new(size: usize, order: PoolOrder) -> Self {
-        Shelf {
+        PoolState {
             size,
             order,
             places: HashMap::new(),
@@ -106,29 +106,29 @@ impl<M: 'static> Shelf<M> {
     // ---- giving out ----------------------------------------------------------------------------------
 
     /// Something for an acquire that has nobody before it.
-    pub(super) fn take(&mut self) -> Option<Slot<M>> {
+    pub(super) fn take(&mut self) -> Option<Acquired<M>> {
         self.take_free().or_else(|| (self.count() < self.size).then(|| self.begin()))
     }
 
-    fn take_free(&mut self) -> Option<Slot<M>> {
+    fn take_free(&mut self) -> Option<Acquired<M>> {
         let channel = match self.order {
             PoolOrder::Lifo => self.free.pop_back(),
             PoolOrder::Fifo => self.free.pop_front(),
         }?;
-        self.places.insert(channel.id(), Place::Counter { gone: false });
-        Some(Slot::Used(channel))
+        self.places.insert(channel.id(), ChannelPlace::Counter { gone: false });
+        Some(Acquired::Used(channel))
     }
 
     /// One that is made whatever the size.
-    pub(super) fn begin(&mut self) -> Slot<M> {
+    pub(super) fn begin(&mut self) -> Acquired<M> {
         self.making += 1;
-        Slot::New
+        Acquired::New
     }
 
     /// One that was being made is there.
     pub(super) fn made(&mut self, channel: &Channel<M>) {
         self.making -= 1;
-        self.places.insert(channel.id(), Place::Counter { gone: false });
+        self.places.insert(channel.id(), ChannelPlace::Counter { gone: false });
     }
 
     /// One that was being made is not to be.
@@ -137,7 +137,7 @@ impl<M: 'static> Shelf<M> {
     }
 
     /// Takes one off the counter that is no good, and gives another one for it.
-    pub(super) fn exchange(&mut self, bad: ChannelId) -> Slot<M> {
+    pub(super) fn exchange(&mut self, bad: ChannelId) -> Acquired<M> {
         self.places.remove(&bad);
         self.take_free().unwrap_or_else(|| self.begin())
     }
@@ -152,8 +152,8 @@ impl<M: 'static> Shelf<M> {
             return Handed::TooLate;
         }
         match self.places.get_mut(&id) {
-            Some(place @ Place::Counter { gone: false }) => {
-                *place = Place::Out;
+            Some(place @ ChannelPlace::Counter { gone: false }) => {
+                *place = ChannelPlace::Out;
                 Handed::Out
             }
             _ => Handed::Gone,
@@ -168,35 +168,35 @@ impl<M: 'static> Shelf<M> {
             self.places.remove(&id);
             return Back::Close(Err(Error::Closed));
         }
-        if self.places.get(&id) != Some(&Place::Out) {
+        if self.places.get(&id) != Some(&ChannelPlace::Out) {
             // It has left by itself.
-            return Back::Kept;
+            return Back::Undecoded;
         }
         if !channel.is_open() {
             self.places.remove(&id);
-            return Back::Kept;
+            return Back::Undecoded;
         }
         if self.count() > self.size && self.waiters.is_empty() {
             self.places.remove(&id);
             return Back::Close(Ok(()));
         }
-        self.places.insert(id, Place::Free);
+        self.places.insert(id, ChannelPlace::Free);
         self.free.push_back(channel.clone());
-        Back::Kept
+        Back::Undecoded
     }
 
     /// A channel has closed; whether its place is free now.
     pub(super) fn has_closed(&mut self, id: ChannelId) -> bool {
         match self.places.get_mut(&id) {
-            Some(Place::Counter { gone }) => {
+            Some(ChannelPlace::Counter { gone }) => {
                 *gone = true;
                 false
             }
-            Some(Place::Free) => {
+            Some(ChannelPlace::Free) => {
                 self.free.retain(|channel| channel.id() != id);
                 self.places.remove(&id).is_some()
             }
-            Some(Place::Out) => self.places.remove(&id).is_some(),
+            Some(ChannelPlace::Out) => self.places.remove(&id).is_some(),
             None => false,
         }
     }
@@ -242,13 +242,13 @@ impl<M: 'static> Shelf<M> {
         self.waiters.remove(at)
     }
 
-    /// Whether the caller is the one who serves those who wait, until [`Shelf::next_pair`] has no more.
+    /// Whether the caller is the one who serves those who wait, until [`PoolState::next_pair`] has no more.
     pub(super) fn begin_to_serve(&mut self) -> bool {
         !std::mem::replace(&mut self.serving, true)
     }
 
     /// The one who has waited longest and something for it; none when that was all.
-    pub(super) fn next_pair(&mut self) -> Option<(Waiter<M>, Slot<M>)> {
+    pub(super) fn next_pair(&mut self) -> Option<(Waiter<M>, Acquired<M>)> {
         if !self.waiters.is_empty()
             && let Some(slot) = self.take()
             && let Some(waiter) = self.waiters.pop_front()

@@ -9,16 +9,16 @@ use std::vec;
 
 /// Entries that come due evenly over a window.
 #[derive(Debug)]
-pub(super) struct Pace<T> {
+pub(super) struct CloseWindow<T> {
     waiting: vec::IntoIter<T>,
     begin: u64,
     window: u64,
     total: usize,
 }
 
-impl<T> Pace<T> {
+impl<T> CloseWindow<T> {
     pub(super) fn new(entries: Vec<T>, begin: u64, window: u64) -> Self {
-        Pace { total: entries.len(), waiting: entries.into_iter(), begin, window }
+        CloseWindow { total: entries.len(), waiting: entries.into_iter(), begin, window }
     }
 
     /// When the next entry is due; none if none is left.
@@ -52,7 +52,7 @@ mod tests {
 
     /// When each of `n` entries comes out, with a look at every instant.
     fn times(n: usize, begin: u64, window: u64) -> Vec<u64> {
-        let mut pace = Pace::new((0..n).collect(), begin, window);
+        let mut pace = CloseWindow::new((0..n).collect(), begin, window);
         let mut times = Vec::new();
         for now in begin..=begin + window {
             while let Some(entry) = pace.pop_due(now) {
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn what_was_held_up_is_due_all_at_once_and_the_rest_keeps_its_time() {
-        let mut pace = Pace::new((0..10).collect(), 0, 100);
+        let mut pace = CloseWindow::new((0..10).collect(), 0, 100);
         assert_eq!(std::iter::from_fn(|| pace.pop_due(35)).collect::<Vec<_>>(), [0, 1, 2, 3]);
         assert_eq!(pace.next_at(), Some(40));
         assert_eq!((pace.pop_due(39), pace.pop_due(40), pace.pop_due(40)), (None, Some(4), None));
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn the_longest_window_overflows_nothing() {
-        let mut pace = Pace::new(vec![(); 3], END_OF_TIME - 1, u64::MAX);
+        let mut pace = CloseWindow::new(vec![(); 3], END_OF_TIME - 1, u64::MAX);
         assert!(pace.pop_due(END_OF_TIME - 1).is_some());
         assert_eq!(pace.next_at(), Some(END_OF_TIME), "a time that comes");
     }

@@ -1,8 +1,8 @@
 //! What a program still works on, of the bytes that a channel has brought; and the pauses of reading that follow from it.
 //!
 //! Always holds: above the high mark the channel pauses its reading, below the low mark it goes on, and nobody forgets to wake it
-//! (`sync::Holding`): who ends a pause by giving back has mail sent. What the program itself said about reading (`set_auto_read`)
-//! is left alone. [`Held`] may be dropped on any thread; pauses happen on the loop.
+//! (`sync::HeldInput`): who ends a pause by giving back has mail sent. What the program itself said about reading (`set_auto_read`)
+//! is left alone. [`InputGuard`] may be dropped on any thread; pauses happen on the loop.
 
 use super::{
     Scope,
@@ -17,7 +17,7 @@ use std::{fmt, sync::Arc};
 ///
 /// From [`Scope::hold`]. Send it along with the work: to a queue, a database, another channel.
 #[must_use = "what is dropped is not held"]
-pub struct Held {
+pub struct InputGuard {
     bytes: usize,
     shared: Arc<ChannelShared>,
 }
@@ -45,13 +45,13 @@ impl<M> Scope<'_, M> {
     /// }
     /// # }
     /// ```
-    pub fn hold(&mut self, bytes: usize) -> Held {
+    pub fn hold(&mut self, bytes: usize) -> InputGuard {
         let shared = self.state.share(self.services, self.links.size_hint());
         if shared.holding.add(bytes, self.state.config.inbound_mark) {
             self.state.set(Flags::HELD);
             self.services.tally.reads_held += 1;
         }
-        Held { bytes, shared }
+        InputGuard { bytes, shared }
     }
 
     /// Pauses reading until what is returned is dropped, on any thread: not even the next message of this very read is
@@ -77,7 +77,7 @@ impl<M> Scope<'_, M> {
     /// }
     /// # }
     /// ```
-    pub fn pause_reading(&mut self) -> Held {
+    pub fn pause_reading(&mut self) -> InputGuard {
         self.hold(self.state.config.inbound_mark.high().saturating_add(1))
     }
 
@@ -87,14 +87,14 @@ impl<M> Scope<'_, M> {
     }
 }
 
-impl Held {
+impl InputGuard {
     /// How many bytes it stands for.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 }
 
-impl Drop for Held {
+impl Drop for InputGuard {
     fn drop(&mut self) {
         let shared = &self.shared;
         if shared.holding.give_back(self.bytes, shared.inbound_mark) {
@@ -104,7 +104,7 @@ impl Drop for Held {
     }
 }
 
-impl fmt::Debug for Held {
+impl fmt::Debug for InputGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Held").field("channel", &self.shared.id).field("bytes", &self.bytes).finish()
     }

@@ -12,12 +12,12 @@ use crate::buffer::WaterMark;
 
 /// The sum of what is held of one channel, and whether that pauses its reading.
 #[derive(Debug, Default)]
-pub(crate) struct Holding {
+pub(crate) struct HeldInput {
     bytes: AtomicUsize,
     paused: AtomicBool,
 }
 
-impl Holding {
+impl HeldInput {
     /// Adds; whether reading is to pause. On the loop only.
     pub(crate) fn add(&self, bytes: usize, mark: WaterMark) -> bool {
         let before = self.bytes.fetch_add(bytes, Ordering::AcqRel);
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn pauses_above_the_high_mark_and_goes_on_below_the_low_one() {
-        let holding = Holding::default();
+        let holding = HeldInput::default();
         assert!(!holding.add(20, mark()), "at the mark");
         assert!(holding.add(1, mark()));
         assert!(!holding.add(5, mark()), "paused already");
@@ -72,7 +72,7 @@ mod tests {
     #[test]
     fn whatever_the_threads_do_reading_goes_on_in_the_end() {
         for _ in 0..if cfg!(miri) { 3 } else { 200 } {
-            let holding = Arc::new(Holding::default());
+            let holding = Arc::new(HeldInput::default());
             let (sender, receiver) = std::sync::mpsc::channel::<usize>();
             let other = {
                 let holding = holding.clone();

@@ -16,16 +16,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub(super) struct Room {
+pub(super) struct SpaceWaiters {
     /// Threads between the start of their first look and the end of their last one.
     waiting: AtomicUsize,
     lock: Mutex<()>,
     made: Condvar,
 }
 
-impl Room {
+impl SpaceWaiters {
     pub(super) fn new() -> Self {
-        Room { waiting: AtomicUsize::new(0), lock: Mutex::new(()), made: Condvar::new() }
+        SpaceWaiters { waiting: AtomicUsize::new(0), lock: Mutex::new(()), made: Condvar::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, ()> {
