@@ -15,7 +15,7 @@
     reason = "a part of the library, of which a part is used"
 )]
 mod recording;
-#[path = "../src/channel/tally.rs"]
+#[path = "../src/channel/services/tally.rs"]
 mod tally;
 
 mod channel {

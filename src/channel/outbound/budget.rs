@@ -5,10 +5,10 @@
 //! as much as its low water mark (of datagrams one): so those whose peers keep up go on, whatever the others have piled up, and
 //! what the limits bound is what slow peers cost. One per loop, used on its thread; it owns no bytes.
 
-use super::config::ChannelConfig;
 use crate::{
     Error,
     buffer::{Outbound, WaterMark},
+    channel::config::ChannelConfig,
 };
 use std::sync::{
     Arc,

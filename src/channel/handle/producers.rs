@@ -5,16 +5,14 @@
 //! after handling the message, in the same step in which it publishes the weight of the buffer. A
 //! waiter is notified once. Any thread adds; [`Producers::settle`] runs on the channel's loop.
 
-use super::{
-    config::{ChannelConfig, Overflow},
-    handle::ChannelShared,
-    mail::WriteTicket,
-    outbound_budget::OUTBOUND,
-    pending_writes::MAX_UNCONFIRMED,
-};
+use super::{channel::ChannelShared, mail::WriteTicket};
 use crate::{
     Error, Result,
     buffer::{ENTRY_OVERHEAD, WaterMark},
+    channel::{
+        config::{ChannelConfig, Overflow},
+        outbound::{MAX_UNCONFIRMED, OUTBOUND},
+    },
     sync::{CalmWeight, Completer, Completion, WriteGauge, completion},
 };
 use std::{
@@ -67,7 +65,7 @@ struct WaitingProducers {
 }
 
 impl Producers {
-    pub(super) fn new(config: &ChannelConfig, size_hint: SizeHint) -> Self {
+    pub(in crate::channel) fn new(config: &ChannelConfig, size_hint: SizeHint) -> Self {
         let high = config.water_mark.high();
         let slack = if high < EXACT_BELOW { 0 } else { high / SLACK };
         Producers {
@@ -85,20 +83,20 @@ impl Producers {
     }
 
     /// Takes over the state of a channel that had no handles.
-    pub(super) fn begin(&self, weight: usize, writable: bool) {
+    pub(in crate::channel) fn begin(&self, weight: usize, writable: bool) {
         self.known.store(weight, Ordering::Relaxed);
         self.gauge.begin(weight, writable);
     }
 
     #[inline]
-    pub(super) fn is_writable(&self) -> bool {
+    pub(in crate::channel) fn is_writable(&self) -> bool {
         self.gauge.is_writable()
     }
 
     // ---- messages on their way -----------------------------------------------------------------------------
 
     /// What estimates messages of the channel's first pipeline.
-    pub(super) fn size_hint(&self) -> SizeHint {
+    pub(in crate::channel) fn size_hint(&self) -> SizeHint {
         self.size_hint
     }
 
@@ -106,7 +104,7 @@ impl Producers {
     ///
     /// # Errors
     /// If it has no permit, the channel is not writable, and the message would not fit into the channel's limit.
-    pub(super) fn admit(&self, size: Option<usize>, permit: bool) -> Result<WriteTicket> {
+    pub(in crate::channel) fn admit(&self, size: Option<usize>, permit: bool) -> Result<WriteTicket> {
         let typical = self.typical.load(Ordering::Relaxed);
         let weight = size.unwrap_or(typical).saturating_add(ENTRY_OVERHEAD);
         let admitted = permit || self.gauge.has_room();
@@ -119,17 +117,17 @@ impl Producers {
 
     /// The message with this ticket has been queued.
     #[inline]
-    pub(super) fn add(&self, ticket: WriteTicket) {
+    pub(in crate::channel) fn add(&self, ticket: WriteTicket) {
         self.gauge.add(ticket.weight as usize, if ticket.pauses { 0 } else { self.high });
     }
 
     /// The loop has taken the message. It counts until the next [`Producers::settle`]. On the loop only.
-    pub(super) fn take(&self, ticket: WriteTicket) {
+    pub(in crate::channel) fn take(&self, ticket: WriteTicket) {
         self.known.store(self.known.load(Ordering::Relaxed) + ticket.weight as usize, Ordering::Relaxed);
     }
 
     /// A message was encoded to so many bytes: the measure of those whose size is not known. On the loop only.
-    pub(super) fn note_encoded(&self, len: usize) {
+    pub(in crate::channel) fn note_encoded(&self, len: usize) {
         let before = self.typical.load(Ordering::Relaxed);
         let typical = len.max(before - before / 8).max(1);
         if typical != before {
@@ -148,18 +146,18 @@ impl Producers {
     /// Returns whether nothing has to be published or notified for a buffer of this weight, which must
     /// be within three quarters of the high mark. A hint: `false` requires a closer look.
     #[inline]
-    pub(super) fn is_settled(&self, weight: usize) -> bool {
+    pub(in crate::channel) fn is_settled(&self, weight: usize) -> bool {
         self.delta(weight).unsigned_abs() <= self.slack && self.gauge.is_calm(self.calm)
     }
 
     #[inline]
-    pub(super) fn would_be_writable(&self, weight: usize, mark: WaterMark) -> bool {
+    pub(in crate::channel) fn would_be_writable(&self, weight: usize, mark: WaterMark) -> bool {
         self.gauge.would_be_writable(self.delta(weight), mark)
     }
 
     /// Publishes the weight of the buffer and takes off what the loop has handled; see [`WriteGauge::settle`].
     #[inline]
-    pub(super) fn settle(&self, weight: usize, mark: WaterMark, was: bool) -> bool {
+    pub(in crate::channel) fn settle(&self, weight: usize, mark: WaterMark, was: bool) -> bool {
         let delta = self.delta(weight);
         if delta != 0 {
             self.known.store(weight, Ordering::Relaxed);
@@ -174,7 +172,11 @@ impl Producers {
     }
 
     /// Completes when the channel is writable; fails once `takes_writes` answers `false`.
-    pub(super) fn writable(&self, event_loop: u32, takes_writes: impl Fn() -> bool) -> Completion {
+    pub(in crate::channel) fn writable(
+        &self,
+        event_loop: u32,
+        takes_writes: impl Fn() -> bool,
+    ) -> Completion {
         let mut waiting = self.waiting();
         // Looked at under the lock, which whoever changes either takes afterwards to notify.
         if !takes_writes() {
@@ -189,12 +191,12 @@ impl Producers {
     }
 
     /// The channel is writable: completes what waits for that. On the loop only.
-    pub(super) fn notify(&self) {
+    pub(in crate::channel) fn notify(&self) {
         self.complete(|| Ok(()));
     }
 
     /// No more can be written.
-    pub(super) fn end(&self) {
+    pub(in crate::channel) fn end(&self) {
         self.complete(|| Err(Error::Closed));
     }
 
@@ -209,7 +211,7 @@ impl Producers {
 
     /// # Errors
     /// If as many writes wait for their answer as may.
-    pub(super) fn begin_unconfirmed(&self) -> Result {
+    pub(in crate::channel) fn begin_unconfirmed(&self) -> Result {
         if self.unconfirmed.fetch_add(1, Ordering::Relaxed) < MAX_UNCONFIRMED {
             return Ok(());
         }
@@ -218,17 +220,17 @@ impl Producers {
     }
 
     /// Counts writes of the channel's own handler, which has a limit of its own.
-    pub(super) fn add_unconfirmed(&self, writes: usize) {
+    pub(in crate::channel) fn add_unconfirmed(&self, writes: usize) {
         self.unconfirmed.fetch_add(writes, Ordering::Relaxed);
     }
 
-    pub(super) fn end_unconfirmed(&self, writes: usize) {
+    pub(in crate::channel) fn end_unconfirmed(&self, writes: usize) {
         self.unconfirmed.fetch_sub(writes, Ordering::Relaxed);
     }
 }
 
 /// What is bounded, as the error says it.
-pub(super) const UNCONFIRMED: &str = "unconfirmed writes of a channel";
+pub(in crate::channel) const UNCONFIRMED: &str = "unconfirmed writes of a channel";
 
 impl WaitingProducers {
     fn push(&mut self, completer: Completer) {
@@ -243,16 +245,16 @@ impl WaitingProducers {
 
 impl ChannelShared {
     #[inline]
-    pub(super) fn would_be_writable(&self, weight: usize, mark: WaterMark) -> bool {
+    pub(in crate::channel) fn would_be_writable(&self, weight: usize, mark: WaterMark) -> bool {
         self.producers.would_be_writable(weight, mark)
     }
 
     #[inline]
-    pub(super) fn settle(&self, weight: usize, mark: WaterMark, was: bool) -> bool {
+    pub(in crate::channel) fn settle(&self, weight: usize, mark: WaterMark, was: bool) -> bool {
         self.producers.settle(weight, mark, was)
     }
 
-    pub(super) fn notify_writable(&self) {
+    pub(in crate::channel) fn notify_writable(&self) {
         self.producers.notify();
     }
 }

@@ -3,11 +3,13 @@
 //! Always holds: each thing is said once, when it happens, and changes nothing; where the level is off nothing is
 //! formatted or copied. Runs on the channel's loop, for as long as the program's logger takes.
 
-use super::{
-    idle::IdleEvent,
-    state::{ChannelState, Flags},
+use crate::{
+    channel::{
+        state::{ChannelState, Flags},
+        watch::IdleEvent,
+    },
+    pipeline::Event,
 };
-use crate::pipeline::Event;
 use pretty_hex::{HexConfig, PrettyHex};
 use std::{borrow::Cow, fmt, io::IoSlice};
 
@@ -93,14 +95,14 @@ impl WireLog {
 
 impl ChannelState {
     #[inline]
-    pub(super) fn log_event(&self, event: &Event) {
+    pub(in crate::channel) fn log_event(&self, event: &Event) {
         if self.extras.is_some() {
             self.wire(|wire| wire.say(format_args!("channel {}: {}", self.id(), Told(self, event))));
         }
     }
 
     #[inline]
-    pub(super) fn log_read(&self, bytes: &[u8]) {
+    pub(in crate::channel) fn log_read(&self, bytes: &[u8]) {
         if self.extras.is_some() {
             self.wire(|wire| self.dump(wire, "read", bytes.len(), bytes));
         }
@@ -108,13 +110,13 @@ impl ChannelState {
 
     /// The kernel has taken the first `n` of the bytes that wait.
     #[inline]
-    pub(super) fn log_written(&self, n: usize) {
+    pub(in crate::channel) fn log_written(&self, n: usize) {
         if self.extras.is_some() {
             self.wire(|wire| self.dump(wire, "written", n, &self.first_outbound(n.min(wire.max_bytes))));
         }
     }
 
-    pub(super) fn log_closing(&self, how: Flags) {
+    pub(in crate::channel) fn log_closing(&self, how: Flags) {
         self.wire(|wire| {
             let how = match how {
                 Flags::CLOSING => "closing",

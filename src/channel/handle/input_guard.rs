@@ -4,10 +4,9 @@
 //! (`sync::HeldInput`): who ends a pause by giving back has mail sent. What the program itself said about reading (`set_auto_read`)
 //! is left alone. [`InputGuard`] may be dropped on any thread; pauses happen on the loop.
 
-use super::{
+use super::{channel::ChannelShared, mail::Mail};
+use crate::channel::{
     Scope,
-    handle::ChannelShared,
-    mail::Mail,
     services::LoopServices,
     state::{ChannelState, Flags},
 };

@@ -3,29 +3,28 @@
 //! Always holds: an idle channel owns no buffer (`outbound` and `partial` are empty); once `CLOSED` is set
 //! nothing is written or read any more. Runs on the channel's loop. It owns neither socket nor pipeline.
 
-use super::{
-    config::{ChannelConfig, Overflow},
-    extras::Extras,
-    handle::ChannelShared,
-    idle::Traffic,
-    outbound_budget::{OUTBOUND, OutboundLease},
-    packed_address::PackedAddress,
-    pending_writes::PendingWrites,
-    services::LoopServices,
-    shaping::Direction,
-    stats::Counts,
-    timers::Timers,
-    undecoded::Undecoded,
-    watch::Watch,
-};
+mod packed_address;
+
 use crate::{
     Error, Result,
     buffer::{Outbound, OutboundMark},
+    channel::{
+        config::{ChannelConfig, Overflow},
+        extras::Extras,
+        handle::{ChannelShared, Counts},
+        outbound::{OUTBOUND, OutboundLease, PendingWrites},
+        services::LoopServices,
+        shaping::Direction,
+        timers::Timers,
+        undecoded::Undecoded,
+        watch::{Traffic, Watch},
+    },
     id::{ChannelId, Key},
     log_throttle::{UNSENT, log_throttled},
 };
 use bytes::Bytes;
 use log::Level;
+use packed_address::PackedAddress;
 use std::{net::SocketAddr, sync::Arc};
 
 /// Facts and wishes, one bit each.
@@ -140,7 +139,7 @@ pub struct ChannelState {
     flags: Flags,
     pub(crate) traffic: Traffic,
     pub(crate) counts: Counts,
-    pub(super) outbound: Option<Box<OutboundLease>>,
+    pub(in crate::channel) outbound: Option<Box<OutboundLease>>,
     /// Bytes that came and were not decoded; the memory is the channel's own.
     pub(crate) partial: Undecoded,
     pub(crate) config: Arc<ChannelConfig>,

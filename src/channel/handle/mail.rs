@@ -3,8 +3,11 @@
 //! A [`Channel`](super::Channel) handle does not know its event loop: it knows an [`MailSender`], which the loop (or
 //! the embedded test channel) implements. So this layer names nothing above it.
 
-use super::{channel_group::Delivery, pending_writes::Confirmation, timers::TaskKey};
-use crate::{Error, id::Key};
+use crate::{
+    Error,
+    channel::{group::Delivery, outbound::Confirmation, timers::TaskKey},
+    id::Key,
+};
 use std::any::Any;
 
 /// One thing for one channel; runs on the channel's loop, dropped if the channel is gone.
@@ -35,11 +38,11 @@ pub(crate) enum Mail {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WriteTicket {
     /// Bytes by which it was added to the channel's gauge.
-    pub(super) weight: u32,
+    pub(in crate::channel) weight: u32,
     /// The producer had seen a writable channel, so the message is written regardless of the limit.
-    pub(super) admitted: bool,
+    pub(in crate::channel) admitted: bool,
     /// Producers pause after this message because its size is unknown.
-    pub(super) pauses: bool,
+    pub(in crate::channel) pauses: bool,
 }
 
 impl Mail {

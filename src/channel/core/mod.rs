@@ -10,23 +10,28 @@
 //!
 //! A driver calls `handle_*`, then does what [`ChannelCore::wish`] says.
 
-use super::{
-    config::ChannelConfig,
-    limits::Reached,
-    replace::AT_ONCE,
-    services::{Due, LoopServices, WheelToken},
-    shaping::Direction,
-    state::{ChannelState, Flags},
-    timers::TASKS,
-};
+mod commands;
+mod input;
+mod replace;
+mod writability;
+
 use crate::{
     Error, Result,
+    channel::{
+        config::ChannelConfig,
+        services::{Due, LoopServices, WheelToken},
+        shaping::Direction,
+        state::{ChannelState, Flags},
+        timers::TASKS,
+        watch::Reached,
+    },
     error::{drop_guarded, panic_message},
     id::ChannelId,
     log_throttle::{CHANNEL_ERRORS, PANICS, STUCK, log_throttled},
     pipeline::{AnyPipeline, Event, Links},
 };
 use log::Level;
+use replace::AT_ONCE;
 use std::{
     net::SocketAddr,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -36,7 +41,7 @@ use std::{
 
 pub(crate) struct ChannelCore {
     pub(crate) state: ChannelState,
-    pub(super) links: Box<dyn Links>,
+    pub(in crate::channel) links: Box<dyn Links>,
 }
 
 /// What a channel wants of its driver.
@@ -226,14 +231,14 @@ impl ChannelCore {
 
     // ---- inside --------------------------------------------------------------------------------------
 
-    pub(super) fn event(&mut self, services: &mut LoopServices, event: Event) {
+    pub(in crate::channel) fn event(&mut self, services: &mut LoopServices, event: Event) {
         self.state.log_event(&event);
         self.call(services, |links, state, services| links.event(state, services, event));
     }
 
     /// Calls into the pipeline: with a buffer to write to, and with errors and panics caught. Whether it failed.
     #[inline]
-    pub(super) fn call(
+    pub(in crate::channel) fn call(
         &mut self,
         services: &mut LoopServices,
         call: impl FnOnce(&mut dyn Links, &mut ChannelState, &mut LoopServices) -> Result,
@@ -245,7 +250,7 @@ impl ChannelCore {
 
     /// The same, where the driver looks by itself at what the channel wishes then, or calls [`ChannelCore::list`].
     #[inline]
-    pub(super) fn call_unlisted(
+    pub(in crate::channel) fn call_unlisted(
         &mut self,
         services: &mut LoopServices,
         call: impl FnOnce(&mut dyn Links, &mut ChannelState, &mut LoopServices) -> Result,
@@ -303,7 +308,7 @@ impl ChannelCore {
     }
 
     /// Tells the handler something behind another call; what it fails with goes to its `error`.
-    pub(super) fn tell_or_fail(&mut self, services: &mut LoopServices, event: Event) {
+    pub(in crate::channel) fn tell_or_fail(&mut self, services: &mut LoopServices, event: Event) {
         if let Err(error) = self.tell(services, event) {
             let panicked = matches!(error, Error::Panicked(_));
             self.forget_replacement(services);
@@ -316,7 +321,7 @@ impl ChannelCore {
 
     /// Tells the handler of an error; one that fails itself is logged, and closes the channel.
     #[cold]
-    pub(super) fn fail(&mut self, services: &mut LoopServices, error: Error) {
+    pub(in crate::channel) fn fail(&mut self, services: &mut LoopServices, error: Error) {
         if self.state.has(Flags::CLOSED) {
             return;
         }
@@ -345,7 +350,7 @@ impl ChannelCore {
 
     /// After every call: gives an unused buffer back, tells of writability, and gets the driver's attention.
     #[inline]
-    pub(super) fn after(&mut self, services: &mut LoopServices) {
+    pub(in crate::channel) fn after(&mut self, services: &mut LoopServices) {
         self.settle(services);
         self.list(services);
     }
@@ -373,7 +378,7 @@ impl ChannelCore {
 
     /// The watch hears of what the handler has written, and of what it wants to be woken for.
     #[inline]
-    pub(super) fn note_written(&mut self, services: &mut LoopServices) {
+    pub(in crate::channel) fn note_written(&mut self, services: &mut LoopServices) {
         self.state.note_pending(services.now);
         if self.state.has(Flags::ARM) {
             self.state.arm_watch(services);

@@ -10,12 +10,12 @@ use crate::{
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 
 /// A group that a channel leaves by itself.
-pub(super) trait LeaveAtClose: Send + Sync {
+pub(in crate::channel) trait LeaveAtClose: Send + Sync {
     fn leave(&self, id: ChannelId);
 }
 
 /// What is to be done; none once it is.
-pub(super) struct CloseListeners(Mutex<Option<Vec<Step>>>);
+pub(in crate::channel) struct CloseListeners(Mutex<Option<Vec<Step>>>);
 
 enum Step {
     Tell(Completer),
@@ -23,7 +23,7 @@ enum Step {
 }
 
 impl CloseListeners {
-    pub(super) fn new() -> Self {
+    pub(in crate::channel) fn new() -> Self {
         CloseListeners(Mutex::new(Some(Vec::new())))
     }
 
@@ -32,7 +32,7 @@ impl CloseListeners {
     }
 
     /// Completes when the channel, which is of that loop, is closed.
-    pub(super) fn tell(&self, event_loop: u32) -> Completion {
+    pub(in crate::channel) fn tell(&self, event_loop: u32) -> Completion {
         match &mut *self.lock() {
             None => Completion::ready(Ok(())),
             Some(steps) => {
@@ -44,7 +44,7 @@ impl CloseListeners {
     }
 
     /// Has the channel leave `group`; false if it is closed.
-    pub(super) fn leave(&self, group: Weak<dyn LeaveAtClose>) -> bool {
+    pub(in crate::channel) fn leave(&self, group: Weak<dyn LeaveAtClose>) -> bool {
         let mut steps = self.lock();
         let Some(steps) = &mut *steps else { return false };
         steps.push(Step::Leave(group));
@@ -52,7 +52,7 @@ impl CloseListeners {
     }
 
     /// The channel has left the group of this address.
-    pub(super) fn forget(&self, group: *const ()) {
+    pub(in crate::channel) fn forget(&self, group: *const ()) {
         let is_group = |step: &Step| matches!(step, Step::Leave(of) if of.as_ptr().cast::<()>() == group);
         if let Some(steps) = &mut *self.lock() {
             steps.retain(|step| !is_group(step));
@@ -60,7 +60,7 @@ impl CloseListeners {
     }
 
     /// The channel is closed: it leaves its groups, then those who wait are told.
-    pub(super) fn run(&self, id: ChannelId) {
+    pub(in crate::channel) fn run(&self, id: ChannelId) {
         // It may be joining one more group right now.
         let waiting = loop {
             let mut steps = self.lock();
@@ -80,14 +80,14 @@ impl CloseListeners {
     }
 
     /// The channel leaves the groups that it is in, and lives on.
-    pub(super) fn leave_groups(&self, id: ChannelId) {
+    pub(in crate::channel) fn leave_groups(&self, id: ChannelId) {
         let groups = self.lock().as_mut().map(take_groups);
         leave_all(groups.unwrap_or_default(), id);
     }
 
     /// How many steps there are.
     #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::channel) fn len(&self) -> usize {
         self.lock().as_ref().map_or(0, Vec::len)
     }
 }

@@ -6,15 +6,15 @@
 //! answered runs at once on the channel's loop, and can reach the channel only through its handle: so nothing that it
 //! does happens within the flush. Runs on the channel's loop; owns the answers, not the bytes.
 
-use super::{
-    config::{ChannelConfig, Overflow},
-    outbound_budget::OutboundLease,
-    producers::UNCONFIRMED,
-    services::LoopServices,
-    state::{ChannelState, Flags},
-};
+use super::budget::OutboundLease;
 use crate::{
     Error, Result,
+    channel::{
+        config::{ChannelConfig, Overflow},
+        handle::UNCONFIRMED,
+        services::LoopServices,
+        state::{ChannelState, Flags},
+    },
     log_throttle::{SLOW_PEERS, log_throttled},
     sync::{Completer, Completion, completion},
 };
@@ -102,12 +102,12 @@ impl PendingWrites {
     }
 
     /// Writes that wait for an answer.
-    pub(super) fn unanswered(&self) -> usize {
+    pub(in crate::channel) fn unanswered(&self) -> usize {
         self.unanswered
     }
 
     /// Bytes that may be dropped: those of messages that have not begun.
-    pub(super) fn droppable(&self) -> usize {
+    pub(in crate::channel) fn droppable(&self) -> usize {
         self.waiting - self.begun()
     }
 

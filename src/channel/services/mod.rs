@@ -4,16 +4,20 @@
 //! Owned by the loop (or by the embedded test channel), borrowed by one channel at a time; runs on the loop. It
 //! does not own channels or sockets.
 
-use super::{
-    due_queue::DueQueue,
-    idle::IdleTimeouts,
-    io_time::IoTime,
-    mail::MailSender,
-    outbound_budget::{OutboundBudget, OutboundLease},
-    tally::Tally,
-    undecoded::SpareBox,
-};
+mod io_time;
+mod tally;
+
+pub(crate) use io_time::IoTime;
+pub(crate) use tally::Tally;
+
 use crate::{
+    channel::{
+        handle::MailSender,
+        outbound::{OutboundBudget, OutboundLease},
+        timers::DueQueue,
+        undecoded::SpareBox,
+        watch::IdleTimeouts,
+    },
     clock::TimeSource,
     id::Key,
     log_throttle::{LogThrottle, Topic},

@@ -4,18 +4,17 @@
 //! nobody's error; another message that was accepted is written, or the handler's `error` is called; a `write_notify` is
 //! answered whatever becomes of it. Runs on the channel's loop; it owns nothing.
 
-use super::{
-    channel_group::Outcome,
-    config::Overflow,
-    core::ChannelCore,
-    mail::{Mail, WriteTicket},
-    outbound_budget::OutboundLease,
-    pending_writes::Confirmation,
-    services::LoopServices,
-    state::{ChannelState, Flags},
-};
+use super::ChannelCore;
 use crate::{
     Error, Result,
+    channel::{
+        config::Overflow,
+        group::Outcome,
+        handle::{Mail, WriteTicket},
+        outbound::{Confirmation, OutboundLease},
+        services::LoopServices,
+        state::{ChannelState, Flags},
+    },
     error::drop_guarded,
     log_throttle::{REPLACED, log_throttled},
     pipeline::{EncodingMemo, Links, SharedMessage},

@@ -11,15 +11,14 @@
 //! each message is never refused, and the pending weight is bounded by the high mark plus one
 //! message for each producer. Runs on the channel's loop.
 
-use super::{
-    config::Overflow,
-    core::ChannelCore,
-    replace::AT_ONCE,
-    services::LoopServices,
-    state::{ChannelState, Flags},
-};
+use super::{ChannelCore, replace::AT_ONCE};
 use crate::{
     buffer::{OutboundMark, WaterMark},
+    channel::{
+        config::Overflow,
+        services::LoopServices,
+        state::{ChannelState, Flags},
+    },
     pipeline::Event,
 };
 
@@ -60,7 +59,7 @@ impl ChannelState {
 
     /// Returns whether the handler has to be notified of a change.
     #[inline]
-    pub(super) fn has_flipped(&self) -> bool {
+    pub(in crate::channel) fn has_flipped(&self) -> bool {
         !self.is_settled() && self.is_to_flip()
     }
 
@@ -131,7 +130,7 @@ impl ChannelState {
 impl ChannelCore {
     /// Notifies the handler of each change of writability.
     #[inline]
-    pub(super) fn tell_writability(&mut self, services: &mut LoopServices) {
+    pub(in crate::channel) fn tell_writability(&mut self, services: &mut LoopServices) {
         if !self.state.is_settled() {
             self.settle_writability(services);
         }

@@ -87,7 +87,7 @@ impl Attributes {
     }
 
     /// Takes over all of `other`, which is left with what was kept of their types before.
-    pub(super) fn absorb(&mut self, other: &mut Attributes) {
+    pub(in crate::channel) fn absorb(&mut self, other: &mut Attributes) {
         let mut replaced = Vec::new();
         for (id, value) in other.0.drain(..) {
             match self.0.iter_mut().find(|(of, _)| *of == id) {

@@ -6,12 +6,12 @@
 //! arm, cancel or run one takes the same time however many the channel has. Runs on the channel's loop; owns the tasks,
 //! neither heap nor wheel nor clock. A channel without tasks pays one word.
 
-use super::{
-    services::{Due, LoopServices, WheelToken},
-    state::{ChannelState, Flags},
-};
 use crate::{
     Error, Result,
+    channel::{
+        services::{Due, LoopServices, WheelToken},
+        state::{ChannelState, Flags},
+    },
     error::drop_guarded,
     id::Key,
     timer::{QueueKey, WheelKey},

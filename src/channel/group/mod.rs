@@ -16,9 +16,9 @@ pub use builder::ChannelGroupBuilder;
 pub use report::{Broadcast, BroadcastReport};
 pub(crate) use shared_broadcast::{Delivery, Outcome};
 
-use super::{close_listeners::LeaveAtClose, handle::Channel};
 use crate::{
     Refused,
+    channel::handle::{Channel, LeaveAtClose},
     id::ChannelId,
     sync::{Completer, Completion, completion_of_all},
 };

@@ -2,7 +2,13 @@
 //!
 //! Always holds: a channel that uses none of them has none of this. Runs on the channel's loop.
 
-use super::{attributes::Attributes, shaping::Shaper, state::ChannelState, wire_log::WireLog};
+mod attributes;
+mod wire_log;
+
+pub use attributes::Attributes;
+pub use wire_log::WireLog;
+
+use crate::channel::{shaping::Shaper, state::ChannelState};
 
 #[derive(Debug, Default)]
 pub(crate) struct Extras {

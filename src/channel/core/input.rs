@@ -4,9 +4,10 @@
 //! is not decoded then stays whole, in `partial` or in the driver's hands. A codec that fails and takes no byte is asked once
 //! more and no oftener. Runs on the channel's loop; it reads no socket.
 
-use super::{core::ChannelCore, services::LoopServices, state::Flags, undecoded::InputMemory};
+use super::ChannelCore;
 use crate::{
     PeerError,
+    channel::{services::LoopServices, state::Flags, undecoded::InputMemory},
     error::caught,
     log_throttle::{STUCK, log_throttled},
     pipeline::{Batch, DecodePass, Event},

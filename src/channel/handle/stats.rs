@@ -3,8 +3,7 @@
 //! Always holds: bytes are counted where they cross the socket, messages where handlers get and write them, as the
 //! loop's own counters do; counting one costs an addition. Runs on the channel's loop.
 
-use super::state::ChannelState;
-use crate::clock::TimeSource;
+use crate::{channel::state::ChannelState, clock::TimeSource};
 use std::time::Instant;
 
 /// What a channel has moved so far; from [`Scope::stats`](crate::Scope::stats) and [`Channel::stats`](crate::Channel::stats).

@@ -5,15 +5,14 @@
 //! told `active` before anything else. The bytes that were not decoded, those that wait to be sent, who waits for them,
 //! and whether the channel reads stay as they are. Runs on the channel's loop; owns nothing.
 
-use super::{
-    core::ChannelCore,
-    handle::ChannelShared,
-    scope::Scope,
-    services::LoopServices,
-    state::{ChannelState, Flags},
-};
+use super::ChannelCore;
 use crate::{
     Error, Result,
+    channel::{
+        handle::{ChannelShared, Scope},
+        services::LoopServices,
+        state::{ChannelState, Flags},
+    },
     error::caught,
     log_throttle::{PANICS, log_throttled},
     pipeline::{AnyPipeline, Event, IntoPipeline},
@@ -24,7 +23,7 @@ use std::sync::Arc;
 /// Calls that may follow one from the other before anything else happens: pipelines that replace each other, each in the
 /// `active` of the one before, and refused tasks, each scheduled when the handler was told of the one before. More are a loop
 /// without an end.
-pub(super) const AT_ONCE: usize = 16;
+pub(in crate::channel) const AT_ONCE: usize = 16;
 
 impl<M> Scope<'_, M> {
     /// Has another pipeline take over the channel as soon as the running callback has returned: HTTP gives way to
@@ -118,7 +117,7 @@ impl ChannelCore {
     }
 
     /// The callback that asked for another pipeline has failed, or closed the channel.
-    pub(super) fn forget_replacement(&mut self, services: &mut LoopServices) {
+    pub(in crate::channel) fn forget_replacement(&mut self, services: &mut LoopServices) {
         if self.state.take(Flags::REPLACED)
             && let Some(unused) = services.replacement.take()
         {
@@ -128,7 +127,7 @@ impl ChannelCore {
 
     /// Has the pipeline take over for which a callback has asked, if one has; and the next one, for which that one asks.
     #[cold]
-    pub(super) fn take_over(&mut self, services: &mut LoopServices) {
+    pub(in crate::channel) fn take_over(&mut self, services: &mut LoopServices) {
         for _ in 0..AT_ONCE {
             if !self.state.is_open() {
                 break;

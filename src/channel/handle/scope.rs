@@ -4,20 +4,26 @@
 //! is this plus the handler.
 
 use super::{
-    attributes::Attributes,
-    handle::{Channel, ChannelShared},
-    idle::{IdleState, IdleTimeouts},
-    limits::TimeLimits,
-    pending_writes::Confirmation,
+    channel::{Channel, ChannelShared},
     producers::SizeHint,
-    services::LoopServices,
-    shaping::TrafficShaping,
-    state::{ChannelState, Flags},
     stats::ChannelStats,
-    timers::TaskKey,
-    wire_log::WireLog,
 };
-use crate::{Result, clock::nanos, id::ChannelId, pipeline::Push, sync::Completion};
+use crate::{
+    Result,
+    channel::{
+        extras::{Attributes, WireLog},
+        outbound::Confirmation,
+        services::LoopServices,
+        shaping::TrafficShaping,
+        state::{ChannelState, Flags},
+        timers::TaskKey,
+        watch::{IdleState, IdleTimeouts, TimeLimits},
+    },
+    clock::nanos,
+    id::ChannelId,
+    pipeline::Push,
+    sync::Completion,
+};
 use std::{
     net::SocketAddr,
     sync::Arc,

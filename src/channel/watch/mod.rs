@@ -4,13 +4,24 @@
 //! first time at which something may be due. What moves deadlines to a later time does not touch the entry: when it
 //! comes due it is armed anew for the rest. Runs on the channel's loop; owns neither the wheel nor the clock.
 
-use super::{
-    idle::{Idle, IdleState, IdleTimeouts, Traffic},
-    limits::{Limits, TimeLimits},
-    services::{LoopServices, WheelToken},
-    state::{ChannelState, Flags},
+mod idle;
+mod limits;
+
+pub(in crate::channel) use idle::Traffic;
+pub use idle::{IdleEvent, IdleState, IdleTimeouts};
+pub(in crate::channel) use limits::Reached;
+pub use limits::TimeLimits;
+
+use crate::{
+    channel::{
+        services::{LoopServices, WheelToken},
+        state::{ChannelState, Flags},
+    },
+    clock::nanos,
+    timer::WheelKey,
 };
-use crate::{clock::nanos, timer::WheelKey};
+use idle::Idle;
+use limits::Limits;
 use std::time::Duration;
 
 /// How long a channel that reads only while it can write waits for its peer, unless it has a limit of its own.
@@ -227,5 +238,4 @@ impl ChannelState {
 }
 
 #[cfg(all(test, not(netwheel_loom)))]
-#[path = "watch_tests.rs"]
 mod tests;

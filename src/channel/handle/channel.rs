@@ -6,9 +6,7 @@
 
 use super::{
     close_listeners::CloseListeners,
-    config::ChannelConfig,
     mail::{Mail, MailSender, WriteTicket},
-    pending_writes::Confirmation,
     producers::{Producers, SizeHint},
     scope::{Scope, ScopeTask},
     stats::ChannelStats,
@@ -16,6 +14,7 @@ use super::{
 use crate::{
     Error, Result,
     buffer::WaterMark,
+    channel::{config::ChannelConfig, outbound::Confirmation},
     clock::nanos,
     error::Refused,
     id::ChannelId,
@@ -48,16 +47,16 @@ pub struct Channel<M> {
 
 /// What the handles of a channel share with its loop.
 pub(crate) struct ChannelShared {
-    pub(super) id: ChannelId,
-    pub(super) outlet: Arc<dyn MailSender>,
+    pub(in crate::channel) id: ChannelId,
+    pub(in crate::channel) outlet: Arc<dyn MailSender>,
     local_address: Option<SocketAddr>,
     peer_address: Option<SocketAddr>,
     open: AtomicBool,
     output_ended: AtomicBool,
-    pub(super) producers: Producers,
-    pub(super) inbound_mark: WaterMark,
-    pub(super) holding: HeldInput,
-    pub(super) close_listeners: CloseListeners,
+    pub(in crate::channel) producers: Producers,
+    pub(in crate::channel) inbound_mark: WaterMark,
+    pub(in crate::channel) holding: HeldInput,
+    pub(in crate::channel) close_listeners: CloseListeners,
     /// What the pipeline is typed by, once it was replaced; handles of other types are no longer of use.
     replaced: OnceLock<Box<Mutex<PipelineTypes>>>,
 }
@@ -121,7 +120,7 @@ impl ChannelShared {
         self.producers.end();
     }
 
-    pub(super) fn takes_writes(&self) -> bool {
+    pub(in crate::channel) fn takes_writes(&self) -> bool {
         self.open.load(Ordering::Acquire) && !self.output_ended.load(Ordering::Acquire)
     }
 
@@ -253,7 +252,7 @@ impl<M> Channel<M> {
     }
 
     /// What it shares with its loop.
-    pub(super) fn shared(&self) -> &ChannelShared {
+    pub(in crate::channel) fn shared(&self) -> &ChannelShared {
         &self.shared
     }
 }
@@ -342,12 +341,12 @@ impl<M: 'static> Channel<M> {
     }
 
     /// Takes the permit for one message, if this handle has seen a writable channel.
-    pub(super) fn take_permit(&self) -> bool {
+    pub(in crate::channel) fn take_permit(&self) -> bool {
         self.permit.load(Ordering::Relaxed) && self.permit.swap(false, Ordering::Relaxed)
     }
 
     /// Returns the function that estimates the encoded size of a message.
-    pub(super) fn size_hint(&self) -> SizeHint {
+    pub(in crate::channel) fn size_hint(&self) -> SizeHint {
         match self.shared.replaced.get() {
             None => self.shared.producers.size_hint(),
             Some(types) => types.lock().unwrap_or_else(PoisonError::into_inner).size_hint,
@@ -355,7 +354,7 @@ impl<M: 'static> Channel<M> {
     }
 
     /// Decides whether a message of this size may be queued; see [`Producers::admit`].
-    pub(super) fn admit(&self, size: Option<usize>, permit: bool) -> Result<WriteTicket> {
+    pub(in crate::channel) fn admit(&self, size: Option<usize>, permit: bool) -> Result<WriteTicket> {
         self.shared.producers.admit(size, permit)
     }
 
