@@ -3,34 +3,47 @@
 //! Nothing here does I/O or reads a clock.
 
 mod config;
+mod confirmation;
 mod core;
+mod event;
 mod extras;
 mod group;
 mod handle;
+mod links;
 mod outbound;
+mod scope;
 mod services;
 mod shaping;
 mod state;
+mod tasks;
 mod timers;
 mod undecoded;
 mod watch;
 
-pub(crate) use self::core::{Action, ChannelCore};
+pub(crate) use self::core::{Action, ChannelCore, Outcome};
 pub(crate) use config::ChannelConfig;
 pub use config::{ChannelOptions, Overflow};
+pub(crate) use event::Event;
 pub(crate) use extras::Extras;
 pub use extras::{Attributes, WireLog};
+pub(crate) use group::Delivery;
 pub use group::{Broadcast, BroadcastReport, ChannelGroup, ChannelGroupBuilder};
-pub(crate) use group::{Delivery, Outcome};
-pub use handle::{Channel, ChannelStats, InputGuard, Scope};
-pub(crate) use handle::{ChannelShared, Mail, MailSender, PipelineTypes, ScopeTask, SizeHint, WriteTicket};
+pub(crate) use handle::{AnyDelivery, ChannelShared, Mail, MailSender, PipelineTypes, SizeHint};
+pub use handle::{Channel, ChannelStats};
+pub(crate) use links::{
+    AnyPipeline, Batch, DecodePass, EncodingMemo, Links, MAX_EXTRA_MESSAGES, Push, SharedMessage,
+};
+pub use links::{ChannelPipeline, IntoPipeline};
 pub(crate) use outbound::{OutboundBudget, SharedBudget};
-pub(crate) use services::{Due, IoTime, LoopServices, Scheduled, Tally, WheelToken};
+pub(crate) use scope::ScopeTask;
+pub use scope::{InputGuard, Scope};
+pub(crate) use services::{IoTime, LoopServices, Tally};
 pub(crate) use shaping::Direction;
 pub use shaping::{SharedTraffic, TrafficLimits, TrafficShaping};
 pub(crate) use state::{ChannelState, Flags};
+pub(crate) use tasks::{TASKS, Timers, When};
 pub use timers::TaskKey;
-pub(crate) use timers::{DueQueue, TASKS, Timers, When};
+pub(crate) use timers::{Due, DueQueue, Scheduled, WheelToken};
 pub(crate) use undecoded::InputMemory;
 #[cfg(test)]
 pub(crate) use watch::Watch;

@@ -16,13 +16,12 @@ use super::{
 use crate::{
     Error, Result,
     admission::{MAX_FAREWELL, RejectReason, Rejection},
-    channel::{ChannelCore, Due, Flags},
+    channel::{AnyPipeline, ChannelCore, Due, Flags},
     error::{caught, panic_message},
     id::{ChannelId, Key},
     log_throttle::{
         ABORTED, ACCEPT_ERRORS, DENIED, NOT_OPENED, TURNED_AWAY, TURNING_AWAY, UNSENT, log_throttled,
     },
-    pipeline::AnyPipeline,
     transport::Stream,
 };
 use log::Level;

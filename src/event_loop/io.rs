@@ -16,10 +16,9 @@ use super::{
 use crate::{
     Error,
     buffer::{Outbound, RECEIVE_SIZE, ReceiveBuffers},
-    channel::{Action, Direction, Flags, InputMemory, LoopServices},
+    channel::{Action, Batch, DecodePass, Direction, Flags, InputMemory, LoopServices},
     id::Key,
     log_throttle::{BROKEN, log_throttled},
-    pipeline::{Batch, DecodePass},
     transport::Stream,
 };
 use bytes::{Bytes, BytesMut};

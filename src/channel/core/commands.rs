@@ -9,15 +9,15 @@ use crate::{
     Error, Result,
     channel::{
         config::Overflow,
-        group::Outcome,
+        confirmation::Confirmation,
         handle::{Mail, WriteTicket},
-        outbound::{Confirmation, OutboundLease},
+        links::{EncodingMemo, Links, SharedMessage},
+        outbound::OutboundLease,
         services::LoopServices,
         state::{ChannelState, Flags},
     },
     error::drop_guarded,
     log_throttle::{REPLACED, log_throttled},
-    pipeline::{EncodingMemo, Links, SharedMessage},
 };
 use log::Level;
 use std::any::Any;
@@ -205,4 +205,16 @@ fn not_taken(
         Outcome::Failed(Some(error))
     };
     Ok(())
+}
+
+/// What became of a message at one member.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    Written,
+    Dropped,
+    Refused,
+    Closed,
+    /// And why, unless the channel was told.
+    Failed(Option<Error>),
+    Gone,
 }

@@ -7,10 +7,15 @@
 use super::ChannelCore;
 use crate::{
     PeerError,
-    channel::{services::LoopServices, state::Flags, undecoded::InputMemory},
+    channel::{
+        event::Event,
+        links::{Batch, DecodePass},
+        services::LoopServices,
+        state::Flags,
+        undecoded::InputMemory,
+    },
     error::caught,
     log_throttle::{STUCK, log_throttled},
-    pipeline::{Batch, DecodePass, Event},
 };
 use bytes::Bytes;
 use log::Level;

@@ -15,20 +15,24 @@ mod input;
 mod replace;
 mod writability;
 
+pub(crate) use commands::Outcome;
+
+use super::{
+    config::ChannelConfig,
+    event::Event,
+    links::{AnyPipeline, Links},
+    services::LoopServices,
+    shaping::Direction,
+    state::{ChannelState, Flags},
+    tasks::TASKS,
+    timers::{Due, WheelToken},
+    watch::{Paused, Reached, WatchDue},
+};
 use crate::{
     Error, Result,
-    channel::{
-        config::ChannelConfig,
-        services::{Due, LoopServices, WheelToken},
-        shaping::Direction,
-        state::{ChannelState, Flags},
-        timers::TASKS,
-        watch::Reached,
-    },
     error::{drop_guarded, panic_message},
     id::ChannelId,
     log_throttle::{CHANNEL_ERRORS, PANICS, STUCK, log_throttled},
-    pipeline::{AnyPipeline, Event, Links},
 };
 use log::Level;
 use replace::AT_ONCE;
@@ -117,28 +121,18 @@ impl ChannelCore {
     /// The driver has looked at the socket before, see `ChannelState::watch_expired`.
     fn handle_watch(&mut self, services: &mut LoopServices) {
         let (traffic, now, replaced) = (self.state.traffic, services.now, services.replaced);
-        let paused = !self.state.may_read()
+        let reading = !self.state.may_read()
             || self.state.has(Flags::INPUT_ENDED)
             || self.state.was_held_up(Direction::Read);
-        let writing_paused = self.state.was_held_up(Direction::Write);
+        let paused = Paused { reading, writing: self.state.was_held_up(Direction::Write) };
         let Some(watch) = &mut self.state.watch else { return };
-        let events = watch.idle.take_due(traffic, now);
-        let stages = watch.take_stages(now);
-        let reached = watch.limits.as_mut().and_then(|limits| {
-            if paused {
-                limits.pause(now);
-            }
-            if writing_paused {
-                limits.pause_writing(now);
-            }
-            limits.take_reached(traffic, now)
-        });
+        let WatchDue { stages, idle, reached } = watch.take_due(traffic, now, paused);
         // Armed before the handler is told: an error in it must not end the watch.
         self.state.arm_watch(services);
         if stages && self.state.is_open() {
             self.event(services, Event::StageTimer);
         }
-        for event in events.into_iter().flatten() {
+        for event in idle.into_iter().flatten() {
             // The handler may have closed the channel, or turned this kind off, when it was told of the one before.
             if self.state.is_open() && self.state.watches(event.state) && services.replaced == replaced {
                 self.event(services, Event::Idle(event));

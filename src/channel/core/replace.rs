@@ -9,13 +9,15 @@ use super::ChannelCore;
 use crate::{
     Error, Result,
     channel::{
-        handle::{ChannelShared, Scope},
+        event::Event,
+        handle::ChannelShared,
+        links::{AnyPipeline, IntoPipeline},
+        scope::Scope,
         services::LoopServices,
         state::{ChannelState, Flags},
     },
     error::caught,
     log_throttle::{PANICS, log_throttled},
-    pipeline::{AnyPipeline, Event, IntoPipeline},
 };
 use log::Level;
 use std::sync::Arc;
@@ -95,7 +97,9 @@ impl<M> Scope<'_, M> {
             return Err(Error::Closed);
         }
         self.state.set(Flags::REPLACED);
-        if let Some(unused) = self.services.replacement.replace(pipeline) {
+        let unused = take_replacement(self.services);
+        self.services.replacement = Some(Box::new(pipeline));
+        if let Some(unused) = unused {
             drop_pipeline(self.services, self.state, unused);
         }
         Ok(())
@@ -119,7 +123,7 @@ impl ChannelCore {
     /// The callback that asked for another pipeline has failed, or closed the channel.
     pub(in crate::channel) fn forget_replacement(&mut self, services: &mut LoopServices) {
         if self.state.take(Flags::REPLACED)
-            && let Some(unused) = services.replacement.take()
+            && let Some(unused) = take_replacement(services)
         {
             drop_pipeline(services, &self.state, unused);
         }
@@ -135,7 +139,7 @@ impl ChannelCore {
             if !self.state.take(Flags::REPLACED) {
                 return;
             }
-            let Some(pipeline) = services.replacement.take() else { return };
+            let Some(pipeline) = take_replacement(services) else { return };
             self.replace(services, pipeline);
             if self.state.has(Flags::ACTIVE) {
                 self.state.borrow_outbound(services);
@@ -197,6 +201,12 @@ impl ChannelCore {
             self.state.want_attention(services);
         }
     }
+}
+
+/// Takes the pipeline for which a callback has asked.
+fn take_replacement(services: &mut LoopServices) -> Option<AnyPipeline> {
+    let pipeline = services.replacement.take()?.downcast();
+    pipeline.ok().map(|pipeline: Box<AnyPipeline>| *pipeline)
 }
 
 /// Drops what is the program's own; a panic in that is logged and goes no further.

@@ -3,15 +3,9 @@
 //! Always holds: each thing is said once, when it happens, and changes nothing; where the level is off nothing is
 //! formatted or copied. Runs on the channel's loop, for as long as the program's logger takes.
 
-use crate::{
-    channel::{
-        state::{ChannelState, Flags},
-        watch::IdleEvent,
-    },
-    pipeline::Event,
-};
+use crate::id::ChannelId;
 use pretty_hex::{HexConfig, PrettyHex};
-use std::{borrow::Cow, fmt, io::IoSlice};
+use std::{borrow::Cow, fmt};
 
 /// Writes what a channel does to the log: its events, and its bytes as a hex dump.
 ///
@@ -84,114 +78,32 @@ impl WireLog {
         self
     }
 
-    fn is_on(&self) -> bool {
+    pub(in crate::channel) fn is_on(&self) -> bool {
         log::log_enabled!(target: &self.target, self.level)
     }
 
-    fn say(&self, what: fmt::Arguments<'_>) {
+    pub(in crate::channel) fn say(&self, what: fmt::Arguments<'_>) {
         log::log!(target: &self.target, self.level, "{what}");
     }
-}
 
-impl ChannelState {
-    #[inline]
-    pub(in crate::channel) fn log_event(&self, event: &Event) {
-        if self.extras.is_some() {
-            self.wire(|wire| wire.say(format_args!("channel {}: {}", self.id(), Told(self, event))));
-        }
+    /// Bytes of each record that are shown.
+    pub(in crate::channel) fn shown(&self) -> usize {
+        self.max_bytes
     }
 
-    #[inline]
-    pub(in crate::channel) fn log_read(&self, bytes: &[u8]) {
-        if self.extras.is_some() {
-            self.wire(|wire| self.dump(wire, "read", bytes.len(), bytes));
-        }
-    }
-
-    /// The kernel has taken the first `n` of the bytes that wait.
-    #[inline]
-    pub(in crate::channel) fn log_written(&self, n: usize) {
-        if self.extras.is_some() {
-            self.wire(|wire| self.dump(wire, "written", n, &self.first_outbound(n.min(wire.max_bytes))));
-        }
-    }
-
-    pub(in crate::channel) fn log_closing(&self, how: Flags) {
-        self.wire(|wire| {
-            let how = match how {
-                Flags::CLOSING => "closing",
-                Flags::CLOSE_NOW => "closing now",
-                _ => "ending the output",
-            };
-            wire.say(format_args!("channel {}: {how}", self.id()));
-        });
-    }
-
-    #[cold]
-    fn wire(&self, say: impl FnOnce(&WireLog)) {
-        if let Some(wire) = self.wire_log().filter(|wire| wire.is_on()) {
-            say(wire);
-        }
-    }
-
-    fn dump(&self, wire: &WireLog, what: &str, n: usize, bytes: &[u8]) {
-        let shown = &bytes[..bytes.len().min(wire.max_bytes)];
+    /// Logs that channel `id` has moved `n` bytes. `bytes` are all of them, or the first [`shown`](WireLog::shown).
+    pub(in crate::channel) fn dump(&self, id: ChannelId, what: &str, n: usize, bytes: &[u8]) {
+        let shown = &bytes[..bytes.len().min(self.max_bytes)];
         let config = HexConfig { title: false, ..HexConfig::default() };
-        let (id, dump) = (self.id(), shown.hex_conf(config));
+        let dump = shown.hex_conf(config);
         match shown.len() {
-            0 => wire.say(format_args!("channel {id}: {what} {n} bytes")),
-            all if all == n => wire.say(format_args!("channel {id}: {what} {n} bytes\n{dump:?}")),
+            0 => self.say(format_args!("channel {id}: {what} {n} bytes")),
+            all if all == n => self.say(format_args!("channel {id}: {what} {n} bytes\n{dump:?}")),
             first => {
-                wire.say(format_args!(
+                self.say(format_args!(
                     "channel {id}: {what} {n} bytes, of which the first {first}\n{dump:?}"
                 ));
             }
-        }
-    }
-
-    /// A copy of the first bytes that wait, or as many of them as so many slices hold.
-    fn first_outbound(&self, n: usize) -> Vec<u8> {
-        let mut first = Vec::with_capacity(n);
-        if let Some(out) = self.outbound() {
-            let mut slices = [IoSlice::new(&[]); 64];
-            let filled = out.slices(&mut slices, n);
-            for slice in &slices[..filled] {
-                first.extend_from_slice(slice);
-            }
-        }
-        first
-    }
-}
-
-/// An event, as the log says it.
-struct Told<'a>(&'a ChannelState, &'a Event);
-
-impl fmt::Display for Told<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.1 {
-            Event::Active => {
-                f.write_str("active")?;
-                if let Some(local) = self.0.local_address() {
-                    write!(f, ", local {local}")?;
-                }
-                match self.0.peer_address() {
-                    Some(peer) => write!(f, ", peer {peer}"),
-                    None => Ok(()),
-                }
-            }
-            Event::ReadComplete => f.write_str("read complete"),
-            Event::InputShutdown => f.write_str("the peer has ended its stream"),
-            Event::Writability(true) => f.write_str("writable"),
-            Event::Writability(false) => {
-                write!(f, "not writable, {} bytes are pending", self.0.pending_bytes())
-            }
-            Event::Idle(IdleEvent { state, first }) => {
-                write!(f, "idle: {state:?}{}", if *first { ", first" } else { "" })
-            }
-            Event::Shutdown => f.write_str("the event loop is shutting down"),
-            Event::Error(error) => write!(f, "error: {error}"),
-            Event::Inactive => f.write_str("inactive"),
-            Event::StageTimer => f.write_str("a stage's timer"),
         }
     }
 }

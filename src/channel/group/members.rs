@@ -5,7 +5,7 @@
 //! until it changes. Pure: the group locks it.
 
 use crate::{
-    channel::{Channel, MailSender, SizeHint, WriteTicket},
+    channel::handle::{Channel, MailSender, SizeHint, WriteTicket},
     id::{ChannelId, Key},
 };
 use std::{collections::HashMap, sync::Arc};

@@ -14,7 +14,7 @@ mod waiting;
 
 pub use builder::ChannelGroupBuilder;
 pub use report::{Broadcast, BroadcastReport};
-pub(crate) use shared_broadcast::{Delivery, Outcome};
+pub(crate) use shared_broadcast::Delivery;
 
 use crate::{
     Refused,

@@ -12,11 +12,15 @@ use super::{
 };
 use crate::{
     Error, Refused, Result,
-    channel::{ChannelCore, LoopServices, WriteTicket},
+    channel::{
+        core::{ChannelCore, Outcome},
+        handle::{AnyDelivery, WriteTicket},
+        links::{Encoder, EncodingMemo, SharedMessage, again},
+        services::LoopServices,
+    },
     error::caught,
     id::{ChannelId, Key},
     log_throttle::{BROADCASTS, LogAt, LogThrottle, log_throttled},
-    pipeline::{Encoder, EncodingMemo, SharedMessage, again},
 };
 use bytes::Bytes;
 use log::Level;
@@ -73,7 +77,7 @@ impl<M: Clone + Send + Sync + 'static> SharedBroadcast<M> {
                 // Behind the submission, as for every message that is queued.
                 Ok(()) => entitled.iter().filter(|member| member.part == at).for_each(Permitted::add),
                 Err((delivery, why)) => {
-                    unreached += delivery.report.members;
+                    unreached += Delivery::from_any(delivery).report.members;
                     refused += 1;
                     reason = Some(why);
                 }
@@ -134,18 +138,6 @@ impl<M: Clone + Send + Sync + 'static> AnyParcel for SharedBroadcast<M> {
     }
 }
 
-/// What became of a message at one member.
-#[derive(Debug)]
-pub(crate) enum Outcome {
-    Written,
-    Dropped,
-    Refused,
-    Closed,
-    /// And why, unless the channel was told.
-    Failed(Option<Error>),
-    Gone,
-}
-
 /// What one loop has to do for a broadcast.
 pub(crate) struct Delivery {
     shared_broadcast: Arc<dyn AnyParcel>,
@@ -163,6 +155,12 @@ pub(crate) struct Delivery {
 }
 
 impl Delivery {
+    /// The delivery that [`MailSender::broadcast`](crate::channel::MailSender::broadcast) was given, which names no type
+    /// of this layer.
+    pub(crate) fn from_any(delivery: Box<AnyDelivery>) -> Box<Delivery> {
+        delivery.downcast().expect("loops are given deliveries only")
+    }
+
     fn new(shared_broadcast: Arc<dyn AnyParcel>, part: usize) -> Self {
         let Sending { parts, except, .. } = shared_broadcast.sending();
         let Part { event_loop, keys, tickets, .. } = &parts[part];

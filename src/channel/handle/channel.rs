@@ -5,20 +5,12 @@
 //! is a copy that the loop keeps up to date.
 
 use super::{
-    close_listeners::CloseListeners,
-    mail::{Mail, MailSender, WriteTicket},
-    producers::{Producers, SizeHint},
-    scope::{Scope, ScopeTask},
-    stats::ChannelStats,
+    mail::{Mail, WriteTicket},
+    pipeline_types::SizeHint,
+    shared::ChannelShared,
 };
 use crate::{
-    Error, Result,
-    buffer::WaterMark,
-    channel::{config::ChannelConfig, outbound::Confirmation},
-    clock::nanos,
-    error::Refused,
-    id::ChannelId,
-    sync::{Completion, HeldInput},
+    Error, Result, channel::confirmation::Confirmation, error::Refused, id::ChannelId, sync::Completion,
 };
 use std::{
     any::{Any, TypeId},
@@ -27,10 +19,9 @@ use std::{
     marker::PhantomData,
     net::SocketAddr,
     sync::{
-        Arc, Mutex, OnceLock, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
 };
 
 /// A handle to a channel whose pipeline writes messages of type `M`.
@@ -45,92 +36,6 @@ pub struct Channel<M> {
     message: PhantomData<fn(M)>,
 }
 
-/// What the handles of a channel share with its loop.
-pub(crate) struct ChannelShared {
-    pub(in crate::channel) id: ChannelId,
-    pub(in crate::channel) outlet: Arc<dyn MailSender>,
-    local_address: Option<SocketAddr>,
-    peer_address: Option<SocketAddr>,
-    open: AtomicBool,
-    output_ended: AtomicBool,
-    pub(in crate::channel) producers: Producers,
-    pub(in crate::channel) inbound_mark: WaterMark,
-    pub(in crate::channel) holding: HeldInput,
-    pub(in crate::channel) close_listeners: CloseListeners,
-    /// What the pipeline is typed by, once it was replaced; handles of other types are no longer of use.
-    replaced: OnceLock<Box<Mutex<PipelineTypes>>>,
-}
-
-/// What the handles to a pipeline need to know of it: [`Channel`] its message type, `Remote` its handler type as well.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct PipelineTypes {
-    pub(crate) message: TypeId,
-    pub(crate) handler: TypeId,
-    pub(crate) size_hint: SizeHint,
-}
-
-impl ChannelShared {
-    pub(crate) fn new(
-        id: ChannelId,
-        outlet: Arc<dyn MailSender>,
-        addresses: (Option<SocketAddr>, Option<SocketAddr>),
-        config: &ChannelConfig,
-        size_hint: SizeHint,
-    ) -> Self {
-        ChannelShared {
-            id,
-            outlet,
-            local_address: addresses.0,
-            peer_address: addresses.1,
-            open: AtomicBool::new(true),
-            output_ended: AtomicBool::new(false),
-            producers: Producers::new(config, size_hint),
-            inbound_mark: config.inbound_mark,
-            holding: HeldInput::default(),
-            close_listeners: CloseListeners::new(),
-            replaced: OnceLock::new(),
-        }
-    }
-
-    /// The pipeline was replaced by one with other messages: groups have no use for the channel any more.
-    pub(crate) fn leave_groups(&self) {
-        self.close_listeners.leave_groups(self.id);
-    }
-
-    /// The pipeline was replaced by one of these types.
-    pub(crate) fn set_types(&self, types: PipelineTypes) {
-        let current = self.replaced.get_or_init(|| Box::new(Mutex::new(types)));
-        *current.lock().unwrap_or_else(PoisonError::into_inner) = types;
-    }
-
-    /// Whether a handle still fits the pipeline; it does while none was replaced.
-    #[inline]
-    fn fits(&self, fits: impl FnOnce(PipelineTypes) -> bool) -> bool {
-        self.replaced.get().is_none_or(|types| fits(*types.lock().unwrap_or_else(PoisonError::into_inner)))
-    }
-
-    /// No more can be written.
-    pub(crate) fn set_output_ended(&self) {
-        self.output_ended.store(true, Ordering::Release);
-        self.producers.end();
-    }
-
-    pub(crate) fn set_closing(&self) {
-        self.open.store(false, Ordering::Release);
-        self.producers.end();
-    }
-
-    pub(in crate::channel) fn takes_writes(&self) -> bool {
-        self.open.load(Ordering::Acquire) && !self.output_ended.load(Ordering::Acquire)
-    }
-
-    /// The channel is closed: it leaves its groups, then the completions of `closed` complete.
-    pub(crate) fn set_closed(&self) {
-        self.set_closing();
-        self.close_listeners.run(self.id);
-    }
-}
-
 impl<M> Channel<M> {
     pub(crate) fn new(shared: Arc<ChannelShared>) -> Self {
         Channel { shared, permit: AtomicBool::new(false), message: PhantomData }
@@ -143,13 +48,13 @@ impl<M> Channel<M> {
 
     /// Whether the channel takes writes: it is connected and nobody has closed it.
     pub fn is_open(&self) -> bool {
-        self.shared.open.load(Ordering::Acquire)
+        self.shared.is_open()
     }
 
     /// Whether a producer should go on: the channel is open, and what waits in its buffer and in its loop's queue is
     /// within the [water marks](crate::buffer::WaterMark).
     ///
-    /// This is the same state that [`Scope::is_writable`] shows to the handler. After it was `false`,
+    /// This is the same state that [`Scope::is_writable`](crate::Scope::is_writable) shows to the handler. After it was `false`,
     /// [`writability_changed`](crate::Handler::writability_changed) is called with `true` once the channel is writable
     /// again, and [`writable`](Channel::writable) completes.
     ///
@@ -212,7 +117,7 @@ impl<M> Channel<M> {
 
     /// Ends the output: the peer sees the end of the stream after what was written before; what it sends is still read.
     ///
-    /// See [`Scope::shutdown_write`]; on a channel that is gone it does nothing.
+    /// See [`Scope::shutdown_write`](crate::Scope::shutdown_write); on a channel that is gone it does nothing.
     pub fn shutdown_write(&self) {
         self.send_close(Mail::EndOutput);
     }
@@ -231,7 +136,7 @@ impl<M> Channel<M> {
 
     /// Closes the channel at once with a reset (TCP), so that the peer sees an error and not the end of the stream.
     ///
-    /// See [`Scope::reset`].
+    /// See [`Scope::reset`](crate::Scope::reset).
     pub fn reset(&self) {
         self.send_close(Mail::Reset);
     }
@@ -265,7 +170,7 @@ impl<M: 'static> Channel<M> {
     /// [`error`](crate::Handler::error), and that closes the channel by default; or the message was written while the channel
     /// was not [writable](Channel::is_writable) and finds no room when it is encoded (its size was underestimated, or the
     /// loop's memory is used up), which goes to `error` as [`Full`](crate::Error::Full) and always closes the channel. If the
-    /// pipeline is [replaced](Scope::replace_pipeline) by one of another message type before it, the message is dropped.
+    /// pipeline is [replaced](crate::Scope::replace_pipeline) by one of another message type before it, the message is dropped.
     /// Other policies than [`Overflow::Refuse`](crate::Overflow) drop messages as they say.
     ///
     /// # Errors
@@ -281,7 +186,7 @@ impl<M: 'static> Channel<M> {
 
     /// As [`write`](Channel::write), and tells when the kernel has taken the last byte of the message.
     ///
-    /// What [`Scope::write_notify`] says of answers holds here too. If the encoding fails, the completion fails and the
+    /// What [`Scope::write_notify`](crate::Scope::write_notify) says of answers holds here too. If the encoding fails, the completion fails and the
     /// handler's [`error`](crate::Handler::error) is called, as for [`write`](Channel::write). If the channel closes first,
     /// the completion alone fails.
     ///
@@ -347,38 +252,12 @@ impl<M: 'static> Channel<M> {
 
     /// Returns the function that estimates the encoded size of a message.
     pub(in crate::channel) fn size_hint(&self) -> SizeHint {
-        match self.shared.replaced.get() {
-            None => self.shared.producers.size_hint(),
-            Some(types) => types.lock().unwrap_or_else(PoisonError::into_inner).size_hint,
-        }
+        self.shared.size_hint()
     }
 
     /// Decides whether a message of this size may be queued; see [`Producers::admit`].
     pub(in crate::channel) fn admit(&self, size: Option<usize>, permit: bool) -> Result<WriteTicket> {
         self.shared.producers.admit(size, permit)
-    }
-
-    /// Runs `task` on the channel's loop, with what may be done to the channel there.
-    ///
-    /// # Errors
-    /// If the channel is closed, its pipeline was replaced by one of another message type, or the loop's queue is full; the
-    /// task is dropped.
-    pub fn execute(&self, task: impl FnOnce(&mut Scope<'_, M>) -> Result + Send + 'static) -> Result {
-        self.deliver(Mail::Run(Box::new(ScopeTask::new(task))))
-    }
-
-    /// Runs `task` on the channel's loop after `delay`; dropped with the channel if that is closed first, and with its
-    /// pipeline if that is replaced.
-    ///
-    /// # Errors
-    /// As [`execute`](Channel::execute).
-    pub fn schedule(
-        &self,
-        delay: Duration,
-        task: impl FnOnce(&mut Scope<'_, M>) -> Result + Send + 'static,
-    ) -> Result {
-        let deadline = self.shared.outlet.now().saturating_add(nanos(delay));
-        self.deliver(Mail::Schedule(deadline, Box::new(ScopeTask::new(task))))
     }
 
     /// Whether the pipeline writes messages of this type.
@@ -389,23 +268,6 @@ impl<M: 'static> Channel<M> {
     /// Whether the channel's handler is an `H`, and always has been if its pipeline was never replaced.
     pub(crate) fn fits_handler<H: 'static>(&self) -> bool {
         self.shared.fits(|types| types.handler == TypeId::of::<H>())
-    }
-
-    /// What the channel has moved so far; asked on its loop, behind what one thread asked of the channel before.
-    ///
-    /// The completion fails with [`Closed`](Error::Closed) if the channel is, with [`Full`](Error::Full) if the loop's queue
-    /// is. What it had moved when it closed is known to its handler's [`inactive`](crate::Handler::inactive)
-    /// ([`Scope::stats`]).
-    pub fn stats(&self) -> Completion<ChannelStats> {
-        let (confirmation, completion) = Confirmation::new(self.shared.id.event_loop);
-        let asked = self.execute(move |scope| {
-            confirmation.complete(Ok(scope.stats()));
-            Ok(())
-        });
-        match asked {
-            Ok(()) => completion,
-            Err(refused) => Completion::ready(Err(refused)),
-        }
     }
 
     pub(crate) fn deliver(&self, mail: Mail) -> Result {

@@ -5,7 +5,7 @@
 
 use crate::{
     Error,
-    channel::{group::Delivery, outbound::Confirmation, timers::TaskKey},
+    channel::{confirmation::Confirmation, timers::TaskKey},
     id::Key,
 };
 use std::any::Any;
@@ -64,6 +64,9 @@ impl Mail {
     }
 }
 
+/// One loop's part of a broadcast: a `Delivery` of the group layer, which is above this one.
+pub(crate) type AnyDelivery = dyn Any + Send;
+
 /// The way to a loop, from any thread.
 pub(crate) trait MailSender: Send + Sync {
     /// Puts mail into the loop's queue and wakes the loop if it sleeps.
@@ -77,7 +80,7 @@ pub(crate) trait MailSender: Send + Sync {
     ///
     /// # Errors
     /// It comes back if the loop has ended, or the queue is full.
-    fn broadcast(&self, delivery: Box<Delivery>) -> Result<(), (Box<Delivery>, Error)>;
+    fn broadcast(&self, delivery: Box<AnyDelivery>) -> Result<(), (Box<AnyDelivery>, Error)>;
 
     /// The time of the loop's clock.
     fn now(&self) -> u64;

@@ -5,26 +5,20 @@
 //! after handling the message, in the same step in which it publishes the weight of the buffer. A
 //! waiter is notified once. Any thread adds; [`Producers::settle`] runs on the channel's loop.
 
-use super::{channel::ChannelShared, mail::WriteTicket};
+use super::{mail::WriteTicket, pipeline_types::SizeHint};
 use crate::{
     Error, Result,
     buffer::{ENTRY_OVERHEAD, WaterMark},
     channel::{
         config::{ChannelConfig, Overflow},
-        outbound::{MAX_UNCONFIRMED, OUTBOUND},
+        outbound::OUTBOUND,
     },
     sync::{CalmWeight, Completer, Completion, WriteGauge, completion},
 };
-use std::{
-    any::Any,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-    },
+use std::sync::{
+    Mutex, PoisonError,
+    atomic::{AtomicUsize, Ordering},
 };
-
-/// Estimates the encoded size of a message of the pipeline's outbound type; called on the producer's thread.
-pub(crate) type SizeHint = fn(&dyn Any) -> Option<usize>;
 
 /// The gauge may lag behind the buffer by this fraction of the high mark, so that a small write and
 /// its flush do not touch it. Handles see the channel unwritable earlier by the same amount.
@@ -229,6 +223,9 @@ impl Producers {
     }
 }
 
+/// Writes of a channel that may wait for their answer.
+pub(crate) const MAX_UNCONFIRMED: usize = 65_536;
+
 /// What is bounded, as the error says it.
 pub(in crate::channel) const UNCONFIRMED: &str = "unconfirmed writes of a channel";
 
@@ -240,22 +237,6 @@ impl WaitingProducers {
             self.prune_at = self.completers.len() * 2;
         }
         self.completers.push(completer);
-    }
-}
-
-impl ChannelShared {
-    #[inline]
-    pub(in crate::channel) fn would_be_writable(&self, weight: usize, mark: WaterMark) -> bool {
-        self.producers.would_be_writable(weight, mark)
-    }
-
-    #[inline]
-    pub(in crate::channel) fn settle(&self, weight: usize, mark: WaterMark, was: bool) -> bool {
-        self.producers.settle(weight, mark, was)
-    }
-
-    pub(in crate::channel) fn notify_writable(&self) {
-        self.producers.notify();
     }
 }
 

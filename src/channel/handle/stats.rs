@@ -3,7 +3,6 @@
 //! Always holds: bytes are counted where they cross the socket, messages where handlers get and write them, as the
 //! loop's own counters do; counting one costs an addition. Runs on the channel's loop.
 
-use crate::{channel::state::ChannelState, clock::TimeSource};
 use std::time::Instant;
 
 /// What a channel has moved so far; from [`Scope::stats`](crate::Scope::stats) and [`Channel::stats`](crate::Channel::stats).
@@ -38,28 +37,11 @@ pub(crate) struct Counts {
     pub(crate) messages_read: u64,
     pub(crate) messages_written: u64,
     /// The time of the turn in which the channel was made.
-    connected: u64,
+    pub(in crate::channel) connected: u64,
 }
 
 impl Counts {
     pub(crate) fn new(now: u64) -> Self {
         Counts { bytes_read: 0, bytes_written: 0, messages_read: 0, messages_written: 0, connected: now }
-    }
-}
-
-impl ChannelState {
-    pub(crate) fn stats(&self, time: &TimeSource) -> ChannelStats {
-        let Counts { bytes_read, bytes_written, messages_read, messages_written, connected } = self.counts;
-        ChannelStats {
-            bytes_read,
-            bytes_written,
-            messages_read,
-            messages_written,
-            messages_dropped: self.messages_dropped(),
-            pending_bytes: self.pending_bytes(),
-            connected: time.instant(connected),
-            last_read: (bytes_read > 0).then(|| time.instant(self.traffic.read)),
-            last_written: (bytes_written > 0).then(|| time.instant(self.traffic.written)),
-        }
     }
 }

@@ -5,4 +5,4 @@ mod pending_writes;
 
 pub(in crate::channel) use budget::{OUTBOUND, OutboundLease};
 pub(crate) use budget::{OutboundBudget, SharedBudget};
-pub(in crate::channel) use pending_writes::{Confirmation, MAX_UNCONFIRMED, PendingWrites};
+pub(in crate::channel) use pending_writes::PendingWrites;

@@ -6,48 +6,8 @@
 //! answered runs at once on the channel's loop, and can reach the channel only through its handle: so nothing that it
 //! does happens within the flush. Runs on the channel's loop; owns the answers, not the bytes.
 
-use super::budget::OutboundLease;
-use crate::{
-    Error, Result,
-    channel::{
-        config::{ChannelConfig, Overflow},
-        handle::UNCONFIRMED,
-        services::LoopServices,
-        state::{ChannelState, Flags},
-    },
-    log_throttle::{SLOW_PEERS, log_throttled},
-    sync::{Completer, Completion, completion},
-};
-use log::Level;
+use crate::{Error, channel::confirmation::Confirmation};
 use std::collections::VecDeque;
-
-/// Writes of a channel that may wait for their answer.
-pub(crate) const MAX_UNCONFIRMED: usize = 65_536;
-
-/// Who waits to hear that a write is done, or for another answer of a channel; told that the channel is closed if nobody
-/// says otherwise.
-pub(crate) struct Confirmation<T = ()>(Option<Completer<T>>);
-
-impl<T> Confirmation<T> {
-    pub(crate) fn new(event_loop: u32) -> (Self, Completion<T>) {
-        let (completer, completion) = completion(Some(event_loop));
-        (Confirmation(Some(completer)), completion)
-    }
-
-    pub(crate) fn complete(mut self, result: Result<T>) {
-        if let Some(completer) = self.0.take() {
-            completer.complete(result);
-        }
-    }
-}
-
-impl<T> Drop for Confirmation<T> {
-    fn drop(&mut self) {
-        if let Some(completer) = self.0.take() {
-            completer.complete(Err(Error::Closed));
-        }
-    }
-}
 
 #[derive(Default)]
 pub(crate) struct PendingWrites {
@@ -81,8 +41,41 @@ impl PendingWrites {
         Some(message)
     }
 
+    /// Enters what waits and was not entered yet, as one message.
+    pub(in crate::channel) fn enter(&mut self, pending: usize) {
+        if pending > self.waiting {
+            self.push(pending - self.waiting, None);
+        }
+    }
+
+    /// Answers when all of the `pending` bytes are taken.
+    pub(in crate::channel) fn confirm(&mut self, pending: usize, confirmation: Confirmation) {
+        // The message itself may have been entered already.
+        match self.messages.back_mut() {
+            Some(last) if self.waiting == pending && last.len > 0 && last.confirmation.is_none() => {
+                last.confirmation = Some(confirmation);
+                self.unanswered += 1;
+            }
+            _ => self.push(pending - self.waiting, Some(confirmation)),
+        }
+    }
+
+    /// Notes what closes the channel. The first cause counts.
+    pub(in crate::channel) fn note_cause(&mut self, cause: impl FnOnce() -> Error) {
+        self.cause.get_or_insert_with(cause);
+    }
+
+    /// The channel is closed: answers all that are left.
+    pub(in crate::channel) fn close(mut self) {
+        while let Some(message) = self.pop() {
+            if let Some(confirmation) = message.confirmation {
+                confirmation.complete(Err(self.cause.as_ref().map_or(Error::Closed, Error::again)));
+            }
+        }
+    }
+
     /// The kernel took `n` bytes. Returns the number of answers that were given.
-    fn consume(&mut self, mut n: usize) -> usize {
+    pub(in crate::channel) fn consume(&mut self, mut n: usize) -> usize {
         let before = self.unanswered;
         while let Some(first) = self.messages.front() {
             let left = first.len - self.taken;
@@ -116,206 +109,30 @@ impl PendingWrites {
         if self.taken > 0 { self.messages.front().map_or(0, |first| first.len - self.taken) } else { 0 }
     }
 
-    /// Drops the oldest messages but not one that has begun, nor the newest, until `least` bytes are gone; how many
-    /// messages and bytes that were.
-    fn drop_oldest(&mut self, least: usize, why: impl Fn() -> Error) -> (usize, usize) {
-        let first = usize::from(self.taken > 0);
-        let (mut messages, mut bytes) = (0, 0);
+    /// Drops the oldest messages but not one that has begun, nor the newest, until `least` bytes are gone.
+    pub(in crate::channel) fn drop_oldest(&mut self, least: usize, why: impl Fn() -> Error) -> Dropped {
+        let (keep, first) = (self.begun(), usize::from(self.taken > 0));
+        let (mut messages, mut bytes, mut answered) = (0, 0, 0);
         while bytes < least && first + messages + 1 < self.messages.len() {
             bytes += self.messages[first + messages].len;
             messages += 1;
         }
         self.waiting -= bytes;
         for confirmation in self.messages.drain(first..first + messages).filter_map(|m| m.confirmation) {
-            self.unanswered -= 1;
+            answered += 1;
             confirmation.complete(Err(why()));
         }
-        (messages, bytes)
+        self.unanswered -= answered;
+        Dropped { keep, messages, bytes, answered }
     }
 }
 
-impl ChannelState {
-    /// # Errors
-    /// If as many writes wait for their answer as may.
-    pub(crate) fn may_confirm(&self) -> Result {
-        match &self.pending_writes {
-            Some(pending_writes) if pending_writes.unanswered >= MAX_UNCONFIRMED => {
-                Err(Error::Full { what: UNCONFIRMED, limit: MAX_UNCONFIRMED })
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Answers when all bytes that wait now are taken. The channel's handles count it already.
-    pub(crate) fn confirm(&mut self, confirmation: Confirmation) {
-        if self.take(Flags::DROPPED) {
-            self.note_answered(1);
-            confirmation.complete(Err(self.outbound_is_full()));
-            return;
-        }
-        let pending = self.pending_bytes();
-        if pending == 0 {
-            self.note_answered(1);
-            confirmation.complete(Ok(()));
-            return;
-        }
-        let pending_writes = self.pending_writes.get_or_insert_default();
-        // The message itself may have been entered already.
-        match pending_writes.messages.back_mut() {
-            Some(last)
-                if pending_writes.waiting == pending && last.len > 0 && last.confirmation.is_none() =>
-            {
-                last.confirmation = Some(confirmation);
-                pending_writes.unanswered += 1;
-            }
-            _ => pending_writes.push(pending - pending_writes.waiting, Some(confirmation)),
-        }
-    }
-
-    /// The kernel took `n` bytes.
-    #[inline]
-    pub(crate) fn confirm_taken(&mut self, n: usize) {
-        if let Some(pending_writes) = &mut self.pending_writes {
-            let answered = pending_writes.consume(n);
-            self.note_answered(answered);
-        }
-    }
-
-    /// Writes were answered: handles may have others under way for them.
-    pub(crate) fn note_answered(&self, writes: usize) {
-        if let Some(shared) = &self.shared
-            && writes > 0
-        {
-            shared.producers.end_unconfirmed(writes);
-        }
-    }
-
-    /// The handler waits for the answer to a write.
-    pub(crate) fn note_unanswered(&self) {
-        if let Some(shared) = &self.shared {
-            shared.producers.add_unconfirmed(1);
-        }
-    }
-
-    /// An error has closed the channel.
-    pub(crate) fn note_cause(&mut self, cause: impl FnOnce() -> Error) {
-        if let Some(pending_writes) = &mut self.pending_writes {
-            pending_writes.cause.get_or_insert_with(cause);
-        }
-    }
-
-    /// The channel is closed: nothing more will be taken.
-    pub(crate) fn confirm_nothing_more(&mut self) {
-        let Some(mut pending_writes) = self.pending_writes.take() else { return };
-        while let Some(message) = pending_writes.pop() {
-            if let Some(confirmation) = message.confirmation {
-                confirmation.complete(Err(pending_writes.cause.as_ref().map_or(Error::Closed, Error::again)));
-            }
-        }
-    }
-
-    // ---- a full buffer -------------------------------------------------------------------------------
-
-    /// The ledger of a new channel: one that drops its oldest messages has to know all of them.
-    pub(crate) fn first_pending_writes(config: &ChannelConfig) -> Option<Box<PendingWrites>> {
-        (config.overflow == Overflow::DropOldest).then(Box::default)
-    }
-
-    /// Before a message is encoded: what waits and was not entered yet was written by a stage.
-    #[inline]
-    pub(crate) fn before_write(&mut self) {
-        // That of an earlier message, for which nobody wanted an answer.
-        if self.has(Flags::DROPPED) {
-            self.unset(Flags::DROPPED);
-        }
-        if self.pending_writes.is_some() {
-            self.enter_written();
-        }
-    }
-
-    /// Enters what waits and was not entered yet, if somebody has to know where messages end.
-    #[cold]
-    pub(crate) fn enter_written(&mut self) {
-        if self.config.overflow == Overflow::DropOldest {
-            self.enter_message();
-        }
-    }
-
-    #[cold]
-    fn enter_message(&mut self) {
-        let pending = self.pending_bytes();
-        let pending_writes = self.pending_writes.get_or_insert_default();
-        if pending > pending_writes.waiting {
-            pending_writes.push(pending - pending_writes.waiting, None);
-        }
-    }
-
-    /// After a message was encoded.
-    #[inline]
-    pub(crate) fn after_write(&mut self, services: &mut LoopServices) {
-        services.tally.messages_written += 1;
-        self.counts.messages_written += 1;
-        if self.pending_writes.is_some() {
-            self.enter_and_drop(services);
-        }
-    }
-
-    #[cold]
-    fn enter_and_drop(&mut self, services: &mut LoopServices) {
-        if self.config.overflow == Overflow::DropOldest {
-            self.enter_message();
-            self.drop_oldest(services);
-        }
-    }
-
-    /// After a message was not: what the channel's policy makes of it.
-    #[cold]
-    pub(crate) fn write_failed(&mut self, services: &mut LoopServices, error: Error) -> Result {
-        if OutboundLease::is_full(&error) { self.overflow(services) } else { Err(error) }
-    }
-
-    fn overflow(&mut self, services: &mut LoopServices) -> Result {
-        match self.config.overflow {
-            Overflow::DropNewest => {
-                services.tally.messages_dropped += 1;
-                self.note_messages_dropped(1);
-                self.set(Flags::DROPPED);
-                return Ok(());
-            }
-            Overflow::Close if self.is_open() => {
-                let full = self.outbound_is_full();
-                let id = self.id();
-                log_throttled!(
-                    services,
-                    SLOW_PEERS,
-                    Level::Info,
-                    "channel {id}: its peer does not keep up ({full}); closing"
-                );
-                services.tally.closes_overflowed += 1;
-                self.note_cause(|| full);
-                self.request_close_now();
-            }
-            _ => services.tally.messages_refused += 1,
-        }
-        Err(self.outbound_is_full())
-    }
-
-    /// Brings the buffer down to seven eighths of its limit if it is beyond that.
-    #[cold]
-    fn drop_oldest(&mut self, services: &mut LoopServices) {
-        let (pending, limit) = (self.pending_bytes(), self.outbound_limit());
-        if pending <= limit {
-            return;
-        }
-        let full = self.outbound_is_full();
-        let Some(pending_writes) = &mut self.pending_writes else { return };
-        let keep = pending_writes.begun();
-        let unanswered = pending_writes.unanswered;
-        let (messages, bytes) = pending_writes.drop_oldest(pending - limit + limit / 8, || full.again());
-        let answered = unanswered - pending_writes.unanswered;
-        self.note_answered(answered);
-        services.tally.messages_dropped += messages as u64;
-        self.note_messages_dropped(messages as u64);
-        self.drop_outbound_behind(keep, bytes);
-    }
+/// Messages that were dropped.
+pub(in crate::channel) struct Dropped {
+    /// Bytes in front of them that stay.
+    pub(in crate::channel) keep: usize,
+    pub(in crate::channel) messages: usize,
+    pub(in crate::channel) bytes: usize,
+    /// Confirmations that have failed for them.
+    pub(in crate::channel) answered: usize,
 }

@@ -14,20 +14,19 @@ use crate::{
     channel::{
         handle::MailSender,
         outbound::{OutboundBudget, OutboundLease},
-        timers::DueQueue,
+        timers::{Due, DueQueue, WheelToken},
         undecoded::SpareBox,
         watch::IdleTimeouts,
     },
     clock::TimeSource,
     id::Key,
     log_throttle::{LogThrottle, Topic},
-    pipeline::AnyPipeline,
     sync::Activity,
     timer::{QueueKey, Wheel},
     worker_pool::WorkerPool,
 };
 use log::Level;
-use std::{panic::Location, rc::Rc, sync::Arc};
+use std::{any::Any, rc::Rc, sync::Arc};
 
 /// Spare outbound buffers kept for the next writers: as many as a turn's broadcasts take.
 const MAX_SPARES: usize = 4096;
@@ -61,8 +60,9 @@ pub(crate) struct LoopServices {
     pub(crate) io_time: IoTime,
     /// What has been done in this turn.
     pub(crate) tally: Tally,
-    /// The pipeline for which the running callback has asked: it takes over when that has returned.
-    pub(crate) replacement: Option<AnyPipeline>,
+    /// The pipeline for which the running callback has asked: it takes over when that has returned. Without a type,
+    /// because pipelines are made of links, and links are called with these services; see `core::replace`.
+    pub(crate) replacement: Option<Box<dyn Any>>,
     /// Pipelines that were replaced so far.
     pub(crate) replaced: u64,
     /// For bytes that a channel keeps.
@@ -75,93 +75,6 @@ pub(crate) struct LoopServices {
     )]
     spares: Vec<Box<OutboundLease>>,
     spare_memory: usize,
-}
-
-/// What waits on the loop's wheel, in eight bytes.
-///
-/// What a channel has there is taken out when it closes, so the generation tells apart only what a panic may have left behind:
-/// as for the poll ([`Key::matches`]), some bits of it are enough.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct WheelToken {
-    index: u32,
-    /// Where the task lies in the channel, or [`WheelToken::WATCH`]; above that, low bits of the channel's generation.
-    rest: u32,
-}
-
-impl WheelToken {
-    /// A channel has 65,536 tasks at most, and the timeout of its close.
-    const SLOT_BITS: u32 = 17;
-
-    /// Stands for what the channel watches by itself; no channel has so many tasks.
-    pub(crate) const WATCH: u32 = (1 << Self::SLOT_BITS) - 1;
-
-    #[inline]
-    pub(crate) fn new(channel: Key, slot: u32) -> Self {
-        debug_assert!(slot <= Self::WATCH);
-        WheelToken { index: channel.index, rest: channel.generation << Self::SLOT_BITS | slot }
-    }
-
-    #[inline]
-    pub(crate) fn watch(channel: Key) -> Self {
-        Self::new(channel, Self::WATCH)
-    }
-
-    /// The slot that the channel has, or had, in the loop.
-    #[inline]
-    pub(crate) fn index(self) -> u32 {
-        self.index
-    }
-
-    /// Where the task lies in the channel, or [`WheelToken::WATCH`].
-    #[inline]
-    pub(crate) fn slot(self) -> u32 {
-        self.rest & Self::WATCH
-    }
-
-    /// Whether it was made for this channel, as far as its bits can tell.
-    #[inline]
-    pub(crate) fn is_for(self, channel: Key) -> bool {
-        let WheelToken { index, rest } = Self::new(channel, self.slot());
-        (index, rest) == (self.index, self.rest)
-    }
-}
-
-const _: () = assert!(size_of::<WheelToken>() == 8, "an entry of the wheel takes 32 bytes, or 40");
-
-/// What waits in the loop's heap.
-pub(crate) enum Due {
-    /// A task for the handler of a channel, which lies in this slot there.
-    Channel(Key, u32),
-    /// A time limit or a retry of the source itself: accepting again, connecting, closing.
-    Source(Key),
-    /// A task of the loop.
-    Task(Arc<dyn Scheduled>),
-}
-
-impl Due {
-    /// In the place of a task's slot: the channel was held up by the limits of its traffic, and goes on.
-    pub(crate) const SHAPER: u32 = u32::MAX;
-}
-
-/// A task of the loop that waits for its time.
-pub(crate) trait Scheduled: Send + Sync {
-    /// Runs it; the next deadline if it is periodic and goes on.
-    fn run(&self, time: &TimeSource) -> Option<u64>;
-
-    /// Tells it that it will never run (again).
-    fn abandon(&self);
-
-    /// Where it was scheduled, for reports.
-    fn origin(&self) -> &'static Location<'static>;
-
-    /// Whether it is still to run.
-    fn is_waiting(&self) -> bool;
-
-    /// Where in the heap it waits, so that a cancel finds it; for the loop's own use.
-    fn set_place(&self, place: Option<QueueKey>);
-
-    /// Where in the heap it waits.
-    fn place(&self) -> Option<QueueKey>;
 }
 
 impl LoopServices {
@@ -250,25 +163,6 @@ impl LoopServices {
         if self.spares.len() < MAX_SPARES && memory <= MAX_SPARE_MEMORY {
             self.spare_memory = memory;
             self.spares.push(loan);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_entry_of_the_wheel_says_whose_it_is() {
-        let key = |index, generation| Key { index, generation };
-        for slot in [0, 65_536, WheelToken::WATCH] {
-            for channel in [key(0, 0), key(u32::MAX - 1, u32::MAX), key(7, 0x7FFF)] {
-                let coarse = WheelToken::new(channel, slot);
-                assert_eq!((coarse.index(), coarse.slot()), (channel.index, slot));
-                assert!(coarse.is_for(channel));
-                assert!(!coarse.is_for(key(channel.index, channel.generation.wrapping_add(1))));
-                assert!(!coarse.is_for(key(channel.index ^ 1, channel.generation)));
-            }
         }
     }
 }

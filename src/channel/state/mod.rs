@@ -3,135 +3,39 @@
 //! Always holds: an idle channel owns no buffer (`outbound` and `partial` are empty); once `CLOSED` is set
 //! nothing is written or read any more. Runs on the channel's loop. It owns neither socket nor pipeline.
 
+mod extras;
+mod flags;
+mod handles;
+mod outbound;
 mod packed_address;
+mod pending_writes;
+mod shaping;
+mod tasks;
+mod watch;
+mod wire_log;
+mod writability;
 
+pub(crate) use flags::Flags;
+
+use super::{
+    config::ChannelConfig,
+    extras::Extras,
+    handle::{ChannelShared, ChannelStats, Counts},
+    outbound::{OutboundLease, PendingWrites},
+    services::LoopServices,
+    shaping::Direction,
+    tasks::Timers,
+    undecoded::Undecoded,
+    watch::{Traffic, Watch},
+};
 use crate::{
-    Error, Result,
-    buffer::{Outbound, OutboundMark},
-    channel::{
-        config::{ChannelConfig, Overflow},
-        extras::Extras,
-        handle::{ChannelShared, Counts},
-        outbound::{OUTBOUND, OutboundLease, PendingWrites},
-        services::LoopServices,
-        shaping::Direction,
-        timers::Timers,
-        undecoded::Undecoded,
-        watch::{Traffic, Watch},
-    },
+    clock::TimeSource,
     id::{ChannelId, Key},
     log_throttle::{UNSENT, log_throttled},
 };
-use bytes::Bytes;
 use log::Level;
 use packed_address::PackedAddress;
 use std::{net::SocketAddr, sync::Arc};
-
-/// Facts and wishes, one bit each.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Flags(u32);
-
-/// Gives each flag a bit of its own.
-macro_rules! flags {
-    ($($(#[$doc:meta])* $name:ident,)*) => {
-        #[allow(non_camel_case_types, clippy::upper_case_acronyms, reason = "counts the names")]
-        enum Bit { $($name,)* }
-
-        impl Flags {
-            $($(#[$doc])* pub(crate) const $name: Flags = Flags(1 << Bit::$name as u32);)*
-        }
-    };
-}
-
-flags! {
-    /// `active` was called.
-    ACTIVE,
-    /// Bytes are read as they come.
-    AUTO_READ,
-    /// One read was asked for and has not happened yet.
-    READ_WANTED,
-    /// The read that was asked for is going on.
-    READ_GRANTED,
-    /// Close after what was written is sent.
-    CLOSING,
-    /// Close without sending more.
-    CLOSE_NOW,
-    /// The socket is closed.
-    CLOSED,
-    /// Flush before anything else.
-    FLUSH,
-    /// Between the marks: see `WaterMark`.
-    WRITABLE,
-    /// In the loop's attention list.
-    LISTED,
-    /// The socket may hold bytes that no further event will announce.
-    MAYBE_READABLE,
-    /// The kernel took less than was offered; wait for the event that says it takes more.
-    WRITE_BLOCKED,
-    /// The peer has ended its stream, or an event said that it has.
-    HANG_UP,
-    /// The last decoding failed without taking a byte.
-    STUCK,
-    /// The close timeout is armed.
-    CLOSE_ARMED,
-    /// `partial` or the pipeline may hold whole messages: decoding was interrupted. Set while messages are delivered, it
-    /// stops the delivery: the time for I/O in this turn is used up.
-    UNDECODED,
-    /// In the loop's list of channels to be read without an event.
-    LISTED_TO_READ,
-    /// A scheduled task was dropped because there are too many; the handler is to be told.
-    TASK_REFUSED,
-    /// It has, or had, time limits.
-    LIMITED,
-    /// The output is to end after what was written; writes fail from then on.
-    END_OUTPUT,
-    /// The peer has been told that no more comes.
-    OUTPUT_ENDED,
-    /// The peer has ended its stream, and the handler knows.
-    INPUT_ENDED,
-    /// The message just written was dropped.
-    DROPPED,
-    /// The entry on the wheel may be too late.
-    ARM,
-    /// The codec took bytes in this read.
-    MOVED,
-    /// The program holds too much of the input.
-    HELD,
-    /// Too much waits to be sent, and what comes would only be answered.
-    CHOKED,
-    /// Close with a reset, so that the peer does not take the end of the stream for a good one.
-    RESET,
-    /// The handler was given a message, ever.
-    SERVED,
-    /// Another pipeline waits to take over.
-    REPLACED,
-    /// As `READ_GRANTED`, for one message.
-    ONE_GRANTED,
-    /// The peer has sent urgent data, ever: a read ends there, whatever is behind it.
-    URGENT,
-}
-
-impl Flags {
-    /// What ends the delivery of messages at once.
-    const STOP: Flags = Flags(
-        Self::CLOSING.0
-            | Self::CLOSE_NOW.0
-            | Self::CLOSED.0
-            | Self::FLUSH.0
-            | Self::REPLACED.0
-            | Self::UNDECODED.0,
-    );
-
-    /// What lets messages through while auto-read is off.
-    const GRANTED: Flags = Flags(Self::READ_GRANTED.0 | Self::ONE_GRANTED.0);
-
-    /// What pauses the reading of a channel that reads by itself.
-    const PAUSE: Flags = Flags(Self::HELD.0 | Self::CHOKED.0);
-
-    pub(crate) const fn with(self, other: Flags) -> Flags {
-        Flags(self.0 | other.0)
-    }
-}
 
 /// Public only in the signatures of the pipeline's links, which nobody outside can name.
 pub struct ChannelState {
@@ -355,193 +259,6 @@ impl ChannelState {
         self.unset(Flags::GRANTED);
     }
 
-    // ---- outbound ------------------------------------------------------------------------------------
-
-    /// The buffer to encode into.
-    ///
-    /// # Errors
-    /// If the channel is closed or closing.
-    #[inline]
-    pub(crate) fn outbound_for_write(&mut self) -> Result<&mut Outbound> {
-        if !self.is_open() || self.has(Flags::END_OUTPUT) {
-            return Err(Error::Closed);
-        }
-        Ok(&mut self.outbound.get_or_insert_default().buffer)
-    }
-
-    /// Appends a message that is encoded already.
-    ///
-    /// # Errors
-    /// If the channel is closed or closing, or has no room.
-    #[inline]
-    pub(crate) fn write_encoded(&mut self, bytes: &Bytes) -> Result {
-        let has_room = self.outbound.as_ref().is_some_and(|loan| loan.has_certain_room(bytes.len()));
-        let output = self.outbound_for_write()?;
-        if has_room {
-            output.put_shared(bytes);
-            return Ok(());
-        }
-        let mark = output.mark();
-        output.put_shared(bytes);
-        if self.has_outbound_room(mark) { Ok(()) } else { self.take_back(mark) }
-    }
-
-    #[cold]
-    fn take_back(&mut self, mark: OutboundMark) -> Result {
-        self.rollback_outbound(mark);
-        Err(self.outbound_is_full())
-    }
-
-    /// From here on the links write to a buffer that is not the channel's, without a limit; returns the channel's.
-    pub(crate) fn begin_apart(&mut self) -> Option<Box<OutboundLease>> {
-        let mut apart: Box<OutboundLease> = Box::default();
-        apart.lift_limit();
-        self.outbound.replace(apart)
-    }
-
-    /// The channel has its buffer back; returns the other one.
-    pub(crate) fn end_apart(&mut self, own: Option<Box<OutboundLease>>) -> Outbound {
-        std::mem::replace(&mut self.outbound, own).map_or_else(Outbound::new, |apart| apart.buffer)
-    }
-
-    #[inline]
-    pub(crate) fn pending_bytes(&self) -> usize {
-        self.outbound.as_ref().map_or(0, |loan| loan.buffer.len())
-    }
-
-    /// Takes back what was written since `mark`.
-    pub(crate) fn rollback_outbound(&mut self, mark: OutboundMark) {
-        if let Some(loan) = &mut self.outbound {
-            loan.buffer.rollback(mark);
-        }
-    }
-
-    pub(crate) fn outbound(&self) -> Option<&Outbound> {
-        self.outbound.as_ref().map(|loan| &loan.buffer)
-    }
-
-    /// Makes sure that a callback which writes finds a buffer, borrowed from the loop, and knows how much may wait in it.
-    #[inline]
-    pub(crate) fn borrow_outbound(&mut self, services: &mut LoopServices) {
-        let loan = self.outbound.get_or_insert_with(|| services.lease_outbound());
-        loan.now = services.now;
-        services.outbound.allow(loan, &self.config);
-    }
-
-    /// Tells the loop what waits in the buffer, and gives it back if nothing does.
-    #[inline]
-    pub(crate) fn return_outbound(&mut self, services: &mut LoopServices) {
-        let Some(loan) = &mut self.outbound else { return };
-        if !loan.buffer.is_empty() {
-            services.outbound.count(loan);
-        } else if let Some(loan) = self.outbound.take() {
-            services.return_outbound(loan);
-        }
-    }
-
-    /// Bytes came from the socket.
-    #[inline]
-    pub(crate) fn note_read(&mut self, bytes: &[u8], now: u64) {
-        if self.counts.bytes_read == 0 {
-            self.note_first_byte();
-        }
-        self.traffic.read = now;
-        self.counts.bytes_read += bytes.len() as u64;
-        self.log_read(bytes);
-    }
-
-    /// The kernel took `n` bytes.
-    pub(crate) fn consume_outbound(&mut self, n: usize, now: u64) {
-        self.log_written(n);
-        // Also what a stage has written: of a message that goes out now the rest must be known to have begun.
-        if self.pending_writes.is_some() {
-            self.enter_written();
-        }
-        if let Some(loan) = &mut self.outbound {
-            loan.buffer.consume(n);
-        }
-        if n > 0 {
-            self.counts.bytes_written += n as u64;
-            self.traffic.written = now;
-            self.note_moved(Direction::Write, n);
-            self.note_taken(n);
-            self.confirm_taken(n);
-        }
-    }
-
-    /// Drops the `n` bytes behind the first `keep`.
-    pub(crate) fn drop_outbound_behind(&mut self, keep: usize, n: usize) {
-        // The time limits have to know of bytes before they hear that these are gone.
-        self.note_pending(self.now());
-        if let Some(loan) = &mut self.outbound {
-            loan.buffer.drop_behind(keep, n);
-        }
-        self.note_dropped(keep, n);
-    }
-
-    /// Drops what was not sent; how many bytes that were.
-    pub(crate) fn drop_outbound(&mut self, services: &mut LoopServices) -> usize {
-        let Some(loan) = self.outbound.take() else { return 0 };
-        let dropped = loan.buffer.len();
-        services.return_outbound(loan);
-        dropped
-    }
-
-    /// Lifts the limit for the rest of this callback.
-    pub(crate) fn lift_outbound_limit(&mut self) {
-        if let Some(loan) = &mut self.outbound {
-            loan.lift_limit();
-        }
-    }
-
-    /// Lifts the limit for one message of which a stage may make several, if the channel is writable: it is accepted whole.
-    /// Returns the limit.
-    pub(crate) fn limit_for_message(&mut self) -> usize {
-        let limit = self.outbound_limit();
-        if self.is_writable() {
-            self.admit();
-        }
-        limit
-    }
-
-    /// Ends what [`limit_for_message`](ChannelState::limit_for_message) has begun.
-    pub(crate) fn restore_limit(&mut self, limit: usize) {
-        if let Some(loan) = &mut self.outbound {
-            loan.restore_limit(limit);
-        }
-    }
-
-    /// Lets the message in that this callback is about: it was accepted when it was submitted.
-    pub(crate) fn admit(&mut self) {
-        if self.config.overflow != Overflow::DropOldest
-            && let Some(loan) = &mut self.outbound
-        {
-            loan.admit();
-        }
-    }
-
-    /// The time of the phase, while the pipeline is called; otherwise that of the last traffic.
-    pub(crate) fn now(&self) -> u64 {
-        self.outbound.as_ref().map_or(self.traffic.read.max(self.traffic.written), |loan| loan.now)
-    }
-
-    /// How many bytes may wait.
-    pub(crate) fn outbound_limit(&self) -> usize {
-        self.outbound.as_ref().map_or(self.config.max_outbound, |loan| loan.limit())
-    }
-
-    /// What a write fails with if more would wait.
-    pub(crate) fn outbound_is_full(&self) -> Error {
-        let channel = || Error::Full { what: OUTBOUND, limit: self.config.max_outbound };
-        self.outbound.as_ref().map_or_else(channel, |loan| loan.full())
-    }
-
-    /// What counts against the marks: bytes, and an overhead for every chunk kept by reference.
-    #[inline]
-    pub(crate) fn weight(&self) -> usize {
-        self.outbound.as_ref().map_or(0, |loan| loan.buffer.weight())
-    }
-
     // ---- attention -----------------------------------------------------------------------------------
 
     /// Puts the channel into the loop's attention list, once.
@@ -549,6 +266,21 @@ impl ChannelState {
         if !self.has(Flags::LISTED) {
             self.set(Flags::LISTED);
             services.attention.push(self.key());
+        }
+    }
+
+    pub(crate) fn stats(&self, time: &TimeSource) -> ChannelStats {
+        let Counts { bytes_read, bytes_written, messages_read, messages_written, connected } = self.counts;
+        ChannelStats {
+            bytes_read,
+            bytes_written,
+            messages_read,
+            messages_written,
+            messages_dropped: self.messages_dropped(),
+            pending_bytes: self.pending_bytes(),
+            connected: time.instant(connected),
+            last_read: (bytes_read > 0).then(|| time.instant(self.traffic.read)),
+            last_written: (bytes_written > 0).then(|| time.instant(self.traffic.written)),
         }
     }
 

@@ -4,10 +4,8 @@
 //! come from within callbacks. All clones are on the loop's thread (`Rc`); the loop's `event_loop::local` lets a
 //! handle that is used on that thread find it.
 
-use crate::{
-    channel::services::Due,
-    timer::{self, QueueKey, ScheduledQueue},
-};
+use super::due::Due;
+use crate::timer::{self, QueueKey, ScheduledQueue};
 use std::{cell::RefCell, rc::Rc};
 
 /// A shared [`ScheduledQueue`] of what is due in a loop.

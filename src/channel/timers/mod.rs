@@ -1,8 +1,10 @@
-//! What waits for its time: the tasks of a channel, and the loop's heap.
+//! The entries of a loop's heap and wheel.
 
+mod due;
 mod due_queue;
-mod tasks;
+mod task_key;
 
+pub(crate) use due::{Due, Scheduled, WheelToken};
 pub(crate) use due_queue::DueQueue;
-pub use tasks::TaskKey;
-pub(crate) use tasks::{TASKS, Timers, When};
+pub use task_key::TaskKey;
+pub(in crate::channel) use task_key::TimerPlace;

@@ -9,23 +9,16 @@ mod limits;
 
 pub(in crate::channel) use idle::Traffic;
 pub use idle::{IdleEvent, IdleState, IdleTimeouts};
-pub(in crate::channel) use limits::Reached;
 pub use limits::TimeLimits;
+pub(in crate::channel) use limits::{Limits, Reached};
 
 use crate::{
-    channel::{
-        services::{LoopServices, WheelToken},
-        state::{ChannelState, Flags},
-    },
-    clock::nanos,
-    timer::WheelKey,
+    channel::timers::WheelToken,
+    id::Key,
+    timer::{Wheel, WheelKey},
 };
 use idle::Idle;
-use limits::Limits;
-use std::time::Duration;
-
-/// How long a channel that reads only while it can write waits for its peer, unless it has a limit of its own.
-const CHOKED_LIMIT: Duration = Duration::from_secs(60);
+use std::rc::Rc;
 
 /// No stage has a timer, or its deadline is after the end of time.
 const NEVER: u64 = u64::MAX;
@@ -42,8 +35,41 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    fn new(now: u64) -> Self {
+    pub(in crate::channel) fn new(now: u64) -> Self {
         Watch { entry: WheelKey::NONE, idle: Idle::new(None, now), limits: None, stages: NEVER }
+    }
+
+    /// Changes the idle timeouts. The quiet so far counts if the channel was watching before.
+    pub(in crate::channel) fn set_idle(&mut self, timeouts: Option<Rc<IdleTimeouts>>, now: u64) {
+        if self.idle.timeouts().is_off() {
+            self.idle = Idle::new(timeouts, now);
+        } else {
+            self.idle.set(timeouts);
+        }
+    }
+
+    /// Changes the time limits. `heard` and `served`: the first byte has come, the first message was delivered.
+    pub(in crate::channel) fn set_limits(
+        &mut self,
+        settings: TimeLimits,
+        now: u64,
+        heard: bool,
+        served: bool,
+    ) {
+        let limits = self.limits.get_or_insert_with(|| Box::new(Limits::new(settings, now)));
+        limits.set(settings, now);
+        // What came before there were limits has come all the same.
+        if heard {
+            limits.note_byte();
+        }
+        if served {
+            limits.note_message();
+        }
+    }
+
+    /// Requests a call of the stages at `deadline`, or before.
+    pub(in crate::channel) fn wake_stages(&mut self, deadline: u64) {
+        self.stages = self.stages.min(deadline);
     }
 
     /// When something may be due if no more bytes move.
@@ -55,15 +81,55 @@ impl Watch {
 
     /// Returns whether a timeout has expired that input would have postponed. Stages may depend on
     /// the time of the last read, unless that was less than a tick ago.
-    fn waits_for_peer(&self, traffic: Traffic, now: u64, tick: u64) -> bool {
+    pub(in crate::channel) fn waits_for_peer(&self, traffic: Traffic, now: u64, tick: u64) -> bool {
         let stages = self.stages <= now && traffic.read.saturating_add(tick) < now;
         stages
             || self.idle.waits_for_peer(traffic, now)
             || self.limits.as_ref().is_some_and(|limits| limits.waits_for_peer(traffic, now))
     }
 
-    /// Whether a stage's time has come, which is told once.
-    pub(crate) fn take_stages(&mut self, now: u64) -> bool {
+    /// Moves the channel's entry to the time at which something may be due next; removes it if nothing is. Returns
+    /// whether it was removed before it expired.
+    pub(in crate::channel) fn arm(
+        &mut self,
+        channel: Key,
+        traffic: Traffic,
+        wheel: &mut Wheel<WheelToken>,
+    ) -> bool {
+        let Some(deadline) = self.deadline(traffic) else { return self.disarm(wheel) };
+        if !wheel.rearm(self.entry, deadline) {
+            self.entry = wheel.insert(deadline, WheelToken::watch(channel));
+        }
+        false
+    }
+
+    /// Removes the channel's entry. Returns whether there was one.
+    pub(in crate::channel) fn disarm(&mut self, wheel: &mut Wheel<WheelToken>) -> bool {
+        wheel.cancel(std::mem::replace(&mut self.entry, WheelKey::NONE)).is_some()
+    }
+
+    /// The entry has expired: there is none until the watch is armed again.
+    pub(in crate::channel) fn note_expired(&mut self) {
+        self.entry = WheelKey::NONE;
+    }
+
+    /// Takes what is due at `now`. The peer is not late for what is `paused`.
+    pub(in crate::channel) fn take_due(&mut self, traffic: Traffic, now: u64, paused: Paused) -> WatchDue {
+        let idle = self.idle.take_due(traffic, now);
+        let reached = self.limits.as_mut().and_then(|limits| {
+            if paused.reading {
+                limits.pause(now);
+            }
+            if paused.writing {
+                limits.pause_writing(now);
+            }
+            limits.take_reached(traffic, now)
+        });
+        WatchDue { stages: self.take_stages(now), idle, reached }
+    }
+
+    /// Whether a stage's time has come, which is reported once.
+    fn take_stages(&mut self, now: u64) -> bool {
         let due = self.stages <= now && self.stages != NEVER;
         if due {
             self.stages = NEVER;
@@ -72,170 +138,18 @@ impl Watch {
     }
 }
 
-impl ChannelState {
-    fn watch(&mut self, now: u64) -> &mut Watch {
-        self.watch.get_or_insert_with(|| Box::new(Watch::new(now)))
-    }
-
-    pub(crate) fn idle_timeouts(&self) -> IdleTimeouts {
-        self.watch.as_ref().map_or_else(IdleTimeouts::new, |watch| watch.idle.timeouts())
-    }
-
-    pub(crate) fn set_idle(&mut self, services: &mut LoopServices, timeouts: IdleTimeouts) {
-        if self.watch.is_none() && timeouts.is_off() {
-            return;
-        }
-        let shared = services.share_idle_timeouts(timeouts);
-        let watch = self.watch(services.now);
-        if watch.idle.timeouts().is_off() {
-            watch.idle = Idle::new(shared, services.now);
-        } else {
-            watch.idle.set(shared);
-        }
-        self.arm_watch(services);
-    }
-
-    pub(crate) fn time_limits(&self) -> TimeLimits {
-        let limits = self.watch.as_ref().and_then(|watch| watch.limits.as_ref());
-        limits.map_or_else(TimeLimits::new, |limits| limits.settings())
-    }
-
-    pub(crate) fn set_time_limits(&mut self, services: &mut LoopServices, settings: TimeLimits) {
-        let choking = self.config.read_while_writable;
-        let settings = if choking { settings.or_write(CHOKED_LIMIT) } else { settings };
-        let has_limits = self.watch.as_ref().is_some_and(|watch| watch.limits.is_some());
-        if !has_limits && settings.is_off() {
-            return;
-        }
-        self.set(Flags::LIMITED);
-        let (heard, served) = (self.counts.bytes_read > 0, self.has(Flags::SERVED));
-        let now = services.now;
-        let watch = self.watch(now);
-        let limits = watch.limits.get_or_insert_with(|| Box::new(Limits::new(settings, now)));
-        limits.set(settings, now);
-        // What came before there were limits has come all the same.
-        if heard {
-            limits.note_byte();
-        }
-        if served {
-            limits.note_message();
-        }
-        self.arm_watch(services);
-    }
-
-    /// Whether this kind of quiet is watched.
-    pub(crate) fn watches(&self, kind: IdleState) -> bool {
-        self.watch.as_ref().is_some_and(|watch| watch.idle.watches(kind))
-    }
-
-    pub(crate) fn reset_idle(&mut self, kind: IdleState, now: u64) {
-        if let Some(watch) = &mut self.watch {
-            watch.idle.reset(kind, self.traffic, now);
-        }
-    }
-
-    /// Has the stages be called at `deadline`, or before.
-    pub(crate) fn wake_stages(&mut self, deadline: u64, now: u64) {
-        let watch = self.watch(now);
-        watch.stages = watch.stages.min(deadline);
-        self.set(Flags::ARM);
-    }
-
-    #[inline]
-    fn limits(&mut self) -> Option<&mut Limits> {
-        // The flag is at hand in every callback, the watch is not.
-        if self.has(Flags::LIMITED) { self.watch.as_mut()?.limits.as_deref_mut() } else { None }
-    }
-
-    /// The first byte is there.
-    #[cold]
-    pub(crate) fn note_first_byte(&mut self) {
-        if let Some(limits) = self.limits() {
-            limits.note_byte();
-        }
-    }
-
-    /// The handler was given its first message.
-    #[cold]
-    pub(crate) fn note_first_message(&mut self) {
-        self.set(Flags::SERVED);
-        if let Some(limits) = self.limits() {
-            limits.note_message();
-        }
-    }
-
-    /// After a callback: bytes may have been written.
-    #[inline]
-    pub(crate) fn note_pending(&mut self, now: u64) {
-        let pending = self.pending_bytes();
-        if self.limits().is_some_and(|limits| limits.note_pending(pending, now)) {
-            self.set(Flags::ARM);
-        }
-    }
-
-    /// The kernel took `n` bytes.
-    #[inline]
-    pub(crate) fn note_taken(&mut self, n: usize) {
-        let pending = self.pending_bytes();
-        if let Some(limits) = self.limits() {
-            limits.note_taken(n, pending);
-        }
-    }
-
-    /// Of what waits, `n` bytes behind the first `keep` were dropped.
-    pub(crate) fn note_dropped(&mut self, keep: usize, n: usize) {
-        if let Some(limits) = self.limits() {
-            limits.note_dropped(keep, n);
-        }
-    }
-
-    /// After a read: so many bytes do not make a message yet.
-    #[inline]
-    pub(crate) fn note_kept(&mut self, services: &mut LoopServices, kept: usize) {
-        let (moved, now) = (self.take(Flags::MOVED), services.now);
-        if self.limits().is_some_and(|limits| limits.note_kept(kept, moved, now)) {
-            self.arm_watch(services);
-        }
-    }
-
-    /// Puts the channel's entry where something may be due next; takes it off where nothing is.
-    pub(crate) fn arm_watch(&mut self, services: &mut LoopServices) {
-        self.unset(Flags::ARM);
-        if !self.has(Flags::ACTIVE) || self.has(Flags::CLOSED) {
-            return;
-        }
-        let (key, traffic) = (self.key(), self.traffic);
-        let Some(watch) = &mut self.watch else { return };
-        let Some(deadline) = watch.deadline(traffic) else {
-            let entry = std::mem::replace(&mut watch.entry, WheelKey::NONE);
-            services.tally.wheel_cancelled += u64::from(services.wheel.cancel(entry).is_some());
-            return;
-        };
-        if !services.wheel.rearm(watch.entry, deadline) {
-            watch.entry = services.wheel.insert(deadline, WheelToken::watch(key));
-        }
-    }
-
-    /// The entry has expired. Returns whether the driver has to look for unread input first,
-    /// because input would have postponed the timeout.
-    pub(crate) fn watch_expired(&mut self, services: &LoopServices) -> bool {
-        let (traffic, now, open) = (self.traffic, services.now, self.is_open());
-        let Some(watch) = &mut self.watch else { return false };
-        watch.entry = WheelKey::NONE;
-        open && watch.waits_for_peer(traffic, now, nanos(services.wheel.tick()))
-    }
-
-    /// Counts unread bytes in the socket as activity at `now`.
-    pub(crate) fn note_unread(&mut self, now: u64) {
-        self.traffic.read = now;
-    }
-
-    pub(crate) fn end_watch(&mut self, services: &mut LoopServices) {
-        if let Some(watch) = self.watch.take() {
-            services.tally.wheel_cancelled += u64::from(services.wheel.cancel(watch.entry).is_some());
-        }
-    }
+/// The directions in which the channel itself does not move bytes.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::channel) struct Paused {
+    pub(in crate::channel) reading: bool,
+    pub(in crate::channel) writing: bool,
 }
 
-#[cfg(all(test, not(netwheel_loom)))]
-mod tests;
+/// What a channel has waited for, and is to be reported now.
+pub(in crate::channel) struct WatchDue {
+    /// The stages asked to be called.
+    pub(in crate::channel) stages: bool,
+    pub(in crate::channel) idle: [Option<IdleEvent>; 3],
+    /// A time limit.
+    pub(in crate::channel) reached: Option<Reached>,
+}

@@ -1,12 +1,15 @@
 //! What a hundred thousand channels that watch for quiet cost in an hour, by counting.
 
-use super::*;
 use crate::{
-    channel::{ChannelCore, ChannelOptions, Delivery, Mail, MailSender, OutboundBudget},
+    buffer::Outbound,
+    channel::{
+        AnyDelivery, ChannelCore, ChannelOptions, IdleTimeouts, LoopServices, Mail, MailSender,
+        OutboundBudget, WheelToken,
+    },
     clock::TimeSource,
     error::Error,
     id::{ChannelId, Key},
-    pipeline::{Context, Handler, Pipeline},
+    pipeline::{Codec, Context, Handler, Pipeline},
     testing::ManualClock,
     timer::Wheel,
     worker_pool::WorkerPool,
@@ -35,6 +38,23 @@ impl Handler for Counts {
     }
 }
 
+/// Bytes as they come.
+struct Plain;
+
+impl Codec for Plain {
+    type In = Bytes;
+    type Out = Bytes;
+
+    fn decode(&mut self, input: &mut Bytes) -> crate::Result<Option<Bytes>> {
+        Ok(Some(std::mem::take(input)))
+    }
+
+    fn encode(&mut self, message: Bytes, output: &mut Outbound) -> crate::Result {
+        output.put_slice(&message);
+        Ok(())
+    }
+}
+
 struct Nowhere;
 
 impl MailSender for Nowhere {
@@ -42,7 +62,7 @@ impl MailSender for Nowhere {
         Err((mail, Error::Closed))
     }
 
-    fn broadcast(&self, delivery: Box<Delivery>) -> Result<(), (Box<Delivery>, Error)> {
+    fn broadcast(&self, delivery: Box<AnyDelivery>) -> Result<(), (Box<AnyDelivery>, Error)> {
         Err((delivery, Error::Closed))
     }
 
@@ -77,8 +97,7 @@ fn an_hour_of_a_hundred_thousand_channels_visits_each_once_a_minute() {
             // They came over a minute.
             services.now = TIMEOUT * u64::from(index) / u64::from(CHANNELS);
             let id = ChannelId { event_loop: 0, key: Key { index, generation: 0 } };
-            let pipeline =
-                Pipeline::new().idle(idle).codec(crate::codec::RawBytes).handler(Counts(events.clone()));
+            let pipeline = Pipeline::new().idle(idle).codec(Plain).handler(Counts(events.clone()));
             let mut core = ChannelCore::new(id, config.clone(), pipeline.into(), (None, None), &mut services);
             core.handle_active(&mut services);
             core

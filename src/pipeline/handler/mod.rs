@@ -1,6 +1,10 @@
 //! The handler trait: where a program's own logic lives.
 
-use super::Context;
+mod context;
+
+pub use context::Context;
+pub(super) use context::HandlerTask;
+
 use crate::{
     Error, Result,
     channel::{IdleEvent, IdleState},

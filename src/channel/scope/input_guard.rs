@@ -4,11 +4,10 @@
 //! (`sync::HeldInput`): who ends a pause by giving back has mail sent. What the program itself said about reading (`set_auto_read`)
 //! is left alone. [`InputGuard`] may be dropped on any thread; pauses happen on the loop.
 
-use super::{channel::ChannelShared, mail::Mail};
+use super::Scope;
 use crate::channel::{
-    Scope,
-    services::LoopServices,
-    state::{ChannelState, Flags},
+    handle::{ChannelShared, Mail},
+    state::Flags,
 };
 use std::{fmt, sync::Arc};
 
@@ -106,16 +105,5 @@ impl Drop for InputGuard {
 impl fmt::Debug for InputGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Held").field("channel", &self.shared.id).field("bytes", &self.bytes).finish()
-    }
-}
-
-impl ChannelState {
-    /// Less than the low mark was held when this was sent: reading goes on, unless it was paused anew since.
-    pub(crate) fn release(&mut self, services: &mut LoopServices) {
-        if self.shared.as_ref().is_some_and(|shared| shared.holding.is_paused()) {
-            return;
-        }
-        self.unset(Flags::HELD);
-        self.want_attention(services);
     }
 }

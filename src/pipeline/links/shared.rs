@@ -4,36 +4,15 @@
 //! ([`Codec::shared_encoding`](super::Codec::shared_encoding)); it is made apart, so nothing of it is in the buffer of the channel
 //! that made it before that channel's own limits were asked. Runs on the loops of those channels.
 
-use super::chain::Push;
-use crate::{Error, Result, channel::ChannelState};
+use crate::{
+    Error, Result,
+    channel::{ChannelState, EncodingMemo, Push, SharedMessage},
+};
 use bytes::Bytes;
 use std::{
-    any::{Any, TypeId},
+    any::TypeId,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
 };
-
-/// Which links an encoding is good for: their types, and what stands for their settings.
-pub(crate) type Encoder = (TypeId, u64);
-
-/// A message for many channels, of the type that they all write.
-pub(crate) trait SharedMessage {
-    /// Puts a clone into `place`, which is an `Option` of the message's type.
-    fn clone_into(&self, place: &mut dyn Any);
-
-    /// What such an encoder makes of the message: `encode` is called unless that is known.
-    ///
-    /// # Errors
-    /// What `encode` has failed with, now or the first time.
-    fn encoded(&self, encoder: Encoder, encode: &mut dyn FnMut() -> Result<Bytes>) -> Result<Bytes>;
-}
-
-/// What the channel before the present one has used; the next one usually needs the same.
-#[derive(Default)]
-pub(crate) struct EncodingMemo {
-    last: Option<(Encoder, Result<Bytes>)>,
-    /// How often links were called to encode.
-    pub(crate) encodings: u64,
-}
 
 /// Writes the message: the links' own encoding of it, or one that they share.
 pub(super) fn write_shared<M: 'static, P: Push<M> + 'static>(
@@ -90,12 +69,4 @@ pub(crate) fn combine(one: u64, other: u64) -> u64 {
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     (mixed ^ (mixed >> 31)) ^ other
-}
-
-/// A result once more, for the next one who asks.
-pub(crate) fn again(result: &Result<Bytes>) -> Result<Bytes> {
-    match result {
-        Ok(bytes) => Ok(bytes.clone()),
-        Err(error) => Err(error.again()),
-    }
 }

@@ -1,13 +1,11 @@
 //! What a handler's callbacks may do.
 
-use super::{
-    Handler, Remote,
-    offload::{Answer, Offloaded},
-};
+use super::Handler;
 use crate::{
     Error, Result,
     channel::{Scope, TaskKey},
     error::Refused,
+    pipeline::offload::{Answer, Offloaded},
 };
 use std::{
     any::Any,
@@ -37,11 +35,6 @@ impl<H: Handler> HandlerTask<H> {
 impl<'a, H: Handler> Context<'a, H> {
     pub(crate) fn new(scope: Scope<'a, H::Out>) -> Self {
         Context { scope, handler: PhantomData }
-    }
-
-    /// A handle to this channel and its handler, for other channels and threads.
-    pub fn remote(&mut self) -> Remote<H> {
-        Remote::new(self.scope.channel())
     }
 
     /// Runs `task` on this loop after `delay`, with this very handler; dropped with the channel.

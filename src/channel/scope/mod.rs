@@ -3,30 +3,24 @@
 //! Runs on the channel's loop, and borrows the channel for the length of one callback. [`Context`](crate::Context)
 //! is this plus the handler.
 
+mod input_guard;
+
+pub use input_guard::InputGuard;
+
 use super::{
-    channel::{Channel, ChannelShared},
-    producers::SizeHint,
-    stats::ChannelStats,
+    confirmation::Confirmation,
+    extras::{Attributes, WireLog},
+    handle::{Channel, ChannelStats, Mail},
+    links::Push,
+    services::LoopServices,
+    shaping::TrafficShaping,
+    state::{ChannelState, Flags},
+    timers::TaskKey,
+    watch::{IdleState, IdleTimeouts, TimeLimits},
 };
-use crate::{
-    Result,
-    channel::{
-        extras::{Attributes, WireLog},
-        outbound::Confirmation,
-        services::LoopServices,
-        shaping::TrafficShaping,
-        state::{ChannelState, Flags},
-        timers::TaskKey,
-        watch::{IdleState, IdleTimeouts, TimeLimits},
-    },
-    clock::nanos,
-    id::ChannelId,
-    pipeline::Push,
-    sync::Completion,
-};
+use crate::{Result, clock::nanos, id::ChannelId, sync::Completion};
 use std::{
     net::SocketAddr,
-    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -337,32 +331,44 @@ impl<M> Scope<'_, M> {
     }
 }
 
-impl ChannelState {
-    /// What this channel's handles share; made at the first request.
-    pub(crate) fn share(&mut self, services: &LoopServices, size_hint: SizeHint) -> Arc<ChannelShared> {
-        if let Some(shared) = &self.shared {
-            return shared.clone();
+impl<M: 'static> Channel<M> {
+    /// Runs `task` on the channel's loop, with what may be done to the channel there.
+    ///
+    /// # Errors
+    /// If the channel is closed, its pipeline was replaced by one of another message type, or the loop's queue is full; the
+    /// task is dropped.
+    pub fn execute(&self, task: impl FnOnce(&mut Scope<'_, M>) -> Result + Send + 'static) -> Result {
+        self.deliver(Mail::Run(Box::new(ScopeTask::new(task))))
+    }
+
+    /// Runs `task` on the channel's loop after `delay`; dropped with the channel if that is closed first, and with its
+    /// pipeline if that is replaced.
+    ///
+    /// # Errors
+    /// As [`execute`](Channel::execute).
+    pub fn schedule(
+        &self,
+        delay: Duration,
+        task: impl FnOnce(&mut Scope<'_, M>) -> Result + Send + 'static,
+    ) -> Result {
+        let deadline = self.shared().outlet.now().saturating_add(nanos(delay));
+        self.deliver(Mail::Schedule(deadline, Box::new(ScopeTask::new(task))))
+    }
+
+    /// What the channel has moved so far; asked on its loop, behind what one thread asked of the channel before.
+    ///
+    /// The completion fails with [`Closed`](crate::Error::Closed) if the channel is, with [`Full`](crate::Error::Full) if the loop's queue
+    /// is. What it had moved when it closed is known to its handler's [`inactive`](crate::Handler::inactive)
+    /// ([`Scope::stats`]).
+    pub fn stats(&self) -> Completion<ChannelStats> {
+        let (confirmation, completion) = Confirmation::new(self.id().event_loop);
+        let asked = self.execute(move |scope| {
+            confirmation.complete(Ok(scope.stats()));
+            Ok(())
+        });
+        match asked {
+            Ok(()) => completion,
+            Err(refused) => Completion::ready(Err(refused)),
         }
-        let shared = Arc::new(ChannelShared::new(
-            self.id(),
-            services.outlet.clone(),
-            (self.local_address(), self.peer_address()),
-            &self.config,
-            size_hint,
-        ));
-        if self.has(Flags::CLOSED) {
-            shared.set_closed();
-        } else if !self.is_open() {
-            shared.set_closing();
-        }
-        if self.has(Flags::END_OUTPUT) {
-            shared.set_output_ended();
-        }
-        if let Some(pending_writes) = &self.pending_writes {
-            shared.producers.add_unconfirmed(pending_writes.unanswered());
-        }
-        shared.producers.begin(self.weight(), self.has(Flags::WRITABLE));
-        self.shared = Some(shared.clone());
-        shared
     }
 }
