@@ -4,6 +4,7 @@
 //! on the loop that owns the socket, except opening one, which may happen on any thread.
 
 mod address;
+mod adoptable;
 mod listener;
 mod listener_options;
 mod options;
@@ -19,7 +20,8 @@ pub(crate) mod unix;
 mod unix_address;
 
 pub(crate) use address::Resolve;
-pub use address::{Address, Adoptable, Endpoint};
+pub use address::{Address, Endpoint};
+pub use adoptable::Adoptable;
 pub(crate) use listener::Listener;
 pub use listener_options::ListenerOptions;
 pub use options::TcpOptions;

@@ -17,7 +17,9 @@
 //!
 //! Everything here but `worker` may be called by any thread, the timer's own included.
 
+mod adding;
 mod builder;
+mod live;
 mod shared;
 mod timeout;
 mod worker;
@@ -32,6 +34,7 @@ use crate::{
 use shared::Handle;
 use std::{fmt, panic::Location, sync::Arc, time::Duration};
 use timeout::NoHook;
+use worker::Worker;
 
 /// Runs tasks after a delay, on a thread of its own; for programs that only want the timer.
 ///
@@ -79,7 +82,7 @@ use timeout::NoHook;
 /// ```
 #[derive(Clone)]
 pub struct HashedWheelTimer {
-    handle: Arc<Handle>,
+    handle: Arc<Handle<Timeout>>,
 }
 
 impl HashedWheelTimer {
@@ -155,7 +158,7 @@ impl HashedWheelTimer {
     /// [`Error::ShutDown`] if the timer was stopped, which is final, and [`Error::Io`] if the operating system gives no
     /// thread.
     pub fn start(&self) -> Result {
-        self.handle.shared.start()
+        self.handle.shared.start(Worker::work)
     }
 
     /// Stops the timer for good, and answers the timeouts that had neither expired nor been cancelled.
@@ -193,7 +196,7 @@ impl HashedWheelTimer {
         self.handle.shared.slots()
     }
 
-    fn of(handle: Arc<Handle>) -> Self {
+    fn of(handle: Arc<Handle<Timeout>>) -> Self {
         HashedWheelTimer { handle }
     }
 }
