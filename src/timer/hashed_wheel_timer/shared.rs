@@ -39,7 +39,7 @@ pub(super) struct TimerSettings<T> {
     pub(super) live: Live,
 }
 
-/// What all [`HashedWheelTimer`]s of one timer hold: with it, the timer ends.
+/// What all handles of one timer hold. The timer stops when it is dropped.
 pub(super) struct Handle<T> {
     pub(super) shared: Arc<TimerShared<T>>,
 }
