@@ -5,10 +5,11 @@
 //! What happens once per message is counted in a plain number first ([`Tally`]) and added here once per turn.
 
 mod histogram;
+mod tally;
 
 pub use histogram::Histogram;
+pub(crate) use tally::Tally;
 
-use crate::channel::Tally;
 use histogram::Recorder;
 use std::{
     sync::atomic::{AtomicU64, Ordering},
