@@ -10,13 +10,13 @@ use super::{
     io_time::IoTime,
     mail::MailSender,
     outbound_budget::{OutboundBudget, OutboundLease},
-    tally::Tally,
     undecoded::SpareBox,
 };
 use crate::{
     clock::TimeSource,
     id::Key,
     log_throttle::{LogThrottle, Topic},
+    metrics::Tally,
     pipeline::AnyPipeline,
     sync::Activity,
     timer::{QueueKey, Wheel},
