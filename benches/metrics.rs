@@ -7,7 +7,7 @@
 
 #![allow(missing_docs, reason = "the criterion macros make undocumented items")]
 
-#[path = "../src/event_loop/metrics/mod.rs"]
+#[path = "../src/metrics/mod.rs"]
 #[allow(
     dead_code,
     unreachable_pub,
@@ -15,16 +15,10 @@
     reason = "a part of the library, of which a part is used"
 )]
 mod recording;
-#[path = "../src/channel/services/tally.rs"]
-mod tally;
-
-mod channel {
-    pub(crate) use crate::tally::Tally;
-}
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use netwheel::{codec::RawBytes, prelude::*};
-use recording::Metrics;
+use recording::{Metrics, Tally};
 use std::{
     hint::black_box,
     io::{Read, Write},
@@ -32,7 +26,6 @@ use std::{
     sync::mpsc,
     time::{Duration, Instant},
 };
-use tally::Tally;
 
 fn recording(c: &mut Criterion) {
     let mut group = c.benchmark_group("recording");

@@ -37,7 +37,7 @@ pub use links::{ChannelPipeline, IntoPipeline};
 pub(crate) use outbound::{OutboundBudget, SharedBudget};
 pub(crate) use scope::ScopeTask;
 pub use scope::{InputGuard, Scope};
-pub(crate) use services::{IoTime, LoopServices, Tally};
+pub(crate) use services::{IoTime, LoopServices};
 pub(crate) use shaping::Direction;
 pub use shaping::{SharedTraffic, TrafficLimits, TrafficShaping};
 pub(crate) use state::{ChannelState, Flags};

@@ -17,9 +17,10 @@ use crate::{
     Error, Result,
     channel::{LoopServices, TASKS, Timers},
     error::{drop_guarded, panic_message},
-    event_loop::{Ended, Io, Metrics},
+    event_loop::{Ended, Io},
     id::{ChannelId, Key},
     log_throttle::{BROKEN, CHANNEL_ERRORS, PANICS, STUCK, log_throttled},
+    metrics::Metrics,
     transport::UdpSocket,
 };
 use log::Level;

@@ -8,7 +8,6 @@
 use super::{
     accept_retry::concerns_one_connection,
     io::Io,
-    metrics::Metrics,
     shared::{LifeState, LoopMail, LoopShared},
     sources::{Accepted, ChannelSlot, ChildSetup, Connecting, Listening, Peer, Slot},
     turn::Turn,
@@ -22,6 +21,7 @@ use crate::{
     log_throttle::{
         ABORTED, ACCEPT_ERRORS, DENIED, NOT_OPENED, TURNED_AWAY, TURNING_AWAY, UNSENT, log_throttled,
     },
+    metrics::Metrics,
     transport::Stream,
 };
 use log::Level;

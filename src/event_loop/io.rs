@@ -9,7 +9,6 @@
 use super::{
     linger::{Ended, Leaving},
     lingering::Lingering,
-    metrics::Metrics,
     selector::Selector,
     sources::ChannelSlot,
 };
@@ -19,6 +18,7 @@ use crate::{
     channel::{Action, Batch, DecodePass, Direction, Flags, InputMemory, LoopServices},
     id::Key,
     log_throttle::{BROKEN, log_throttled},
+    metrics::Metrics,
     transport::Stream,
 };
 use bytes::{Bytes, BytesMut};

@@ -28,7 +28,6 @@ mod lingering;
 mod load;
 mod local;
 mod manual;
-mod metrics;
 mod pace;
 mod periodic;
 mod rebuild;
@@ -57,8 +56,6 @@ pub(crate) use linger::Ended;
 pub(crate) use lingering::DEFAULT_MAX_LINGERING;
 pub(crate) use load::Assignment;
 pub use manual::ManualEventLoop;
-pub(crate) use metrics::Metrics;
-pub use metrics::{Histogram, LoopMetrics};
 pub use periodic::{MissedRuns, Periodic};
 pub use rebuild::{RebuildCause, RebuildReport};
 pub(crate) use shared::{LifeState, LoopMail, LoopShared};
@@ -82,6 +79,7 @@ use crate::{
     clock::{TimeSource, nanos},
     error::{Refused, caught},
     log_throttle::{LogAt, off_loop},
+    metrics::LoopMetrics,
     sync::{Completion, Phase, completion, loop_id, mailbox},
     timer::Wheel,
     worker_pool::WorkerPool,

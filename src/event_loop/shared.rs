@@ -8,7 +8,6 @@
 use super::foreign::SourceMail;
 use super::{
     load::Load,
-    metrics::Metrics,
     pace::Site,
     shutdown::{ShutdownHooks, ShutdownReport, ShutdownRequest},
     sources::{Accepted, Attempt, Connecting, ListenerShared, Listening},
@@ -25,6 +24,7 @@ use crate::{
     event_loop::RebuildReport,
     id::Key,
     log_throttle::{LogAt, LogThrottle, WAKES_FAILED, log_throttled},
+    metrics::Metrics,
     sync::{Activity, Asleep, Completer, Completion, Mailbox, WakeUp, completion, loop_id},
 };
 use crossbeam_utils::CachePadded;

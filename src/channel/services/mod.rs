@@ -5,10 +5,8 @@
 //! does not own channels or sockets.
 
 mod io_time;
-mod tally;
 
 pub(crate) use io_time::IoTime;
-pub(crate) use tally::Tally;
 
 use crate::{
     channel::{
@@ -21,6 +19,7 @@ use crate::{
     clock::TimeSource,
     id::Key,
     log_throttle::{LogThrottle, Topic},
+    metrics::Tally,
     sync::Activity,
     timer::{QueueKey, Wheel},
     worker_pool::WorkerPool,

@@ -5,7 +5,7 @@
 //! divided into four equal buckets (log-linear, as in HdrHistogram), so a bucket's bounds lie at most a quarter apart.
 //! The loop's thread records; the copies that readers take ([`Histogram`]) are plain values. It reads no clock.
 
-use super::Counter;
+use super::counter::Counter;
 use std::{fmt, time::Duration};
 
 /// Each power of two has `1 << SUB_BITS` buckets.
