@@ -27,10 +27,12 @@ mod linger;
 mod lingering;
 mod load;
 mod local;
+mod loop_waker;
 mod manual;
 mod metrics;
 mod pace;
 mod periodic;
+mod poll_phase;
 mod rebuild;
 mod schedule;
 mod selector;
@@ -216,6 +218,7 @@ impl EventLoop {
                 timers_left: false,
                 broadcasts: Broadcasts::default(),
                 at_end: VecDeque::new(),
+                rest_until: None,
                 poll_failures: 0,
                 failure_logged: false,
             }
