@@ -18,7 +18,7 @@ use crate::{
     id::Key,
     log_throttle::{LogThrottle, Topic},
     pipeline::AnyPipeline,
-    sync::Activity,
+    sync::{Activity, Random},
     timer::{QueueKey, Wheel},
     worker_pool::WorkerPool,
 };
@@ -43,6 +43,8 @@ pub(crate) struct LoopServices {
     pub(crate) outlet: Arc<dyn MailSender>,
     /// Where the loop says what it is doing.
     pub(crate) activity: Arc<Activity>,
+    /// The random numbers of the loop; set by a loop that has a seed.
+    pub(crate) random: Arc<Random>,
     /// The rate limit of lines in the log.
     pub(crate) log: Arc<LogThrottle>,
     /// Threads for work that blocks.
@@ -178,6 +180,7 @@ impl LoopServices {
             wheel,
             outlet,
             activity,
+            random: Arc::new(Random::new(0)),
             log,
             workers,
             offloaded: 0,

@@ -26,7 +26,7 @@ use crate::{
     event_loop::RebuildReport,
     id::Key,
     log_throttle::{LogAt, LogThrottle, WAKES_FAILED, log_throttled},
-    sync::{Activity, Asleep, Completer, Completion, Mailbox, WakeUp, completion, loop_id},
+    sync::{Activity, Asleep, Completer, Completion, Mailbox, Random, WakeUp, completion, loop_id},
 };
 use crossbeam_utils::CachePadded;
 use log::Level;
@@ -125,6 +125,7 @@ pub(crate) struct LoopShared {
     pub(crate) id: u32,
     pub(crate) name: String,
     pub(crate) time: TimeSource,
+    pub(crate) random: Arc<Random>,
     /// On cache lines of its own: the loop writes it all the time, and what submitters look at lies beside.
     pub(crate) metrics: CachePadded<Metrics>,
     pub(crate) load: Arc<Load>,
@@ -177,6 +178,7 @@ impl LoopShared {
             log: Arc::new(LogThrottle::new(&name)),
             name,
             time,
+            random: Arc::new(Random::new(0)),
             metrics: CachePadded::default(),
             load: Arc::new(Load::new(max_connections)),
             wake_up: CachePadded::new(WakeUp::new()),
@@ -200,6 +202,12 @@ impl LoopShared {
     #[cfg(unix)]
     pub(crate) fn with_max_event_sources(mut self, sources: usize) -> Self {
         self.event_sources = Arc::new(Permits::new(sources));
+        self
+    }
+
+    /// Sets the seed of the loop's random numbers.
+    pub(crate) fn with_seed(mut self, seed: u64) -> Self {
+        self.random = Arc::new(Random::new(seed));
         self
     }
 
