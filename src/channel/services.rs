@@ -43,7 +43,7 @@ pub(crate) struct LoopServices {
     pub(crate) outlet: Arc<dyn MailSender>,
     /// Where the loop says what it is doing.
     pub(crate) activity: Arc<Activity>,
-    /// The random numbers of the loop; set by a loop that has a seed.
+    /// The random numbers of the loop. A loop of a group shares them with its handles.
     pub(crate) random: Arc<Random>,
     /// The rate limit of lines in the log.
     pub(crate) log: Arc<LogThrottle>,
@@ -180,7 +180,7 @@ impl LoopServices {
             wheel,
             outlet,
             activity,
-            random: Arc::new(Random::new(0)),
+            random: Arc::new(Random::of_system()),
             log,
             workers,
             offloaded: 0,

@@ -178,7 +178,7 @@ impl LoopShared {
             log: Arc::new(LogThrottle::new(&name)),
             name,
             time,
-            random: Arc::new(Random::new(0)),
+            random: Arc::new(Random::of_system()),
             metrics: CachePadded::default(),
             load: Arc::new(Load::new(max_connections)),
             wake_up: CachePadded::new(WakeUp::new()),

@@ -21,6 +21,11 @@ impl Random {
         Random(AtomicU64::new(seed))
     }
 
+    /// Returns a generator that differs in each run.
+    pub(crate) fn of_system() -> Self {
+        Self::new(Self::system_seed())
+    }
+
     /// Returns a seed from the operating system.
     pub(crate) fn system_seed() -> u64 {
         // The keys of the hasher are random, and std has no other access to the system's generator.

@@ -97,8 +97,6 @@ impl EmbeddedLoop {
     /// As [`new`](EmbeddedLoop::new), with the settings of its channels, a clock that others may share, and the tick of the
     /// wheel that idle timeouts are kept on (1 ms otherwise).
     ///
-    /// The seed of its random numbers is fixed, so jitter is the same in each run.
-    ///
     /// # Errors
     /// If a setting is out of its range.
     pub fn with(options: &ChannelOptions, clock: ManualClock, wheel_tick: Duration) -> Result<Self> {
