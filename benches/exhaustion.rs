@@ -1,6 +1,7 @@
 //! A minute without descriptors: what does it cost a server, what does it say, and how soon does it serve again?
 //!
-//! `cargo bench --bench exhaustion`. The server is a process of its own that may have so many descriptors and no more; many
+//! In `benches/`: `cargo bench --bench exhaustion`.
+//! The server is a process of its own that may have so many descriptors and no more; many
 //! more clients come than it can let in, and stay. Those who were there before go on talking, a few times in a second.
 //! What has to hold whatever the time is in `tests/accept_exhaustion.rs`; here are the figures. Linux only: it reads `/proc`.
 

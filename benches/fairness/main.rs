@@ -1,8 +1,9 @@
 //! What does ioRatio do to sockets and to timers when a loop has more to do than it has time for?
 //!
 //! ```sh
-//! cargo bench --bench fairness                       # six minutes; into target/fairness
-//! cargo bench --bench fairness -- --out docs         # renews the pictures of docs/fairness.md
+//! cd benches
+//! cargo bench --bench fairness                       # six minutes; into benches/target/fairness
+//! cargo bench --bench fairness -- --out ../docs       # renews the pictures of docs/fairness.md
 //! cargo bench --bench fairness -- --quick            # seconds: does it run?
 //! ```
 //!
