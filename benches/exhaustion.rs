@@ -36,7 +36,10 @@ struct Settings {
     /// Is the server.
     #[arg(long, hide = true)]
     serve: bool,
-    /// Given by `cargo bench`; without it the program only sees whether it works, in two seconds.
+    /// Only sees whether it works, in two seconds.
+    #[arg(long)]
+    test: bool,
+    /// Given by `cargo bench`; means nothing here.
     #[arg(long, hide = true)]
     bench: bool,
 }
@@ -103,7 +106,7 @@ fn main() -> Result<(), BoxError> {
     if settings.serve {
         return serve(settings.descriptors);
     }
-    let time = Duration::from_secs(if settings.bench { settings.seconds } else { 2 });
+    let time = Duration::from_secs(if settings.test { 2 } else { settings.seconds });
     rlimit::increase_nofile_limit(settings.clients as u64 + 100)?;
     let mut server = Command::new(std::env::current_exe()?)
         .args(["--serve", "--descriptors", &settings.descriptors.to_string()])
