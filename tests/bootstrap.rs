@@ -346,10 +346,10 @@ fn dropping_the_handle_of_a_server_lets_it_run() {
 #[test]
 fn c_70_loops_that_use_each_others_bootstraps_do_not_deadlock() {
     const ROUNDS: usize = 1024;
-    /// Rounds of one loop that are in progress at the same time, so that no round needs thousands of descriptors.
+    /// Rounds of a loop that are in progress at the same time. Bounds the number of descriptors.
     const CHAINS: usize = 8;
 
-    /// On the loop of `here`: binds and connects on `there`, then goes on with the next round.
+    /// Runs on `here`: binds and connects on `there`, then starts the next round.
     fn round(here: EventLoop, there: EventLoopGroup, to: SocketAddr, left: usize, rounds: mpsc::Sender<()>) {
         if left == 0 {
             return;

@@ -165,7 +165,7 @@ fn a_callback_that_panics_does_not_end_the_loop() {
     panics(event_loop.schedule(ms(1), || ()).unwrap().completion());
     panics(event_loop.schedule(ms(1), || panic!("on purpose as well")).unwrap().completion());
     panics(event_loop.schedule_at_fixed_rate(ms(1), ms(1), || Err(Error::Cancelled)).unwrap().completion());
-    // A callback of what is done already would run, and panic, on this thread.
+    // If the rebuild were done already, the callback would run, and panic, on this thread.
     let gate = Gate::shut(&event_loop);
     panics(event_loop.rebuild_poll().unwrap());
     drop(gate);

@@ -307,7 +307,7 @@ fn every_failure_is_the_same_without_a_socket() {
 }
 
 // The default of Netty leaves the channel open; ours logs and closes. Staying open has to be said.
-/// C-29 in our form: an error that nobody handles is logged as a warning, once, and closes the channel.
+/// C-29 in our form: an unhandled error is logged as a warning, once, and closes the channel.
 #[test]
 fn the_default_for_an_error_is_to_close() {
     logs::collect();

@@ -67,10 +67,10 @@ fn t_21_after_the_end_of_output_writes_fail_and_a_second_one_does_nothing() {
     end(&group);
 }
 
+/// T-22: one event, then nothing turns.
 #[test]
 fn half_close_one_event() {
     let group = one_loop();
-    // T-22, and user-asks 12.1: one event, then nothing turns.
     let (server, events) = serve(&group, half_close(), silent);
     let mut stream = connect(server.local_address());
     let channel = events.channel();
@@ -109,9 +109,9 @@ fn t_22_if_it_is_not_allowed_the_channel_closes_and_there_is_no_event() {
     end(&group);
 }
 
+/// T-23: every byte before the event, in any way of reading.
 #[test]
 fn fin_after_data_all_read() {
-    // User-asks 12.2: every byte before the event, in any way of reading.
     const SIZE: usize = 256 * 1024;
     for options in [
         ChannelOptions::new(),
@@ -174,12 +174,12 @@ fn t_23_every_byte_comes_before_the_end_in_reads_of_one_byte() {
         let read_completes = told.iter().filter(|event| **event == Event::ReadComplete).count();
         let last_read = told.iter().rposition(|event| matches!(event, Event::Read(_))).unwrap();
         let after = &told[last_read + 1..told.len() - 1];
-        // The read-complete of the last byte, and the one that the end has of its own.
+        // The last byte has a read-complete, and so has the end of the stream.
         assert!(after.iter().all(|event| *event == Event::ReadComplete) && after.len() <= 2, "{after:?}");
         if auto_read {
             assert!(read_completes < SIZE, "{read_completes} for {SIZE} bytes");
         } else {
-            // A request brings one read here, so each byte has a read-complete.
+            // Each request makes one read, so each byte has a read-complete.
             assert!(read_completes <= SIZE + 1, "{read_completes} for {SIZE} bytes");
         }
         if half_close {

@@ -89,7 +89,7 @@ fn w_05_the_first_timeout_starts_the_thread_and_start_is_idempotent() {
     assert!(!threads.contains(&thread::current().id()));
 }
 
-/// The timer counts its ticks from the moment it is built, so a delay is right as soon as `start` returns.
+/// Ticks are counted from the moment the timer is built, so `start` has nothing to wait for.
 #[test]
 fn w_05_a_delay_is_exact_as_soon_as_start_returns() {
     for explicit in [false, true] {

@@ -229,7 +229,7 @@ fn e_37_the_clock_is_read_after_32_short_tasks_or_a_slow_one() {
     assert!(by_hand.iter().enumerate().all(|(n, reads)| *reads == n as u64), "{by_hand:?}");
 }
 
-/// Neither waits for more than the turn that is running and the next one, however long a turn takes.
+/// Counts turns: both are handled in the running turn or the next one.
 #[test]
 fn e_38_an_endless_task_starves_neither_a_timer_nor_a_socket() {
     for ratio in [1, 50, 100] {
@@ -258,7 +258,7 @@ fn e_38_an_endless_task_starves_neither_a_timer_nor_a_socket() {
             let gate = Gate::shut(&event_loop);
             let sent_in = turn(&event_loop);
             peer.write_all(b"x").unwrap();
-            // The close returns when its end of the stream is acknowledged, so the next poll finds all of it.
+            // With a linger, the close returns when the peer's kernel has everything.
             SockRef::from(&peer).set_linger(Some(PATIENCE)).unwrap();
             drop(peer);
             drop(gate);

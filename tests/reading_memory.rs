@@ -47,6 +47,7 @@ fn frame(len: usize) -> Vec<u8> {
     frame
 }
 
+/// Among others D-13, for a slow trickle.
 #[test]
 fn what_is_kept_holds_little_more_than_itself() {
     let _profiler = dhat::Profiler::builder().testing().build();

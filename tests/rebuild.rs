@@ -364,7 +364,7 @@ fn e_49_only_a_channel_that_cannot_be_moved_is_closed() {
     assert!(failed.try_recv().is_err(), "nobody else is");
 }
 
-/// A channel that is closed in the turn of the rebuild is not moved, and that is no error of anybody.
+/// A channel that closes before the rebuild is skipped, and the other channels see no error.
 #[test]
 fn e_49_a_channel_that_is_closed_before_the_rebuild_is_skipped() {
     struct Announced(Sender<Result<Channel<Bytes>, Error>>);

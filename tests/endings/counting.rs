@@ -51,8 +51,8 @@ impl Handler for Counted {
     }
 
     fn inactive(&mut self, _: &mut Context<'_, Self>) -> Result {
-        // The acceptor polls and accepts meanwhile: it would let in the next connection if this one
-        // did not count any more.
+        // Lets the acceptor poll and accept: it would admit another connection now if this one were
+        // no longer counted.
         settle(&self.acceptor);
         Ok(())
     }
