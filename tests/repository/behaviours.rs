@@ -221,7 +221,11 @@ fn the_column_of_tests_is_up_to_date() {
         return;
     }
     let command = "UPDATE_BEHAVIOURS=1 cargo test --test repository";
-    assert!(outdated.is_empty(), "{TABLE}: {} name other tests; {command} writes them", outdated.join(", "));
+    assert!(
+        outdated.is_empty(),
+        "{TABLE} is out of date for {}; update it with {command}",
+        outdated.join(", ")
+    );
 }
 
 #[test]
