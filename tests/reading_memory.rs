@@ -46,6 +46,7 @@ fn frame(len: usize) -> Vec<u8> {
     frame
 }
 
+/// Among others D-13, for a slow trickle.
 #[test]
 fn what_is_kept_holds_little_more_than_itself() {
     let group = one_loop();

@@ -176,19 +176,26 @@ fn t_08_mail_for_a_channel_that_closes_first_is_dropped_once() {
 
 #[test]
 fn t_09_a_refused_connection_fails_and_nothing_is_told() {
-    let group = one_loop();
-    let nobody = Nobody::new();
-    let (bootstrap, events) = client(&group, Settings::new(), silent);
-    for _ in 0..10 {
-        let error = done(bootstrap.connect(nobody.address)).unwrap_err();
-        assert_eq!(error.io_kind(), Some(ErrorKind::ConnectionRefused), "{error}");
+    for half_close in [false, true] {
+        let group = one_loop();
+        let nobody = Nobody::new();
+        let settings = Settings::channel(ChannelOptions::new().half_close(half_close));
+        let (bootstrap, events) = client(&group, settings, silent);
+        for _ in 0..10 {
+            let error = done(bootstrap.connect(nobody.address)).unwrap_err();
+            assert_eq!(error.io_kind(), Some(ErrorKind::ConnectionRefused), "{error}");
+        }
+        some_turns(&group);
+        let metrics = metrics(&group);
+        assert_eq!(
+            (metrics.channels, metrics.timers_pending),
+            (0, 0),
+            "no socket, no connect timeout is left"
+        );
+        drop(bootstrap);
+        assert_eq!(events.rest(), [], "no pipeline was made");
+        end(&group);
     }
-    some_turns(&group);
-    let metrics = metrics(&group);
-    assert_eq!((metrics.channels, metrics.timers_pending), (0, 0), "no socket, no connect timeout is left");
-    drop(bootstrap);
-    assert_eq!(events.rest(), [], "no pipeline was made");
-    end(&group);
 }
 
 // ---- T-10 ------------------------------------------------------------------------------------------------
