@@ -1,7 +1,8 @@
 //! What does it cost a loop to count: one histogram record, the addition at the end of a turn, and a copy for a reader?
 //! And how much is it, beside the rest of a turn?
 //!
-//! `cargo bench --bench metrics`. The library's own files are compiled in, since what records is not public. The share of
+//! In `benches/`: `cargo bench --bench metrics`.
+//! The library's own files are compiled in, since what records is not public. The share of
 //! counting is that of a turn which echoes one small message, where it is largest: what is counted once per turn is
 //! counted for one message alone. The time of such a turn is the loop's own account of it, without the call to poll.
 

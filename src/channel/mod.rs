@@ -5,6 +5,8 @@
 mod config;
 mod confirmation;
 mod core;
+#[allow(dead_code, unused_imports, reason = "the event loop takes its readiness from mio so far")]
+pub(crate) mod driver;
 mod event;
 mod extras;
 mod group;

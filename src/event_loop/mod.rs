@@ -27,9 +27,11 @@ mod linger;
 mod lingering;
 mod load;
 mod local;
+mod loop_waker;
 mod manual;
 mod pace;
 mod periodic;
+mod poll_phase;
 mod rebuild;
 mod schedule;
 mod selector;
@@ -125,6 +127,8 @@ pub(crate) struct LoopConfig {
     pub(crate) busy_poll: Duration,
     pub(crate) core: Option<Core>,
     pub(crate) clock: Arc<dyn Clock>,
+    /// Of the loop's random numbers.
+    pub(crate) seed: u64,
     pub(crate) watchdog_thread: Option<Arc<WatchdogThread>>,
     pub(crate) workers: WorkerPool,
 }
@@ -162,6 +166,7 @@ impl EventLoop {
         let (tasks, connections) = (config.max_scheduled_tasks, config.max_connections);
         let (id, name) = (loop_id::next(), config.name);
         let shared = LoopShared::new(id, name, time.clone(), mailbox, tasks, connections, waker);
+        let shared = shared.with_seed(config.seed);
         #[cfg(unix)]
         let shared = shared.with_max_event_sources(config.max_event_sources);
         let shared = Arc::new(shared);
@@ -186,6 +191,7 @@ impl EventLoop {
             let log = shared.log.clone();
             let mut services = LoopServices::new(time, wheel, outlet, activity, log, outbound, workers);
             services.io_time = IoTime::limited(max_io_time, real_time);
+            services.random = shared.random.clone();
             let io = Io {
                 selector,
                 services,
@@ -214,6 +220,7 @@ impl EventLoop {
                 timers_left: false,
                 broadcasts: Broadcasts::default(),
                 at_end: VecDeque::new(),
+                rest_until: None,
                 poll_failures: 0,
                 failure_logged: false,
             }

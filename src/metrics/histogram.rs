@@ -257,7 +257,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
+        #![proptest_config(ProptestConfig::with_cases(200))]
 
         #[test]
         fn it_says_what_a_sorted_list_says(mut values in times(), q in 0.0..=1.0f64) {

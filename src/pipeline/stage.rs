@@ -4,6 +4,7 @@ use crate::{
     Attributes, Result,
     channel::{ChannelState, Push},
     clock::nanos,
+    sync::Random,
 };
 use std::time::Duration;
 
@@ -172,6 +173,8 @@ pub trait Stage: 'static {
 pub struct StageContext<'a, M> {
     pub(in crate::pipeline) before: &'a mut dyn Push<M>,
     pub(in crate::pipeline) state: &'a mut ChannelState,
+    /// The random numbers of the loop, in [`Stage::active`] and [`Stage::timer`].
+    pub(in crate::pipeline) random: Option<&'a Random>,
 }
 
 impl<M> StageContext<'_, M> {
@@ -227,6 +230,13 @@ impl<M> StageContext<'_, M> {
     /// As [`attributes`](StageContext::attributes), to keep some and change them.
     pub fn attributes_mut(&mut self) -> &mut Attributes {
         self.state.attributes_mut()
+    }
+
+    /// Returns a random number of nanoseconds below `window`, to spread timers. It is drawn from the
+    /// loop's generator, in [`active`](Stage::active) and [`timer`](Stage::timer) only: elsewhere it is
+    /// zero.
+    pub(crate) fn jitter(&self, window: u64) -> u64 {
+        self.random.map_or(0, |random| random.below(window))
     }
 
     /// Has [`timer`](Stage::timer) called in `delay`, or before that if another stage of the channel asks for less. Never

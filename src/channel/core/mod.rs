@@ -126,7 +126,7 @@ impl ChannelCore {
             || self.state.was_held_up(Direction::Read);
         let paused = Paused { reading, writing: self.state.was_held_up(Direction::Write) };
         let Some(watch) = &mut self.state.watch else { return };
-        let WatchDue { stages, idle, reached } = watch.take_due(traffic, now, paused);
+        let WatchDue { stages, idle, reached } = watch.take_due(traffic, now, paused, &services.random);
         // Armed before the handler is told: an error in it must not end the watch.
         self.state.arm_watch(services);
         if stages && self.state.is_open() {

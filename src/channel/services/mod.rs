@@ -20,7 +20,7 @@ use crate::{
     id::Key,
     log_throttle::{LogThrottle, Topic},
     metrics::Tally,
-    sync::Activity,
+    sync::{Activity, Random},
     timer::{QueueKey, Wheel},
     worker_pool::WorkerPool,
 };
@@ -45,6 +45,8 @@ pub(crate) struct LoopServices {
     pub(crate) outlet: Arc<dyn MailSender>,
     /// Where the loop says what it is doing.
     pub(crate) activity: Arc<Activity>,
+    /// The random numbers of the loop. A loop of a group shares them with its handles.
+    pub(crate) random: Arc<Random>,
     /// The rate limit of lines in the log.
     pub(crate) log: Arc<LogThrottle>,
     /// Threads for work that blocks.
@@ -94,6 +96,7 @@ impl LoopServices {
             wheel,
             outlet,
             activity,
+            random: Arc::new(Random::of_system()),
             log,
             workers,
             offloaded: 0,

@@ -27,7 +27,7 @@ impl ChannelState {
             return;
         }
         let shared = services.share_idle_timeouts(timeouts);
-        self.watch(services.now).set_idle(shared, services.now);
+        self.watch(services.now).set_idle(shared, services.now, &services.random);
         self.arm_watch(services);
     }
 

@@ -15,6 +15,7 @@ pub(in crate::channel) use limits::{Limits, Reached};
 use crate::{
     channel::timers::WheelToken,
     id::Key,
+    sync::Random,
     timer::{Wheel, WheelKey},
 };
 use idle::Idle;
@@ -36,15 +37,20 @@ pub(crate) struct Watch {
 
 impl Watch {
     pub(in crate::channel) fn new(now: u64) -> Self {
-        Watch { entry: WheelKey::NONE, idle: Idle::new(None, now), limits: None, stages: NEVER }
+        Watch { entry: WheelKey::NONE, idle: Idle::off(now), limits: None, stages: NEVER }
     }
 
     /// Changes the idle timeouts. The quiet so far counts if the channel was watching before.
-    pub(in crate::channel) fn set_idle(&mut self, timeouts: Option<Rc<IdleTimeouts>>, now: u64) {
+    pub(in crate::channel) fn set_idle(
+        &mut self,
+        timeouts: Option<Rc<IdleTimeouts>>,
+        now: u64,
+        random: &Random,
+    ) {
         if self.idle.timeouts().is_off() {
-            self.idle = Idle::new(timeouts, now);
+            self.idle = Idle::new(timeouts, now, random);
         } else {
-            self.idle.set(timeouts);
+            self.idle.set(timeouts, random);
         }
     }
 
@@ -114,8 +120,14 @@ impl Watch {
     }
 
     /// Takes what is due at `now`. The peer is not late for what is `paused`.
-    pub(in crate::channel) fn take_due(&mut self, traffic: Traffic, now: u64, paused: Paused) -> WatchDue {
-        let idle = self.idle.take_due(traffic, now);
+    pub(in crate::channel) fn take_due(
+        &mut self,
+        traffic: Traffic,
+        now: u64,
+        paused: Paused,
+        random: &Random,
+    ) -> WatchDue {
+        let idle = self.idle.take_due(traffic, now, random);
         let reached = self.limits.as_mut().and_then(|limits| {
             if paused.reading {
                 limits.pause(now);

@@ -5,6 +5,7 @@ use crate::{
     Error, Result,
     channel::{ChannelState, DecodePass, MAX_EXTRA_MESSAGES, Push, SizeHint},
     pipeline::codec::Codec,
+    sync::Random,
 };
 use bytes::Bytes;
 
@@ -46,7 +47,7 @@ impl<C: Codec> Pull for CodecLink<C> {
         self.0.has_more()
     }
 
-    fn tell_stages(&mut self, _: &mut ChannelState, _: StageEvent) -> Result {
+    fn tell_stages(&mut self, _: &mut ChannelState, _: &Random, _: StageEvent) -> Result {
         Ok(())
     }
 

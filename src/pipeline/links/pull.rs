@@ -3,6 +3,7 @@
 use crate::{
     Result,
     channel::{ChannelState, DecodePass},
+    sync::Random,
 };
 use bytes::Bytes;
 
@@ -25,7 +26,7 @@ pub trait Pull: 'static {
 
     /// Tells the stages of something, in the order in which messages come in: all of them, also if one fails. The first
     /// error is returned.
-    fn tell_stages(&mut self, state: &mut ChannelState, event: StageEvent) -> Result;
+    fn tell_stages(&mut self, state: &mut ChannelState, random: &Random, event: StageEvent) -> Result;
 
     /// What stands for the settings that the encoding depends on; none if it depends on the channel.
     fn shared_encoding(&self) -> Option<u64>;

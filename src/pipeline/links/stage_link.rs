@@ -8,6 +8,7 @@ use crate::{
     Result,
     channel::{ChannelState, DecodePass, Push, SizeHint},
     pipeline::stage::{Stage, StageContext},
+    sync::Random,
 };
 use bytes::Bytes;
 
@@ -32,7 +33,7 @@ impl<S: Stage, P: Pull<Item = S::In> + Push<S::WriteOut>> Pull for StageLink<P, 
                 if !pass.spend() {
                     break;
                 }
-                let mut ctx = StageContext { before: &mut self.before, state };
+                let mut ctx = StageContext { before: &mut self.before, state, random: None };
                 if let Some(out) = self.stage.read_more(&mut ctx)? {
                     return Ok(Some(out));
                 }
@@ -44,7 +45,7 @@ impl<S: Stage, P: Pull<Item = S::In> + Push<S::WriteOut>> Pull for StageLink<P, 
                 break;
             }
             let Some(message) = self.before.pull::<LAST>(state, input, pass)? else { break };
-            let mut ctx = StageContext { before: &mut self.before, state };
+            let mut ctx = StageContext { before: &mut self.before, state, random: None };
             if let Some(out) = self.stage.read(&mut ctx, message)? {
                 return Ok(Some(out));
             }
@@ -60,9 +61,9 @@ impl<S: Stage, P: Pull<Item = S::In> + Push<S::WriteOut>> Pull for StageLink<P, 
         self.stage.has_more() || self.before.has_more()
     }
 
-    fn tell_stages(&mut self, state: &mut ChannelState, event: StageEvent) -> Result {
-        let before = self.before.tell_stages(state, event);
-        let mut ctx = StageContext { before: &mut self.before, state };
+    fn tell_stages(&mut self, state: &mut ChannelState, random: &Random, event: StageEvent) -> Result {
+        let before = self.before.tell_stages(state, random, event);
+        let mut ctx = StageContext { before: &mut self.before, state, random: Some(random) };
         let this = match event {
             StageEvent::Active => self.stage.active(&mut ctx),
             StageEvent::Timer => self.stage.timer(&mut ctx),
@@ -82,7 +83,7 @@ impl<S: Stage, P: Push<S::WriteOut>> Push<S::WriteIn> for StageLink<P, S> {
         // Of a message that the stage makes several of, all are written or none.
         let mark = state.outbound_for_write()?.mark();
         let limit = state.limit_for_message();
-        match self.stage.write(&mut StageContext { before: &mut self.before, state }, message) {
+        match self.stage.write(&mut StageContext { before: &mut self.before, state, random: None }, message) {
             Ok(()) => {
                 state.restore_limit(limit);
                 Ok(())

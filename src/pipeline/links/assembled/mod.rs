@@ -71,12 +71,12 @@ impl<H: Handler, P: Pull<Item = H::In> + Push<H::Out>> Links for Assembled<P, H>
         // The handler is told that it is connected whatever becomes of a stage.
         let stages = match event {
             Event::StageTimer => {
-                let told = self.links.tell_stages(state, StageEvent::Timer);
+                let told = self.links.tell_stages(state, &services.random, StageEvent::Timer);
                 self.announce_more(state);
                 return told;
             }
             Event::Active => {
-                let told = self.links.tell_stages(state, StageEvent::Active);
+                let told = self.links.tell_stages(state, &services.random, StageEvent::Active);
                 self.announce_more(state);
                 told
             }
