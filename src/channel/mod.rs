@@ -42,10 +42,10 @@ pub use scope::{InputGuard, Scope};
 pub(crate) use services::{IoTime, LoopServices};
 pub(crate) use shaping::Direction;
 pub use shaping::{SharedTraffic, TrafficLimits, TrafficShaping};
-pub(crate) use state::{ChannelState, Flags};
+pub(crate) use state::{ChannelState, InputHalf, Pending, Readiness};
 pub(crate) use tasks::{TASKS, Timers, When};
 pub use timers::TaskKey;
-pub(crate) use timers::{Due, DueQueue, Scheduled, WheelToken};
+pub(crate) use timers::{ChannelTimer, Due, DueQueue, Scheduled, TimerToken};
 pub(crate) use undecoded::InputMemory;
 #[cfg(test)]
 pub(crate) use watch::Watch;

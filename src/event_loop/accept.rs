@@ -15,7 +15,7 @@ use super::{
 use crate::{
     Error, Result,
     admission::{MAX_FAREWELL, RejectReason, Rejection},
-    channel::{AnyPipeline, ChannelCore, Due, Flags, driver::Ready},
+    channel::{AnyPipeline, ChannelCore, Due, driver::Ready},
     error::{caught, panic_message},
     id::{ChannelId, Key},
     log_throttle::{

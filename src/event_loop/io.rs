@@ -15,7 +15,10 @@ use super::{
 use crate::{
     Error,
     buffer::{Outbound, RECEIVE_SIZE, ReceiveBuffers},
-    channel::{Action, Batch, DecodePass, Direction, Flags, InputMemory, LoopServices, driver::Ready},
+    channel::{
+        Action, Batch, DecodePass, Direction, Flags, InputMemory, LoopServices, Pending, Readiness,
+        driver::Ready,
+    },
     id::Key,
     log_throttle::{BROKEN, log_throttled},
     metrics::Metrics,
@@ -97,22 +100,22 @@ impl ChannelSlot {
     /// An event from the poll: first what may be written, then what may be read.
     #[inline]
     pub(crate) fn handle_ready(&mut self, io: &mut Io, metrics: &Metrics, ready: Ready) {
-        if ready.is_writable() && self.core.state.take(Flags::WRITE_BLOCKED) {
+        if ready.is_writable() && self.core.state.status.take(Readiness::WRITE_BLOCKED) {
             self.write_once(io, metrics);
             self.core.list(&mut io.services);
         }
         if ready.is_priority() {
-            self.core.state.set(Flags::URGENT);
+            self.core.state.status.set(Readiness::URGENT);
         }
         let hang_up = ready.is_hang_up();
         if hang_up {
-            self.core.state.set(Flags::HANG_UP);
+            self.core.state.status.set(Readiness::HANG_UP);
         }
         if ready.is_readable() || hang_up {
             // One that is listed is read when its turn comes: twice would be more than its share. Should it close before that,
             // there is something unread.
-            if self.core.state.has(Flags::LISTED_TO_READ) {
-                self.core.state.set(Flags::MAYBE_READABLE);
+            if self.core.state.status.has(Readiness::CARRIED_OVER) {
+                self.core.state.status.set(Readiness::MAYBE_READABLE);
             } else {
                 self.read(io, metrics);
             }
@@ -123,21 +126,21 @@ impl ChannelSlot {
     /// next turn.
     pub(crate) fn defer(&mut self, io: &mut Io, ready: Ready) {
         let state = &mut self.core.state;
-        if ready.is_writable() && state.take(Flags::WRITE_BLOCKED) {
+        if ready.is_writable() && state.status.take(Readiness::WRITE_BLOCKED) {
             state.want_attention(&mut io.services);
         }
         if ready.is_priority() {
-            state.set(Flags::URGENT);
+            state.status.set(Readiness::URGENT);
         }
         let hang_up = ready.is_hang_up();
         if hang_up {
-            state.set(Flags::HANG_UP);
+            state.status.set(Readiness::HANG_UP);
         }
         if ready.is_readable() || hang_up {
-            state.set(Flags::MAYBE_READABLE);
+            state.status.set(Readiness::MAYBE_READABLE);
             // Also if the channel does not read now: an error after the end of the input is only noticed by a read.
-            if !state.has(Flags::LISTED_TO_READ) {
-                state.set(Flags::LISTED_TO_READ);
+            if !state.status.has(Readiness::CARRIED_OVER) {
+                state.status.set(Readiness::CARRIED_OVER);
                 io.list(state.key(), false);
             }
         }
@@ -145,8 +148,8 @@ impl ChannelSlot {
 
     /// Reads until nothing is left, the budget of this turn is spent, or the channel wants no more.
     pub(crate) fn read(&mut self, io: &mut Io, metrics: &Metrics) {
-        self.core.state.unset(Flags::LISTED_TO_READ.with(Flags::MAYBE_READABLE));
-        if self.core.state.has(Flags::INPUT_ENDED.with(Flags::CLOSING)) {
+        self.core.state.status.unset(Readiness::CARRIED_OVER.with(Readiness::MAYBE_READABLE));
+        if self.core.state.status.input_ended() || self.core.state.status.closes_gracefully() {
             self.read_for_nothing(io, metrics);
             return;
         }
@@ -155,16 +158,16 @@ impl ChannelSlot {
         let mut reads = 0;
         loop {
             let state = &mut self.core.state;
-            let wanted = state.may_read();
-            if !state.is_open()
+            let wanted = state.status.may_read();
+            if !state.status.is_open()
                 || !wanted
                 || reads >= io.reads_allowed(state.config.reads_per_turn)
                 || complete && io.services.io_is_over()
             {
-                state.set(Flags::MAYBE_READABLE);
+                state.status.set(Readiness::MAYBE_READABLE);
                 break;
             }
-            if state.has(Flags::UNDECODED) {
+            if state.status.has(Pending::UNDECODED) {
                 // A pass without progress in bytes counts as a read, so that queued messages of the
                 // pipeline are bounded per turn.
                 reads += usize::from(!self.decode_kept(io, metrics));
@@ -174,7 +177,7 @@ impl ChannelSlot {
             let size = state.config.read_size;
             let size = state.allowance(&mut io.services, Direction::Read, size);
             if size == 0 {
-                state.set(Flags::MAYBE_READABLE);
+                state.status.set(Readiness::MAYBE_READABLE);
                 break;
             }
             match self.read_once(io, metrics, size) {
@@ -210,7 +213,7 @@ impl ChannelSlot {
             }
         }
         self.core.state.give_allowance_back(Direction::Read);
-        if complete && self.core.state.is_open() {
+        if complete && self.core.state.status.is_open() {
             self.core.handle_read_complete(&mut io.services);
         }
         self.write_once(io, metrics);
@@ -224,10 +227,10 @@ impl ChannelSlot {
     #[cold]
     fn read_for_nothing(&mut self, io: &mut Io, metrics: &Metrics) {
         let size = self.core.state.config.read_size;
-        if !self.core.state.has(Flags::INPUT_ENDED) {
+        if !self.core.state.status.input_ended() {
             self.discard_input(io);
             self.settle(io, metrics);
-        } else if self.core.state.is_open()
+        } else if self.core.state.status.is_open()
             && let Read::Failed(e) = self.read_once(io, metrics, size)
         {
             self.core.handle_io_error(&mut io.services, Error::io("reading", e));
@@ -238,8 +241,8 @@ impl ChannelSlot {
     /// Remembers that the channel is to be read without an event.
     fn list_to_read(&mut self, io: &mut Io, in_full: bool) {
         let state = &mut self.core.state;
-        if state.wants_read() && !state.has(Flags::LISTED_TO_READ) {
-            state.set(Flags::LISTED_TO_READ);
+        if state.wants_read() && !state.status.has(Readiness::CARRIED_OVER) {
+            state.status.set(Readiness::CARRIED_OVER);
             io.list(state.key(), in_full);
         }
     }
@@ -293,8 +296,8 @@ impl ChannelSlot {
         let n = received.read;
         // A short read has emptied the socket, unless it has come to urgent data; what comes later makes a new event. Once the
         // peer has hung up there may be no later event.
-        const MORE: Flags = Flags::HANG_UP.with(Flags::URGENT);
-        let last = !(received.full || n == size || self.core.state.has(MORE));
+        const MORE: Readiness = Readiness::HANG_UP.with(Readiness::URGENT);
+        let last = !(received.full || n == size || self.core.state.status.has(MORE));
         metrics.bytes_read.add(n as u64);
         io.turn_bytes += n;
         // In front of what was read now stands what was kept.
@@ -326,11 +329,11 @@ impl ChannelSlot {
         let mut pass = DecodePass::new(if last { Batch::Complete } else { Batch::Part });
         loop {
             self.core.handle_input(&mut io.services, input, &mut pass);
-            if !self.core.state.take(Flags::FLUSH) {
+            if !self.core.state.status.take(Pending::FLUSH) {
                 return pass.told();
             }
             self.flush(io, metrics);
-            if pass.told() || input.is_empty() && !self.core.state.has(Flags::UNDECODED) {
+            if pass.told() || input.is_empty() && !self.core.state.status.has(Pending::UNDECODED) {
                 return pass.told();
             }
         }
@@ -341,11 +344,11 @@ impl ChannelSlot {
     /// does not take with one write is sent at the end of the turn.
     #[inline]
     fn write_once(&mut self, io: &mut Io, metrics: &Metrics) {
-        if self.core.state.pending_bytes() > 0 && !self.core.state.has(Flags::FLUSH) {
+        if self.core.state.pending_bytes() > 0 && !self.core.state.status.has(Pending::FLUSH) {
             self.flush_within(io, metrics, 1);
             // A callback of this write that asked for more has it at the end of the turn: else who fills up again each time
             // would have a flush's share here, and another one there.
-            self.core.state.unset(Flags::FLUSH);
+            self.core.state.status.unset(Pending::FLUSH);
         }
     }
 
@@ -354,7 +357,7 @@ impl ChannelSlot {
     pub(crate) fn flush(&mut self, io: &mut Io, metrics: &Metrics) {
         self.send(io, metrics);
         let state = &mut self.core.state;
-        if state.has(Flags::CLOSING) || state.wants_to_end_output() {
+        if state.status.closes_gracefully() || state.status.wants_to_end_output() {
             state.want_attention(&mut io.services);
         }
     }
@@ -364,7 +367,7 @@ impl ChannelSlot {
         self.flush_within(io, metrics, self.core.state.config.writes_per_turn);
         // What was asked for in a callback of this flush it has done, and what is left has its share in the next turn: or a
         // writer that fills up again each time would keep everybody waiting.
-        self.core.state.unset(Flags::FLUSH);
+        self.core.state.status.unset(Pending::FLUSH);
     }
 
     /// The same with so many writes at most.
@@ -373,7 +376,7 @@ impl ChannelSlot {
         loop {
             let Some(stream) = &mut self.stream else { return };
             let state = &mut self.core.state;
-            if state.has(Flags::WRITE_BLOCKED.with(Flags::CLOSE_NOW)) || state.is_held_up(Direction::Write) {
+            if state.status.has(Readiness::WRITE_BLOCKED) || state.status.closes_at_once() || state.is_held_up(Direction::Write) {
                 return;
             }
             let pending = state.pending_bytes();
@@ -397,7 +400,7 @@ impl ChannelSlot {
                 }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => {
                     metrics.writes_blocked.add(1);
-                    state.set(Flags::WRITE_BLOCKED);
+                    state.status.set(Readiness::WRITE_BLOCKED);
                     break;
                 }
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
@@ -410,7 +413,7 @@ impl ChannelSlot {
         }
         let state = &mut self.core.state;
         state.give_allowance_back(Direction::Write);
-        let waits = state.has(Flags::WRITE_BLOCKED) || state.is_held_up(Direction::Write);
+        let waits = state.status.has(Readiness::WRITE_BLOCKED) || state.is_held_up(Direction::Write);
         let spent = state.pending_bytes() > 0 && !waits;
         if spent {
             state.want_attention(&mut io.services);
@@ -420,17 +423,17 @@ impl ChannelSlot {
     /// After a callback: what cannot wait until the end of the turn.
     #[inline]
     pub(crate) fn settle(&mut self, io: &mut Io, metrics: &Metrics) {
-        if self.core.state.take(Flags::FLUSH) {
+        if self.core.state.status.take(Pending::FLUSH) {
             self.flush(io, metrics);
         }
-        if self.core.state.has(Flags::CLOSE_NOW) {
+        if self.core.state.status.closes_at_once() {
             self.close(io, metrics);
         }
     }
 
     /// At the end of a turn: sends what was written in it, and closes what is to be closed.
     pub(crate) fn attend(&mut self, io: &mut Io, metrics: &Metrics) {
-        self.core.state.unset(Flags::LISTED.with(Flags::FLUSH));
+        self.core.state.status.unset(Pending::LISTED.with(Pending::FLUSH));
         match self.core.wish() {
             Action::Nothing => {}
             Action::Flush => self.send(io, metrics),
@@ -444,8 +447,8 @@ impl ChannelSlot {
                     self.close(io, metrics);
                 } else {
                     self.core.state.arm_close(&mut io.services);
-                    let listed = self.core.state.has(Flags::LISTED_TO_READ);
-                    if self.core.state.has(Flags::MAYBE_READABLE) && !listed {
+                    let listed = self.core.state.status.has(Readiness::CARRIED_OVER);
+                    if self.core.state.status.has(Readiness::MAYBE_READABLE) && !listed {
                         self.read(io, metrics);
                     }
                 }
@@ -457,7 +460,7 @@ impl ChannelSlot {
 
     /// Tells the peer that no more comes, once all is sent.
     fn end_output(&mut self, io: &mut Io) {
-        if self.core.state.pending_bytes() > 0 || !self.core.state.is_open() {
+        if self.core.state.pending_bytes() > 0 || !self.core.state.status.is_open() {
             return;
         }
         let Some(stream) = &mut self.stream else { return };
@@ -471,7 +474,7 @@ impl ChannelSlot {
     /// is called later in the turn, never from here.
     pub(crate) fn close(&mut self, io: &mut Io, metrics: &Metrics) {
         let Some(stream) = self.stream.take() else { return };
-        let reset = self.core.state.has(Flags::RESET).then_some(Duration::ZERO);
+        let reset = self.core.state.status.resets().then_some(Duration::ZERO);
         let linger = reset.or(self.core.state.config.linger).filter(|_| stream.can_linger());
         if reset.is_some()
             && linger.is_some()
@@ -483,8 +486,9 @@ impl ChannelSlot {
         // The end of the stream would come before the reset, and the peer take it for a good one.
         let resets = linger.is_some_and(|time| time.is_zero());
         // A stream that was read to its end has nothing more: there to close it is to end it.
-        let unread = !self.core.state.has(Flags::HANG_UP) || self.core.state.has(Flags::MAYBE_READABLE);
-        let gracefully = unread && !self.core.state.has(Flags::CLOSE_NOW) && !resets;
+        let unread = !self.core.state.status.has(Readiness::HANG_UP)
+            || self.core.state.status.has(Readiness::MAYBE_READABLE);
+        let gracefully = unread && !self.core.state.status.closes_at_once() && !resets;
         let kept = if gracefully { self.begin_lingering(stream, io, linger.is_none()) } else { Err(stream) };
         let socket = match kept {
             Ok(socket) => Leaving::Lingers(socket),

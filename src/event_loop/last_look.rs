@@ -8,7 +8,7 @@
 
 use super::{io::Io, sources::ChannelSlot};
 use crate::{
-    channel::{Direction, Flags, WheelToken},
+    channel::{Direction, Readiness, WheelToken},
     metrics::Metrics,
 };
 use std::io::ErrorKind;
@@ -28,18 +28,18 @@ impl ChannelSlot {
     #[cold]
     fn look(&mut self, io: &mut Io, metrics: &Metrics) {
         let state = &self.core.state;
-        let Some(stream) = self.stream.as_ref().filter(|_| !state.has(Flags::INPUT_ENDED)) else { return };
+        let Some(stream) = self.stream.as_ref().filter(|_| !state.status.input_ended()) else { return };
         let peeked = loop {
             match stream.peek() {
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 other => break other,
             }
         };
-        let may_read = state.may_read() && !state.is_held_up(Direction::Read);
+        let may_read = state.status.may_read() && !state.is_held_up(Direction::Read);
         match peeked {
             Err(e) if e.kind() == ErrorKind::WouldBlock => {}
             // One that is listed had its share of reads already, and has the next in the next turn.
-            _ if may_read && !state.has(Flags::LISTED_TO_READ) => self.read(io, metrics),
+            _ if may_read && !state.status.has(Readiness::CARRIED_OVER) => self.read(io, metrics),
             // The end of a stream is not activity, and it is not read while reading is off.
             Ok(0) | Err(_) if !may_read => {}
             _ => self.core.state.note_unread(io.services.now),

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     Error,
-    channel::{Due, Flags, driver::Ready},
+    channel::{Due, Flags, Readiness, driver::Ready},
     id::Key,
     log_throttle::{BROKEN, log_throttled},
     timer::QueueKey,
@@ -139,14 +139,17 @@ impl ChannelSlot {
     /// blocked in its own write may never read them otherwise.
     pub(super) fn discard_input(&mut self, io: &mut Io) {
         let state = &mut self.core.state;
-        let Some(stream) = self.stream.as_mut().filter(|_| !state.has(Flags::CLOSE_NOW)) else { return };
-        match io.drain(stream, state.has(Flags::HANG_UP.with(Flags::URGENT))) {
+        let Some(stream) = self.stream.as_mut().filter(|_| !state.status.closes_at_once()) else { return };
+        match io.drain(stream, state.status.has(Readiness::HANG_UP.with(Readiness::URGENT))) {
             Drained::Nothing => {}
             Drained::More => {
-                state.set(Flags::MAYBE_READABLE.with(Flags::LISTED_TO_READ));
+                state.status.set(Readiness::MAYBE_READABLE.with(Readiness::CARRIED_OVER));
                 io.list(state.key(), false);
             }
-            Drained::End => state.set(Flags::INPUT_ENDED.with(Flags::HANG_UP)),
+            Drained::End => {
+                state.status.set_input(InputHalf::Ended);
+                state.status.set(Readiness::HANG_UP);
+            }
             Drained::Failed(e) => self.core.handle_io_error(&mut io.services, Error::io("reading", e)),
         }
     }
@@ -163,8 +166,8 @@ impl ChannelSlot {
         let state = &mut self.core.state;
         let may =
             may && io.lingering.limit > 0 && state.config.close_timeout > 0 && state.pending_bytes() == 0;
-        let is_down = state.has(Flags::OUTPUT_ENDED) || stream.shutdown_write().is_ok();
-        let to_the_end = state.has(Flags::HANG_UP.with(Flags::URGENT));
+        let is_down = state.status.output_has_ended() || stream.shutdown_write().is_ok();
+        let to_the_end = state.status.has(Readiness::HANG_UP.with(Readiness::URGENT));
         let more = match io.drain(&mut stream, to_the_end) {
             Drained::Nothing => false,
             Drained::More => true,
@@ -179,7 +182,7 @@ impl ChannelSlot {
             let deadline = io.services.now.saturating_add(state.config.close_timeout);
             io.services.queue.insert(deadline, Due::Source(key))
         });
-        let was_listed = state.has(Flags::LISTED_TO_READ);
+        let was_listed = state.status.has(Readiness::CARRIED_OVER);
         if more && !was_listed {
             io.list(key, false);
         }

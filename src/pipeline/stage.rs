@@ -198,7 +198,7 @@ impl<M> StageContext<'_, M> {
 
     /// Whether the channel takes writes.
     pub fn is_open(&self) -> bool {
-        self.state.is_open()
+        self.state.status.is_open()
     }
 
     /// Bytes that are encoded and not yet taken by the kernel.

@@ -6,7 +6,7 @@
 use super::{EmbeddedLoop, ManualClock, wire::Wire};
 use crate::{
     Channel, ChannelOptions, Error, Result,
-    channel::{Flags, LoopServices},
+    channel::LoopServices,
     id::ChannelId,
     pipeline::ChannelPipeline,
 };
@@ -158,7 +158,7 @@ impl<M: 'static> EmbeddedChannel<M> {
 
     /// Whether the peer was told that no more comes ([`shutdown_write`](crate::Scope::shutdown_write)).
     pub fn is_output_ended(&self) -> bool {
-        self.wire().core.state.has(Flags::OUTPUT_ENDED)
+        self.wire().core.state.status.output_has_ended()
     }
 
     /// Whether the channel takes writes.
@@ -196,7 +196,7 @@ impl<M> fmt::Debug for EmbeddedChannel<M> {
         let core = &self.wire().core;
         f.debug_struct("EmbeddedChannel")
             .field("handler", &core.handler_name())
-            .field("open", &core.state.is_open())
+            .field("open", &core.state.status.is_open())
             .finish_non_exhaustive()
     }
 }

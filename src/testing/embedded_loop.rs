@@ -187,7 +187,7 @@ impl EmbeddedLoop {
 
     /// Whether the channel takes writes.
     pub fn is_open(&self, id: ChannelId) -> bool {
-        self.wire(id).is_some_and(|wire| wire.core.state.is_open())
+        self.wire(id).is_some_and(|wire| wire.core.state.status.is_open())
     }
 
     /// Whether the channel is closed and its handler's `inactive` was called, or it was removed.

@@ -5,7 +5,8 @@
 //! are the loop's.
 
 use crate::channel::{
-    Action, Batch, ChannelCore, DecodePass, Direction, Flags, InputMemory, LoopServices, WheelToken,
+    Action, Batch, ChannelCore, DecodePass, Direction, InputMemory, LoopServices, Pending, Readiness,
+    WheelToken,
 };
 use bytes::{Bytes, BytesMut};
 
@@ -25,7 +26,7 @@ impl Wire {
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        self.core.state.has(Flags::CLOSED)
+        self.core.state.status.is_closed()
     }
 
     /// Limits what the peer takes from now on.
@@ -51,14 +52,14 @@ impl Wire {
         self.unread.extend_from_slice(bytes);
         let nothing = self.unread.is_empty();
         self.read(services);
-        if nothing && self.core.state.is_open() && self.core.state.may_read() {
+        if nothing && self.core.state.status.is_open() && self.core.state.status.may_read() {
             self.core.handle_read_complete(services);
         }
     }
 
     /// Does what the channel wishes.
     pub(super) fn attend(&mut self, services: &mut LoopServices) {
-        self.core.state.unset(Flags::LISTED.with(Flags::FLUSH));
+        self.core.state.status.unset(Pending::LISTED.with(Pending::FLUSH));
         if self.is_closed() {
             return;
         }
@@ -84,7 +85,7 @@ impl Wire {
     }
 
     fn flush(&mut self, services: &mut LoopServices) {
-        while !self.core.state.has(Flags::CLOSE_NOW)
+        while !self.core.state.status.closes_at_once()
             && let Some(out) = self.core.state.outbound().filter(|out| !out.is_empty())
         {
             let front = out.front().len();
@@ -104,7 +105,7 @@ impl Wire {
     pub(super) fn handle_wheel_token(&mut self, services: &mut LoopServices, slot: u32) {
         if slot == WheelToken::WATCH && self.core.state.watch_expired(services) {
             let state = &mut self.core.state;
-            let may_read = state.may_read() && !state.is_held_up(Direction::Read);
+            let may_read = state.status.may_read() && !state.is_held_up(Direction::Read);
             if may_read && (self.ended || !self.unread.is_empty()) {
                 self.read(services);
             } else if !self.unread.is_empty() {
@@ -117,17 +118,17 @@ impl Wire {
     /// The same order of things as a read from a socket: what was kept, then one read's worth at a time.
     pub(super) fn read(&mut self, services: &mut LoopServices) {
         let mut complete = false;
-        self.core.state.unset(Flags::MAYBE_READABLE);
+        self.core.state.status.unset(Readiness::MAYBE_READABLE);
         loop {
             let state = &mut self.core.state;
-            let wanted = state.may_read();
-            if !state.is_open() || !wanted || state.has(Flags::INPUT_ENDED) {
+            let wanted = state.status.may_read();
+            if !state.status.is_open() || !wanted || state.status.input_ended() {
                 if !self.unread.is_empty() || self.ended {
-                    state.set(Flags::MAYBE_READABLE);
+                    state.status.set(Readiness::MAYBE_READABLE);
                 }
                 break;
             }
-            let undecoded = state.has(Flags::UNDECODED);
+            let undecoded = state.status.has(Pending::UNDECODED);
             if !undecoded && self.unread.is_empty() {
                 if self.ended {
                     if complete {
@@ -143,7 +144,7 @@ impl Wire {
                 n = self.unread.len().min(state.config.read_size);
                 n = state.allowance(services, Direction::Read, n);
                 if n == 0 {
-                    state.set(Flags::MAYBE_READABLE);
+                    state.status.set(Readiness::MAYBE_READABLE);
                     break;
                 }
             }
@@ -161,7 +162,7 @@ impl Wire {
             let mut pass = DecodePass::new(if last { Batch::Complete } else { Batch::Part });
             loop {
                 self.core.handle_input(services, &mut input, &mut pass);
-                if !self.core.state.take(Flags::FLUSH) {
+                if !self.core.state.status.take(Pending::FLUSH) {
                     break;
                 }
                 self.flush(services);
@@ -173,7 +174,7 @@ impl Wire {
             complete = !pass.told();
         }
         self.core.state.give_allowance_back(Direction::Read);
-        if complete && self.core.state.is_open() {
+        if complete && self.core.state.status.is_open() {
             self.core.handle_read_complete(services);
         }
         self.core.list(services);

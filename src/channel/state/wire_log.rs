@@ -1,6 +1,6 @@
 //! What a channel reports to its wire log.
 
-use super::{ChannelState, Flags};
+use super::ChannelState;
 use crate::channel::{event::Event, extras::WireLog, watch::IdleEvent};
 use std::{fmt, io::IoSlice};
 
@@ -27,15 +27,9 @@ impl ChannelState {
         }
     }
 
-    pub(in crate::channel) fn log_closing(&self, how: Flags) {
-        self.wire(|wire| {
-            let how = match how {
-                Flags::CLOSING => "closing",
-                Flags::CLOSE_NOW => "closing now",
-                _ => "ending the output",
-            };
-            wire.say(format_args!("channel {}: {how}", self.id()));
-        });
+    #[cold]
+    pub(in crate::channel) fn log_closing(&self, how: &str) {
+        self.wire(|wire| wire.say(format_args!("channel {}: {how}", self.id())));
     }
 
     #[cold]

@@ -117,4 +117,6 @@ fact_set! {
     STUCK,
     /// The message that was just written was dropped.
     DROPPED,
+    /// The codec took bytes in this read.
+    MOVED,
 }

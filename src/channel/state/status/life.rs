@@ -62,19 +62,17 @@ impl Life {
     }
 }
 
-/// The close mode takes two bits, as a number that grows with its abruptness.
-const MODE: u32 = 0b0011;
-/// `active` was called, and `inactive` was not.
-const ACTIVE: u32 = 0b0100;
-const CLOSED: u32 = 0b1000;
-
 impl Life {
-    /// A channel that takes writes has none of these.
-    pub(super) const NOT_OPEN: u32 = MODE | CLOSED;
-    /// A channel that closes without sending the rest has this, and others do not.
+    /// The close mode: 0 for none, and greater numbers for more abrupt ones.
+    pub(super) const MODE: u32 = 0b0011;
+    pub(super) const GRACEFUL: u32 = 0b0001;
+    /// The bit that the modes without a flush share.
     pub(super) const AT_ONCE: u32 = 0b0010;
-    pub(super) const ACTIVE: u32 = ACTIVE;
-    pub(super) const CLOSED: u32 = CLOSED;
+    /// `active` was called, and `inactive` was not.
+    pub(super) const ACTIVE: u32 = 0b0100;
+    pub(super) const CLOSED: u32 = 0b1000;
+    /// An open channel has none of these.
+    pub(super) const NOT_OPEN: u32 = Self::MODE | Self::CLOSED;
 }
 
 impl Part for Life {
@@ -84,27 +82,27 @@ impl Part for Life {
     fn pack(self) -> u32 {
         let mode = |mode: Option<CloseMode>| match mode {
             None => 0,
-            Some(CloseMode::Graceful) => 1,
-            Some(CloseMode::Now) => 2,
-            Some(CloseMode::Reset) => 3,
+            Some(CloseMode::Graceful) => Self::GRACEFUL,
+            Some(CloseMode::Now) => Self::AT_ONCE,
+            Some(CloseMode::Reset) => Self::MODE,
         };
         match self {
             Life::Opening(how) => mode(how),
-            Life::Active(how) => ACTIVE | mode(how),
-            Life::Closed { inactive_due } => CLOSED | if inactive_due { ACTIVE } else { 0 },
+            Life::Active(how) => Self::ACTIVE | mode(how),
+            Life::Closed { inactive_due } => Self::CLOSED | if inactive_due { Self::ACTIVE } else { 0 },
         }
     }
 
     fn unpack(bits: u32) -> Self {
-        if bits & CLOSED != 0 {
-            return Life::Closed { inactive_due: bits & ACTIVE != 0 };
+        if bits & Self::CLOSED != 0 {
+            return Life::Closed { inactive_due: bits & Self::ACTIVE != 0 };
         }
-        let mode = match bits & MODE {
+        let mode = match bits & Self::MODE {
             0 => None,
-            1 => Some(CloseMode::Graceful),
-            2 => Some(CloseMode::Now),
+            Self::GRACEFUL => Some(CloseMode::Graceful),
+            Self::AT_ONCE => Some(CloseMode::Now),
             _ => Some(CloseMode::Reset),
         };
-        if bits & ACTIVE != 0 { Life::Active(mode) } else { Life::Opening(mode) }
+        if bits & Self::ACTIVE != 0 { Life::Active(mode) } else { Life::Opening(mode) }
     }
 }

@@ -53,8 +53,7 @@ const _: () = {
 pub(crate) struct Status(u32);
 
 /// Ends the delivery of messages at once.
-const STOP: u32 =
-    Life::NOT_OPEN | Pending::FLUSH.with(Pending::REPLACED).with(Pending::UNDECODED).mask();
+const STOP: u32 = Life::NOT_OPEN | Pending::FLUSH.with(Pending::REPLACED).with(Pending::UNDECODED).mask();
 
 /// Pauses automatic reading.
 const PAUSE: u32 = ReadDemand::INPUT_HELD.with(ReadDemand::OUTPUT_FULL).mask();
@@ -112,7 +111,7 @@ impl Status {
         self.part()
     }
 
-    /// Returns whether the channel is connected and was not asked to close.
+    /// Returns whether the channel is connected and has not been asked to close.
     #[inline]
     pub(crate) fn is_open(self) -> bool {
         !self.any(Life::NOT_OPEN)
@@ -144,7 +143,12 @@ impl Status {
     /// Returns whether the channel is to close after the rest was sent.
     #[inline]
     pub(crate) fn closes_gracefully(self) -> bool {
-        self.close_mode() == Some(CloseMode::Graceful)
+        self.0 & Life::MODE == Life::GRACEFUL
+    }
+
+    /// Returns whether the channel is to close with a reset.
+    pub(crate) fn resets(self) -> bool {
+        self.close_mode() == Some(CloseMode::Reset)
     }
 
     /// `active` is called.
@@ -165,12 +169,11 @@ impl Status {
         self.end_reads();
     }
 
-    /// Returns whether `inactive` has to be called now.
+    /// Ends the life cycle. Returns whether `inactive` has to be called, since `active` was.
     pub(crate) fn take_inactive(&mut self) -> bool {
-        let due = self.life() == Life::Closed { inactive_due: true };
-        if due {
-            self.put(Life::Closed { inactive_due: false });
-        }
+        let due = matches!(self.life(), Life::Active(_) | Life::Closed { inactive_due: true });
+        self.put(Life::Closed { inactive_due: false });
+        self.end_reads();
         due
     }
 
@@ -200,6 +203,11 @@ impl Status {
     #[inline]
     pub(crate) fn output_is_over(self) -> bool {
         self.any(OutputHalf::MASK)
+    }
+
+    /// Returns whether the peer has been sent the end of the stream.
+    pub(crate) fn output_has_ended(self) -> bool {
+        self.output() == OutputHalf::Ended
     }
 
     /// Returns whether the peer is still to be sent the end of the stream.
@@ -320,10 +328,7 @@ impl Status {
     /// Returns whether the driver has to look at the channel, whatever there is to read or to send.
     #[inline]
     pub(crate) fn wants_driver(self) -> bool {
-        const WORK: u32 = Life::NOT_OPEN & !Life::CLOSED
-            | OutputHalf::ENDING
-            | Pending::FLUSH.mask()
-            | ReadDemand::WANTED.mask();
+        const WORK: u32 = Life::MODE | OutputHalf::ENDING | Pending::FLUSH.mask() | ReadDemand::WANTED.mask();
         self.any(WORK)
     }
 }
