@@ -12,11 +12,11 @@
 
 use crate::{
     Channel, Completion, Error, EventLoop, EventLoopGroup, Result,
-    channel::{ChannelConfig, ChannelOptions, ChannelShared},
+    channel::{AnyPipeline, ChannelConfig, ChannelOptions, ChannelShared},
     clock::nanos,
     error::Refused,
     event_loop::{Assignment, Attempt, ChildSetup, Connected, Connecting, LoopMail, LoopShared, Peer},
-    pipeline::{AnyPipeline, IntoPipeline},
+    pipeline::IntoPipeline,
     sync::{Completer, Unwanted, cancellable},
     transport::{Address, Endpoint, Stream, TcpOptions},
 };

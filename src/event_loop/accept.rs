@@ -15,14 +15,13 @@ use super::{
 use crate::{
     Error, Result,
     admission::{MAX_FAREWELL, RejectReason, Rejection},
-    channel::{ChannelCore, Due, Flags, driver::Ready},
+    channel::{AnyPipeline, ChannelCore, Due, Flags, driver::Ready},
     error::{caught, panic_message},
     id::{ChannelId, Key},
     log_throttle::{
         ABORTED, ACCEPT_ERRORS, DENIED, NOT_OPENED, TURNED_AWAY, TURNING_AWAY, UNSENT, log_throttled,
     },
     metrics::Metrics,
-    pipeline::AnyPipeline,
     transport::Stream,
 };
 use log::Level;

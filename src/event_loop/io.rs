@@ -15,11 +15,10 @@ use super::{
 use crate::{
     Error,
     buffer::{Outbound, RECEIVE_SIZE, ReceiveBuffers},
-    channel::{Action, Direction, Flags, InputMemory, LoopServices, driver::Ready},
+    channel::{Action, Batch, DecodePass, Direction, Flags, InputMemory, LoopServices, driver::Ready},
     id::Key,
     log_throttle::{BROKEN, log_throttled},
     metrics::Metrics,
-    pipeline::{Batch, DecodePass},
     transport::Stream,
 };
 use bytes::{Bytes, BytesMut};

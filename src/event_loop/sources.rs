@@ -12,11 +12,10 @@ use crate::{
     Error, Result,
     admission::Gate,
     buffer::RECEIVE_SIZE,
-    channel::{ChannelConfig, ChannelCore, WheelToken},
+    channel::{AnyPipeline, ChannelConfig, ChannelCore, WheelToken},
     datagram::DatagramSlot,
     group::EventLoopGroup,
     id::Key,
-    pipeline::AnyPipeline,
     sync::Completer,
     transport::{Address, Listener, Stream, TcpOptions},
 };
