@@ -69,9 +69,7 @@ impl Timers {
         let slot = self.enter(task);
         let token = TimerToken::new(channel, ChannelTimer::Task(slot));
         let place = match when {
-            When::Exact(deadline) => {
-                TimerPlace::Exact(services.queue.insert(deadline, Due::Channel(token)))
-            }
+            When::Exact(deadline) => TimerPlace::Exact(services.queue.insert(deadline, Due::Channel(token))),
             When::Coarse(deadline) => TimerPlace::Wheel(services.wheel.insert(deadline, token)),
         };
         Some(self.place(slot, place))

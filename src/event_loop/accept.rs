@@ -18,9 +18,7 @@ use crate::{
     channel::{AnyPipeline, ChannelCore, Due, driver::Ready},
     error::{caught, panic_message},
     id::{ChannelId, Key},
-    log_throttle::{
-        ABORTED, ACCEPT_ERRORS, DENIED, NOT_OPENED, TURNED_AWAY, TURNING_AWAY, UNSENT, log_throttled,
-    },
+    log_throttle::{ABORTED, ACCEPT_ERRORS, DENIED, NOT_OPENED, TURNED_AWAY, TURNING_AWAY, log_throttled},
     metrics::Metrics,
     transport::Stream,
 };
@@ -220,23 +218,8 @@ impl Turn {
                 connecting.deadline = None;
                 self.fail_connect(key, Error::TimedOut { what: "connecting", after });
             }
-            Some(Slot::Channel(slot)) => {
-                let state = &mut slot.core.state;
-                if state.has(Flags::CLOSE_ARMED) {
-                    let id = state.id();
-                    log_throttled!(
-                        self.io.services,
-                        UNSENT,
-                        Level::Debug,
-                        "channel {id}: closed before its peer took everything"
-                    );
-                    state.request_close_now();
-                    slot.settle(&mut self.io, &self.shared.metrics);
-                }
-            }
-            Some(Slot::Lingering(_)) => self.end_lingering(key),
-            // It has no timers of its own.
-            Some(Slot::Datagram(_)) | None => {}
+            // Their timers are those of channels, or they have none.
+            Some(Slot::Channel(_) | Slot::Lingering(_) | Slot::Datagram(_)) | None => {}
             #[cfg(unix)]
             Some(Slot::Foreign(_)) => {}
         }

@@ -16,8 +16,7 @@ use crate::{
     Error,
     buffer::{Outbound, RECEIVE_SIZE, ReceiveBuffers},
     channel::{
-        Action, Batch, DecodePass, Direction, Flags, InputMemory, LoopServices, Pending, Readiness,
-        driver::Ready,
+        Action, Batch, DecodePass, Direction, InputMemory, LoopServices, Pending, Readiness, driver::Ready,
     },
     id::Key,
     log_throttle::{BROKEN, log_throttled},
@@ -376,7 +375,10 @@ impl ChannelSlot {
         loop {
             let Some(stream) = &mut self.stream else { return };
             let state = &mut self.core.state;
-            if state.status.has(Readiness::WRITE_BLOCKED) || state.status.closes_at_once() || state.is_held_up(Direction::Write) {
+            if state.status.has(Readiness::WRITE_BLOCKED)
+                || state.status.closes_at_once()
+                || state.is_held_up(Direction::Write)
+            {
                 return;
             }
             let pending = state.pending_bytes();

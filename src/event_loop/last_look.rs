@@ -8,18 +8,18 @@
 
 use super::{io::Io, sources::ChannelSlot};
 use crate::{
-    channel::{Direction, Readiness, WheelToken},
+    channel::{ChannelTimer, Direction, Readiness},
     metrics::Metrics,
 };
 use std::io::ErrorKind;
 
 impl ChannelSlot {
-    /// An entry of the channel on the wheel has expired: a timeout of its handler, or its watch.
-    pub(super) fn handle_wheel_token(&mut self, io: &mut Io, metrics: &Metrics, slot: u32) {
-        if slot == WheelToken::WATCH && self.core.state.watch_expired(&io.services) {
+    /// A timer of the channel has expired.
+    pub(super) fn handle_timer(&mut self, io: &mut Io, metrics: &Metrics, timer: ChannelTimer) {
+        if timer == ChannelTimer::Watch && self.core.state.watch_expired(&io.services) {
             self.look(io, metrics);
         }
-        self.core.handle_wheel_token(&mut io.services, slot);
+        self.core.handle_timer(&mut io.services, timer);
         self.settle(io, metrics);
     }
 

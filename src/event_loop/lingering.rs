@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     Error,
-    channel::{Due, Flags, Readiness, driver::Ready},
+    channel::{ChannelTimer, Due, InputHalf, Readiness, TimerToken, driver::Ready},
     id::Key,
     log_throttle::{BROKEN, log_throttled},
     timer::QueueKey,
@@ -180,7 +180,8 @@ impl ChannelSlot {
         // The timeout counts from the close request: a timer that is armed already goes on.
         let deadline = state.take_close_timer().unwrap_or_else(|| {
             let deadline = io.services.now.saturating_add(state.config.close_timeout);
-            io.services.queue.insert(deadline, Due::Source(key))
+            let token = TimerToken::new(key, ChannelTimer::CloseTimeout);
+            io.services.queue.insert(deadline, Due::Channel(token))
         });
         let was_listed = state.status.has(Readiness::CARRIED_OVER);
         if more && !was_listed {

@@ -5,10 +5,7 @@
 
 use super::{EmbeddedLoop, ManualClock, wire::Wire};
 use crate::{
-    Channel, ChannelOptions, Error, Result,
-    channel::LoopServices,
-    id::ChannelId,
-    pipeline::ChannelPipeline,
+    Channel, ChannelOptions, Error, Result, channel::LoopServices, id::ChannelId, pipeline::ChannelPipeline,
 };
 use bytes::Bytes;
 use std::{fmt, marker::PhantomData, time::Duration};

@@ -13,7 +13,7 @@ use crate::{
     ChannelOptions, Error, Result,
     channel::{
         ChannelConfig, ChannelCore, ChannelShared, Due, LoopServices, Mail, OutboundBudget, Outcome,
-        WheelToken,
+        TimerToken,
     },
     clock::{END_OF_TIME, TimeSource, nanos},
     id::{ChannelId, Key},
@@ -101,7 +101,7 @@ impl EmbeddedLoop {
     /// If a setting is out of its range.
     pub fn with(options: &ChannelOptions, clock: ManualClock, wheel_tick: Duration) -> Result<Self> {
         let config = Arc::new(options.build()?);
-        let wheel: Wheel<WheelToken> = WheelBuilder::default().tick(wheel_tick).build()?;
+        let wheel: Wheel<TimerToken> = WheelBuilder::default().tick(wheel_tick).build()?;
         let event_loop = loop_id::next();
         let time = TimeSource::new(Arc::new(clock.clone()));
         let (mailbox, inbox) = mailbox(MAX_MAIL);
@@ -347,13 +347,9 @@ impl EmbeddedLoop {
         while let Some(due) = self.services.queue.pop_due(now) {
             fired += 1;
             match due.value {
-                Due::Channel(key, slot) => {
-                    self.on(key, |wire, services| wire.core.handle_task(services, slot));
-                }
-                // Only the close timeout is armed here.
-                Due::Source(key) => {
-                    self.on(key, |wire, _| wire.core.state.request_close_now());
-                }
+                Due::Channel(token) => self.run_channel_timer(token),
+                // There are no sources but channels.
+                Due::Source(_) => {}
                 Due::Task(task) => drop(task.run(&self.services.time)),
             }
         }
@@ -361,12 +357,16 @@ impl EmbeddedLoop {
             // A call may only have moved entries towards their time.
             let Some(coarse) = self.services.wheel.expire(now) else { continue };
             fired += 1;
-            let wire = self.wires.get(coarse.index() as usize).map(|wire| wire.core.state.key());
-            if let Some(key) = wire.filter(|key| coarse.is_for(*key)) {
-                self.on(key, |wire, services| wire.handle_wheel_token(services, coarse.slot()));
-            }
+            self.run_channel_timer(coarse);
         }
         fired
+    }
+
+    fn run_channel_timer(&mut self, token: TimerToken) {
+        let wire = self.wires.get(token.index() as usize).map(|wire| wire.core.state.key());
+        if let Some(key) = wire.filter(|key| token.is_for(*key)) {
+            self.on(key, |wire, services| wire.handle_timer(services, token.timer()));
+        }
     }
 
     /// Does what the channels wish that have one.

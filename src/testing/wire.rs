@@ -5,8 +5,8 @@
 //! are the loop's.
 
 use crate::channel::{
-    Action, Batch, ChannelCore, DecodePass, Direction, InputMemory, LoopServices, Pending, Readiness,
-    WheelToken,
+    Action, Batch, ChannelCore, ChannelTimer, DecodePass, Direction, InputMemory, LoopServices, Pending,
+    Readiness,
 };
 use bytes::{Bytes, BytesMut};
 
@@ -102,8 +102,8 @@ impl Wire {
 
     /// An entry of the channel on the wheel has expired. As with a socket, unread bytes are read
     /// first, or count as activity if reading is off.
-    pub(super) fn handle_wheel_token(&mut self, services: &mut LoopServices, slot: u32) {
-        if slot == WheelToken::WATCH && self.core.state.watch_expired(services) {
+    pub(super) fn handle_timer(&mut self, services: &mut LoopServices, timer: ChannelTimer) {
+        if timer == ChannelTimer::Watch && self.core.state.watch_expired(services) {
             let state = &mut self.core.state;
             let may_read = state.status.may_read() && !state.is_held_up(Direction::Read);
             if may_read && (self.ended || !self.unread.is_empty()) {
@@ -112,7 +112,7 @@ impl Wire {
                 state.note_unread(services.now);
             }
         }
-        self.core.handle_wheel_token(services, slot);
+        self.core.handle_timer(services, timer);
     }
 
     /// The same order of things as a read from a socket: what was kept, then one read's worth at a time.

@@ -70,7 +70,8 @@ impl TimerToken {
     /// Returns whether the token belongs to this channel, as far as its bits of the generation can tell.
     #[inline]
     pub(crate) fn is_for(self, channel: Key) -> bool {
-        self.index == channel.index && (self.rest ^ channel.generation << Self::TIMER_BITS) >> Self::TIMER_BITS == 0
+        self.index == channel.index
+            && (self.rest ^ channel.generation << Self::TIMER_BITS) >> Self::TIMER_BITS == 0
     }
 }
 

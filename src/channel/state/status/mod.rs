@@ -332,3 +332,6 @@ impl Status {
         self.any(WORK)
     }
 }
+
+#[cfg(all(test, not(netwheel_loom)))]
+mod tests;
