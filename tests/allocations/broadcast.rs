@@ -1,20 +1,13 @@
 //! A broadcast allocates a few blocks, however many members it is for.
-//!
-//! One test only: the counter is that of the whole process.
 
-#[path = "support/tcp.rs"]
-mod tcp;
-
+use crate::own_process;
+use crate::support::tcp::*;
 use bytes::Bytes;
 use netwheel::{ChannelGroup, codec::LengthField, prelude::*};
 use std::{
     io::Read,
     sync::mpsc::{Sender, channel},
 };
-use tcp::*;
-
-#[global_allocator]
-static ALLOCATOR: dhat::Alloc = dhat::Alloc;
 
 /// More than a loop once had spare buffers.
 const MEMBERS: usize = 400;
@@ -44,6 +37,7 @@ impl Handler for Member {
 
 #[test]
 fn a_broadcast_allocates_nothing_for_its_members() {
+    own_process!();
     let _profiler = dhat::Profiler::builder().testing().build();
     let group = one_loop();
     let room = ChannelGroup::new();

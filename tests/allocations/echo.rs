@@ -1,14 +1,9 @@
 //! The steady echo path allocates nothing, once everything is warm.
-//!
-//! One test only: the counter is that of the whole process.
 
-#[path = "support/handlers.rs"]
-mod handlers;
-#[path = "support/tcp.rs"]
-mod tcp;
-
+use crate::own_process;
+use crate::support::handlers::Echo;
+use crate::support::tcp::*;
 use bytes::Bytes;
-use handlers::Echo;
 use netwheel::{
     codec::{LengthField, RawBytes},
     pipeline::Codec,
@@ -19,10 +14,6 @@ use std::{
     net::TcpStream,
     time::Duration,
 };
-use tcp::*;
-
-#[global_allocator]
-static ALLOCATOR: dhat::Alloc = dhat::Alloc;
 
 const WARM_UP: usize = 1_000;
 const ECHOES: usize = 10_000;
@@ -72,6 +63,7 @@ where
 
 #[test]
 fn the_steady_echo_path_allocates_nothing() {
+    own_process!();
     let _profiler = dhat::Profiler::builder().testing().build();
     let frame = |payload: usize| {
         let mut frame = (payload as u32).to_be_bytes().to_vec();

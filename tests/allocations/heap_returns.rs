@@ -1,24 +1,16 @@
 //! What connections took of the heap is given back when they are gone (14.5), to the byte but for places in the loop's lists.
-//!
-//! One test only: the counter is that of the whole process.
 
-#[path = "support/handlers.rs"]
-mod handlers;
-#[path = "support/tcp.rs"]
-mod tcp;
-
-use handlers::Echo;
+use crate::own_process;
+use crate::support::handlers::Echo;
+use crate::support::tcp::*;
 use netwheel::{codec::LengthField, prelude::*};
 use std::{net::TcpStream, time::Duration};
-use tcp::*;
-
-#[global_allocator]
-static ALLOCATOR: dhat::Alloc = dhat::Alloc;
 
 const PEERS: usize = 400;
 
 #[test]
 fn connections_that_are_gone_leave_nothing_on_the_heap() {
+    own_process!();
     let _profiler = dhat::Profiler::builder().testing().build();
     let group = one_loop();
     let server = ServerBootstrap::new(&group)

@@ -1,7 +1,6 @@
 //! Idle events, lazy re-arming and touches allocate nothing (user-asks 1.4, 1.6).
-//!
-//! One test only: the counter is that of the whole process.
 
+use crate::own_process;
 use bytes::Bytes;
 use netwheel::{
     codec::RawBytes,
@@ -9,9 +8,6 @@ use netwheel::{
     testing::{EmbeddedChannel, ManualClock},
 };
 use std::{cell::Cell, rc::Rc, time::Duration};
-
-#[global_allocator]
-static ALLOCATOR: dhat::Alloc = dhat::Alloc;
 
 const EVENTS: u64 = 10_000;
 
@@ -36,6 +32,7 @@ impl Handler for Counts {
 
 #[test]
 fn idle_events_allocate_nothing() {
+    own_process!();
     let _profiler = dhat::Profiler::builder().testing().build();
     let second = Duration::from_secs(1);
     let timeouts = IdleTimeouts::new().reader(second).writer(2 * second).jitter(second / 10);

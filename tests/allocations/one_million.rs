@@ -1,12 +1,8 @@
 //! A million idle entries on one wheel: none early, none lost, and nothing allocated (user-asks 1.5, 1.6).
-//!
-//! One test only: the counter is that of the whole process.
 
+use crate::own_process;
 use netwheel::timer::Wheel;
 use std::time::Duration;
-
-#[global_allocator]
-static ALLOCATOR: dhat::Alloc = dhat::Alloc;
 
 const MANY: u64 = 1_000_000;
 const SECOND: u64 = 1_000_000_000;
@@ -16,6 +12,7 @@ const PER_TURN: usize = 1024;
 
 #[test]
 fn idle_one_million_no_alloc() {
+    own_process!();
     let _profiler = dhat::Profiler::builder().testing().build();
     let mut wheel = Wheel::<u32>::builder().tick(Duration::from_nanos(TICK)).build().unwrap();
     // Connections that came over ten seconds, each with a timeout of sixty; the keys are the channels'.

@@ -1,20 +1,13 @@
 //! What reading leaves in memory: D-13, and C-62 in the form in which the memory of reads is the loop's.
-//!
-//! One test only: the counter is that of the whole process.
 
-#[path = "support/tcp.rs"]
-mod tcp;
-
+use crate::own_process;
+use crate::support::tcp::*;
 use bytes::Bytes;
 use netwheel::{codec::LengthField, prelude::*};
 use std::{
     io::Write,
     sync::{Arc, Mutex},
 };
-use tcp::*;
-
-#[global_allocator]
-static ALLOCATOR: dhat::Alloc = dhat::Alloc;
 
 const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
@@ -49,6 +42,7 @@ fn frame(len: usize) -> Vec<u8> {
 
 #[test]
 fn what_is_kept_holds_little_more_than_itself() {
+    own_process!();
     let _profiler = dhat::Profiler::builder().testing().build();
     let group = one_loop();
     let kept = Arc::new(Mutex::new(Vec::new()));

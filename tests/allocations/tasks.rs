@@ -1,7 +1,6 @@
 //! Giving a loop a task allocates nothing, as long as its closure is small and no flood of tasks waits.
-//!
-//! One test only: the counter is that of the whole process.
 
+use crate::own_process;
 use netwheel::EventLoopGroup;
 use std::{
     sync::{
@@ -11,9 +10,6 @@ use std::{
     thread::{self, Thread},
     time::Duration,
 };
-
-#[global_allocator]
-static ALLOCATOR: dhat::Alloc = dhat::Alloc;
 
 const TASKS: u64 = 10_000;
 
@@ -58,6 +54,7 @@ fn blocks_for_waves(wave: u64, submit: impl Fn(Arc<Tally>)) -> u64 {
 
 #[test]
 fn a_small_task_allocates_nothing() {
+    own_process!();
     let _profiler = dhat::Profiler::builder().testing().build();
     let group = EventLoopGroup::builder().threads(1).build().unwrap();
     let event_loop = group.next();

@@ -1,13 +1,9 @@
 //! What a program holds of a channel's input, and the pauses of reading that follow.
 
-#[path = "support/auto_read.rs"]
-mod auto_read;
-#[path = "support/loops.rs"]
-mod loops;
-
-use auto_read::read;
+use crate::support::auto_read::read;
+use crate::support::loops;
+use crate::support::loops::{PATIENCE, settle, single};
 use bytes::Bytes;
-use loops::{PATIENCE, settle, single};
 use netwheel::{
     ChannelOptions, Error, Held, TimeLimits,
     buffer::WaterMark,

@@ -1,10 +1,8 @@
 //! What all channels of a loop, and of a group, may have waiting to be sent together.
 
-#[path = "support/loops.rs"]
-mod loops;
-
+use crate::support::loops;
+use crate::support::loops::{PATIENCE, assert_echoes, settle, single};
 use bytes::Bytes;
-use loops::{PATIENCE, assert_echoes, settle, single};
 use netwheel::{Error, EventLoopGroupBuilder, Scope, prelude::*};
 use netwheel::{ServerBootstrap, codec::RawBytes};
 use std::{

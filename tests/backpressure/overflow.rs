@@ -1,8 +1,6 @@
 //! What becomes of messages to a peer that does not keep up: the policies at the outbound limit.
 
-#[path = "support/recorder.rs"]
-mod recorder;
-
+use crate::support::recorder::{Log, Recorder};
 use bytes::Bytes;
 use netwheel::{
     ChannelOptions, Error, Overflow, TimeLimits,
@@ -10,7 +8,6 @@ use netwheel::{
     prelude::*,
     testing::{EmbeddedChannel, ManualClock},
 };
-use recorder::{Log, Recorder};
 use std::time::Duration;
 
 /// Sixteen messages of eight bytes.

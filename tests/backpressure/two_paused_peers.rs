@@ -1,10 +1,8 @@
 //! Two ends that stop reading while they cannot write: they go on, or they time out; they never wait for ever.
 
-#[path = "support/loops.rs"]
-mod loops;
-
+use crate::support::loops;
+use crate::support::loops::{PATIENCE, advance, result};
 use bytes::Bytes;
-use loops::{PATIENCE, advance, result};
 use netwheel::{ChannelOptions, ClientBootstrap, Error, codec::RawBytes, prelude::*, testing::ManualClock};
 use std::{
     sync::{

@@ -1,10 +1,10 @@
 //! An error or a panic, wherever it comes from, costs the channel that it happened in, and nothing else.
 
-#[path = "support/recorder.rs"]
-mod recorder;
-#[path = "support/streams.rs"]
-mod streams;
-
+use crate::over_each_transport;
+use crate::support::recorder::{
+    Call, Fussy, Log, Recorder, ask, done, embedded, end, one_loop, quiet_panics, read_to_end,
+};
+use crate::support::streams::{anywhere, connect};
 use bytes::Bytes;
 use netwheel::{
     ChannelOptions, Error, IdleState, PeerError,
@@ -14,13 +14,11 @@ use netwheel::{
     prelude::*,
     testing::{EmbeddedChannel, ManualClock},
 };
-use recorder::{Call, Fussy, Log, Recorder, ask, done, embedded, end, one_loop, quiet_panics, read_to_end};
 use std::{
     io::Write,
     sync::{Arc, Barrier, Mutex},
     time::Duration,
 };
-use streams::{anywhere, connect};
 
 /// Where something fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,8 +1,7 @@
 //! Where the features of a channel meet: each works alone, and has to beside the others.
 
-#[path = "support/recorder.rs"]
-mod recorder;
-
+use crate::support::recorder;
+use crate::support::recorder::{Call, Log, Recorder, connect, done, embedded, embedded_with, end, one_loop};
 use bytes::Bytes;
 use netwheel::{
     ChannelOptions, Error, EventLoop, Overflow, TimeLimits,
@@ -12,7 +11,6 @@ use netwheel::{
     prelude::*,
     testing::{EmbeddedChannel, ManualClock},
 };
-use recorder::{Call, Log, Recorder, connect, done, embedded, embedded_with, end, one_loop};
 use std::{
     io::{Read, Write},
     net::{Shutdown, TcpStream},

@@ -1,22 +1,19 @@
 //! From connect to `inactive`: what is called, in which order, how often.
 
-#[path = "support/recorder.rs"]
-mod recorder;
-#[path = "support/streams.rs"]
-mod streams;
-
-use bytes::Bytes;
-use netwheel::{ChannelOptions, Error, codec::Line, prelude::*};
-use recorder::{
+use crate::over_each_transport;
+use crate::support::recorder;
+use crate::support::recorder::{
     Call, Log, Recorder, ask, done, embedded, embedded_with, end, hand_over, one_loop, read_to_end,
 };
+use crate::support::streams::{anywhere, connect};
+use bytes::Bytes;
+use netwheel::{ChannelOptions, Error, codec::Line, prelude::*};
 use std::{
     io::Write,
     net::TcpListener,
     sync::{Arc, Barrier, Mutex},
     time::Duration,
 };
-use streams::{anywhere, connect};
 
 fn lines(handler: Recorder) -> netwheel::ChannelPipeline<Bytes> {
     Pipeline::new().codec(Line::new().max_len(2_000_000)).handler(handler)

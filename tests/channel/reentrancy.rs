@@ -6,24 +6,22 @@
 //! too many (`timeouts.rs`); time limits (`time_limits.rs`); panics and an `error` that fails (`errors.rs`); waiting for room in the
 //! own queue (`waiting_submission.rs`).
 
-#[path = "support/recorder.rs"]
-mod recorder;
-#[path = "support/streams.rs"]
-mod streams;
-
+use crate::over_each_transport;
+use crate::support::recorder::{
+    Call, Log, Recorder, ask, embedded, embedded_with, end, one_loop, read_to_end,
+};
+use crate::support::streams::{anywhere, connect};
 use bytes::Bytes;
 use netwheel::{
     ChannelOptions, Error, TaskKey, TrafficLimits, buffer::WaterMark, codec::Line, prelude::*,
     testing::EmbeddedChannel,
 };
-use recorder::{Call, Log, Recorder, ask, embedded, embedded_with, end, one_loop, read_to_end};
 use std::{
     cell::{Cell, RefCell},
     io::Write,
     rc::Rc,
     time::Duration,
 };
-use streams::{anywhere, connect};
 
 const SECOND: Duration = Duration::from_secs(1);
 

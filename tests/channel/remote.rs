@@ -1,13 +1,10 @@
 //! A handle that knows the handler: what it runs, where, in which order, and what becomes of it when nothing runs.
 
-#[path = "support/recorder.rs"]
-mod recorder;
-
+use crate::support::recorder::PATIENCE;
 use netwheel::{
     ClientBootstrap, Error, EventLoopGroup, Remote, ServerBootstrap, codec::Line, prelude::*,
     testing::EmbeddedChannel,
 };
-use recorder::PATIENCE;
 use std::{
     cell::RefCell,
     rc::Rc,

@@ -1,10 +1,7 @@
 //! What a channel says that it has moved, and what it is called.
 
-#[path = "support/loops.rs"]
-mod loops;
-
+use crate::support::loops::*;
 use bytes::Bytes;
-use loops::*;
 use netwheel::{
     ChannelId, ChannelOptions, ChannelStats, ClientBootstrap, Overflow,
     codec::{LengthField, Line},

@@ -1,10 +1,8 @@
 //! A channel in the log: what is said of it, when, and what it costs where nobody listens.
 
-#[path = "support/loops.rs"]
-mod loops;
-
+use crate::support::logs;
+use crate::support::loops::{PATIENCE, ms, result, settle, single};
 use bytes::Bytes;
-use loops::{PATIENCE, ms, result, settle, single};
 use netwheel::{
     ChannelOptions, ClientBootstrap, WireLog,
     buffer::WaterMark,
@@ -17,40 +15,12 @@ use std::{
     fmt,
     io::{Read, Write},
     net::TcpListener,
-    sync::{Mutex, Once},
 };
 
-/// Every test has a target of its own, so that they can run side by side.
-static LINES: Mutex<Vec<(String, log::Level, String)>> = Mutex::new(Vec::new());
-
-struct Collect;
-
-impl log::Log for Collect {
-    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
-        metadata.level() <= log::Level::Debug && metadata.target() != "off"
-    }
-
-    fn log(&self, record: &log::Record<'_>) {
-        // It does not ask `enabled` again: what is off must not come so far.
-        let line = (record.target().to_owned(), record.level(), record.args().to_string());
-        LINES.lock().unwrap().push(line);
-    }
-
-    fn flush(&self) {}
-}
-
-fn collect() {
-    static INSTALLED: Once = Once::new();
-    INSTALLED.call_once(|| {
-        log::set_logger(&Collect).unwrap();
-        log::set_max_level(log::LevelFilter::Trace);
-    });
-}
-
-/// What was said to this target, without the channel's name in front.
+/// What was logged to this target, without the channel's name in front. Every test has a target of
+/// its own, so that they can run side by side.
 fn said(target: &str) -> Vec<String> {
-    let lines = LINES.lock().unwrap();
-    let text = lines.iter().filter(|(to, ..)| to == target).map(|(.., text)| text);
+    let text = logs::records_of(target).into_iter().map(|record| record.text);
     text.map(|text| text.split_once(": ").expect("a channel's name").1.to_owned()).collect()
 }
 
@@ -97,7 +67,7 @@ impl fmt::Display for Costly {
 impl std::error::Error for Costly {}
 
 fn open(wire: WireLog) -> EmbeddedChannel<Bytes> {
-    collect();
+    logs::collect();
     let idle = IdleTimeouts::new().reader(ms(100));
     let pipeline = Pipeline::new().wire_log(wire).idle(idle).codec(LengthField::u8()).handler(Echo);
     let options = ChannelOptions::new().water_mark(WaterMark::new(1, 4).unwrap());
@@ -156,7 +126,7 @@ fn h_16_what_is_empty_is_logged_as_what_it_is() {
 fn h_16_where_the_level_is_off_nothing_is_formatted() {
     let cases = [
         (WireLog::new().target("level").level(log::Level::Trace), 0),
-        (WireLog::new().target("off"), 0),
+        (WireLog::new().target(logs::OFF), 0),
         (WireLog::new().target("level").level(log::Level::Warn), 1),
     ];
     for (wire, times) in cases {
@@ -165,9 +135,8 @@ fn h_16_where_the_level_is_off_nothing_is_formatted() {
         assert_eq!(channel.read_outbound(), "\x04cost");
         assert_eq!(FORMATTED.take(), times);
     }
-    let lines = LINES.lock().unwrap();
-    assert!(lines.iter().all(|line| line.0 != "off"));
-    let levels: Vec<_> = lines.iter().filter(|line| line.0 == "level").map(|line| line.1).collect();
+    assert!(logs::records_of(logs::OFF).is_empty());
+    let levels: Vec<_> = logs::records_of("level").iter().map(|record| record.level).collect();
     assert_eq!(levels, [log::Level::Warn; 7]);
 }
 
@@ -217,7 +186,7 @@ fn a_handler_may_switch_it_off_and_on() {
 #[test]
 fn over_tcp_it_shows_what_crosses_the_socket_and_nothing_twice() {
     const SIZE: usize = 200_000;
-    collect();
+    logs::collect();
     let (group, event_loop) = single(EventLoopGroup::builder());
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let wire = WireLog::new().target("tcp").max_bytes(usize::MAX);

@@ -1,8 +1,7 @@
 //! Bootstraps: settings that are copied and checked, who runs what on which loop, listening and its end.
 
-#[path = "support/recorder.rs"]
-mod recorder;
-
+use crate::support::recorder;
+use crate::support::recorder::{Call, Log, Recorder, ask, connect, done, end, one_loop, read_to_end};
 use bytes::Bytes;
 use netwheel::{
     ChannelOptions, ChannelPipeline, Error, ListenerOptions, MissedRuns, Peer, SettingError,
@@ -11,7 +10,6 @@ use netwheel::{
     prelude::*,
     testing::{EmbeddedChannel, ManualClock},
 };
-use recorder::{Call, Log, Recorder, ask, connect, done, end, one_loop, read_to_end};
 use std::{
     io::{ErrorKind, Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},

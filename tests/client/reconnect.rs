@@ -1,15 +1,11 @@
 //! A client that stays connected: what users ask for in 10.4 (a herd of clients after a restart), and how it ends.
 
-#[path = "support/nobody.rs"]
-mod nobody;
-#[path = "support/tcp.rs"]
-mod tcp;
-
+#[cfg(target_os = "linux")]
+use crate::support::nobody::BlackHole;
+use crate::support::nobody::Nobody;
+use crate::support::tcp::*;
 use bytes::Bytes;
 use netwheel::{Backoff, ReconnectEvent, Reconnecting, prelude::*, testing::ManualClock};
-#[cfg(target_os = "linux")]
-use nobody::BlackHole;
-use nobody::Nobody;
 use std::{
     io::ErrorKind,
     net::SocketAddr,
@@ -20,7 +16,6 @@ use std::{
     },
     time::Duration,
 };
-use tcp::*;
 
 const NANO: Duration = Duration::from_nanos(1);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);

@@ -1,8 +1,6 @@
 //! The heartbeat stage: who is asked, when, and who is dead (user-asks 1.12 to 1.16).
 
-#[path = "support/recorder.rs"]
-mod recorder;
-
+use crate::support::recorder::{Call, Log, Recorder};
 use bytes::Bytes;
 use netwheel::{
     ChannelOptions,
@@ -11,7 +9,6 @@ use netwheel::{
     stage::{Heartbeat, OnDead},
     testing::{EmbeddedChannel, ManualClock},
 };
-use recorder::{Call, Log, Recorder};
 use std::time::Duration;
 
 const INTERVAL: Duration = Duration::from_secs(10);

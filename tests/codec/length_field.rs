@@ -2,11 +2,8 @@
 //!
 //! Every stream is fed whole, in two at every place, and byte by byte.
 
-#[path = "support/decode.rs"]
-mod decode;
-
+use crate::support::decode::{Events, drive};
 use bytes::Bytes;
-use decode::{Events, drive};
 use netwheel::{
     EncodeError, Error, PeerError,
     buffer::Outbound,

@@ -2,11 +2,8 @@
 //!
 //! The models see the whole stream at once, know nothing of reads, and count in `i128`.
 
-#[path = "support/decode.rs"]
-mod decode;
-
+use crate::support::decode::{Events, drive};
 use bytes::Bytes;
-use decode::{Events, drive};
 use netwheel::{
     Error, PeerError,
     buffer::Outbound,

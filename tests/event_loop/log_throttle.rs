@@ -1,12 +1,8 @@
 //! The rate limit of log lines that peers can cause.
 
-#[path = "support/logs.rs"]
-mod logs;
-#[path = "support/loops.rs"]
-mod loops;
-
+use crate::support::logs;
+use crate::support::loops::{PATIENCE, advance, result, settle, single};
 use bytes::Bytes;
-use loops::{PATIENCE, advance, result, settle, single};
 use netwheel::{
     Channel, EventLoop,
     codec::{LengthField, RawBytes},

@@ -2,14 +2,14 @@
 //! and what does end a loop is told to who waits for its end (E-27).
 //!
 //! Such panics come from what a program gives and the loop uses beside its callbacks: a `log::Log`, the `Display` of
-//! an error, the `Drop` of a value or of what a panic threw, the `Wake` of a task. The log here panics at every record
-//! in which [`TRAP`] occurs; so each test has the loop log something of its own that says so.
+//! an error, the `Drop` of a value or of what a panic threw, the `Wake` of a task. The logger of the kit panics at
+//! every record that contains [`TRAP`]; so each test makes the loop log something that contains it.
 
-#[path = "support/loops.rs"]
-mod loops;
-
+use crate::support::logs::{self, TRAP};
+use crate::support::loops::{
+    Gate, PATIENCE, advance, assert_echoes, connect, ms, on, result, settle, single,
+};
 use bytes::Bytes;
-use loops::{Gate, PATIENCE, advance, assert_echoes, connect, ms, on, result, settle, single};
 use netwheel::{
     Clock, Context, Error, EventLoop, EventLoopGroup, Handler, IdleEvent, IdleTimeouts, Pipeline, Result,
     Server, ServerBootstrap, codec::RawBytes, testing::ManualClock,
@@ -20,29 +20,12 @@ use std::{
     net::TcpStream,
     panic::panic_any,
     sync::{
-        Arc, Once,
+        Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
     },
     task,
     time::{Duration, Instant},
 };
-
-/// What the log panics at.
-const TRAP: &str = "a trap";
-
-struct TrappedLog;
-
-impl log::Log for TrappedLog {
-    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
-        true
-    }
-
-    fn log(&self, record: &log::Record<'_>) {
-        assert!(!record.args().to_string().contains(TRAP), "the log panics");
-    }
-
-    fn flush(&self) {}
-}
 
 /// Panics when it is dropped, unless that is while another panic is on its way.
 struct Mine;
@@ -76,18 +59,10 @@ struct Fixture {
 }
 
 fn fixture() -> Fixture {
-    trap_the_log();
+    logs::collect();
     let clock = ManualClock::new();
     let (group, event_loop) = single(EventLoopGroup::builder().clock(clock.clone()));
     Fixture { group, event_loop, clock }
-}
-
-fn trap_the_log() {
-    static LOG: Once = Once::new();
-    LOG.call_once(|| {
-        log::set_logger(&TrappedLog).unwrap();
-        log::set_max_level(log::LevelFilter::Trace);
-    });
 }
 
 impl Fixture {
@@ -505,7 +480,7 @@ fn e_28_what_waits_at_the_end_runs_although_a_part_of_it_panics() {
 /// Whatever a loop of this name logs panics, its poll's troubles included.
 #[test]
 fn e_28_a_loop_that_cannot_log_anything_lives_on() {
-    trap_the_log();
+    logs::collect();
     let clock = PanicsWhenTold::default();
     let (group, event_loop) =
         single(EventLoopGroup::builder().name(TRAP).clock(clock.clone()).rebuild_threshold(3));
@@ -537,7 +512,7 @@ fn e_28_a_loop_that_cannot_log_anything_lives_on() {
 /// What a loop cannot do without; but those who wait for its end are told, if nothing can be logged, too.
 #[test]
 fn e_27_a_clock_that_panics_ends_the_loop_and_that_is_told() {
-    trap_the_log();
+    logs::collect();
     let clock = PanicsWhenTold::default();
     let (_group, event_loop) = single(EventLoopGroup::builder().name(TRAP).clock(clock.clone()));
     let terminated = event_loop.terminated();

@@ -1,11 +1,8 @@
 //! A loop that its owner drives by hand (E-32). That it cannot be run on another thread is in `types.rs`: it does not
 //! compile.
 
-#[path = "support/loops.rs"]
-mod loops;
-
+use crate::support::loops::*;
 use bytes::Bytes;
-use loops::*;
 use netwheel::{
     BoxError, Channel, ChannelPipeline, ManualEventLoop, codec::RawBytes, prelude::*, testing::ManualClock,
 };

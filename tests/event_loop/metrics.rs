@@ -1,12 +1,12 @@
 //! What a loop counts: each number moves by exactly what was done, and any thread reads them at any time.
 
-#[path = "support/loops.rs"]
-mod loops;
-#[path = "support/tcp.rs"]
-mod tcp;
-
+use crate::support::loops::{Gate, advance, manual, ms, result, settle, single};
+use crate::support::tcp;
+use crate::support::tcp::{
+    ANY_PORT, Event, PATIENCE, Settings, connect, dial, done, echo, end, metrics, on_loop, one_loop, ping,
+    read_all, read_n, receive, serve, serve_with, silent, some_turns, the_loop, turn_until,
+};
 use bytes::Bytes;
-use loops::{Gate, advance, manual, ms, result, settle, single};
 use netwheel::{EventLoop, LoopMetrics, codec::LengthField, prelude::*, testing::ManualClock};
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -17,10 +17,6 @@ use std::{
     },
     thread,
     time::{Duration, Instant},
-};
-use tcp::{
-    ANY_PORT, Event, PATIENCE, Settings, connect, dial, done, echo, end, metrics, on_loop, one_loop, ping,
-    read_all, read_n, receive, serve, serve_with, silent, some_turns, the_loop, turn_until,
 };
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -498,7 +494,7 @@ fn every_number_is_described() {
     let mut numbers: Vec<_> =
         numbers.filter_map(|line| line.split_once(": ")).map(|(name, _)| name).collect();
     // The rows of the tables before the one of the names in Prometheus.
-    let page = include_str!("../docs/observability.md");
+    let page = include_str!("../../docs/observability.md");
     let (page, _) = page.split_once("## Prometheus").unwrap();
     let cells = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once(" | "));
     let mut described: Vec<_> =

@@ -2,16 +2,13 @@
 
 #![cfg(feature = "prometheus")]
 
-#[path = "support/tcp.rs"]
-mod tcp;
-
+use crate::support::tcp::{
+    Settings, connect, dial, done, echo, end, ping, receive, serve_with, silent, some_turns, turn_until,
+};
 use netwheel::{Error, codec::LengthField, prelude::*, prometheus};
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
-};
-use tcp::{
-    Settings, connect, dial, done, echo, end, ping, receive, serve_with, silent, some_turns, turn_until,
 };
 
 /// What a text declares and says.

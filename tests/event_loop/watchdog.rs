@@ -3,13 +3,9 @@
 //!
 //! A stuck loop here is one that a test holds in a callback until it has heard what it waits for.
 
-#[path = "support/logs.rs"]
-mod logs;
-#[path = "support/loops.rs"]
-mod loops;
-
+use crate::support::logs;
+use crate::support::loops::{Gate, PATIENCE, assert_echoes, connect, flood, ms, on, result, settle};
 use bytes::Bytes;
-use loops::{Gate, PATIENCE, assert_echoes, connect, flood, ms, on, result, settle};
 use netwheel::{
     ChannelId, Context, Error, EventLoop, EventLoopGroup, Handler, Phase, Pipeline, Result, Server,
     ServerBootstrap, Stall, Watchdog, codec::RawBytes, testing::ManualClock,

@@ -2,7 +2,7 @@
 //!
 //! The server's files name each other by the root of the crate: a test says `use im::*;` there.
 
-#![allow(dead_code, reason = "each test file uses a part of it")]
+#![allow(dead_code, reason = "the server's files have more than its sessions need")]
 
 #[path = "../../examples/im_server/byte_budget.rs"]
 pub(crate) mod byte_budget;

@@ -1,13 +1,8 @@
 //! The chat server and clients that abuse it: rate limits, deadlines, budgets, names, malformed
 //! requests.
 
-#[path = "support/im.rs"]
-mod im;
-#[path = "support/loops.rs"]
-mod loops;
-
-use im::{pace::Rates, *};
-use loops::{PATIENCE, result};
+use crate::im::{pace::Rates, *};
+use crate::support::loops::{PATIENCE, result};
 use netwheel::{Peer, TimeLimits, prelude::*};
 use serde_json::{Value, json};
 use std::{

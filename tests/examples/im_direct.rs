@@ -1,9 +1,6 @@
 //! Direct messages of the chat server: its own session, two or three of them on one manual clock.
 
-#[path = "support/im.rs"]
-mod im;
-
-use im::*;
+use crate::im::*;
 use serde_json::{Value, json};
 use std::time::Duration;
 

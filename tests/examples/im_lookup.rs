@@ -1,12 +1,7 @@
 //! Lookups of the chat server: they run on the worker pool, so nobody waits for them but who has asked.
 
-#[path = "support/im.rs"]
-mod im;
-#[path = "support/loops.rs"]
-mod loops;
-
-use im::*;
-use loops::{PATIENCE, result};
+use crate::im::*;
+use crate::support::loops::{PATIENCE, result};
 use netwheel::{WorkerPool, prelude::*};
 use serde_json::{Value, json};
 use std::{

@@ -1,9 +1,6 @@
 //! Rooms of the chat server: who is told what, and who is in them.
 
-#[path = "support/im.rs"]
-mod im;
-
-use im::*;
+use crate::im::*;
 use serde_json::{Value, json};
 
 fn joined(user: &str) -> Value {

@@ -1,13 +1,7 @@
 //! Clients of the chat server that do not read: they are closed and told why, or learn how much they have missed; nobody else
 //! notices.
 
-#[path = "support/im.rs"]
-mod im;
-#[cfg(unix)]
-#[path = "support/loops.rs"]
-mod loops;
-
-use im::{slow_consumer::SlowConsumer, *};
+use crate::im::{slow_consumer::SlowConsumer, *};
 use serde_json::{Value, json};
 
 /// Bytes that may wait for a client.
@@ -137,7 +131,7 @@ fn a_total_tells_also_what_a_lost_line_would_have_told() {
 #[cfg(unix)]
 #[test]
 fn who_never_stopped_being_writable_learns_it_with_the_next_heartbeat() {
-    use loops::{PATIENCE, advance, result, single};
+    use crate::support::loops::{PATIENCE, advance, result, single};
     use netwheel::{prelude::*, testing::ManualClock};
     use std::{
         io::{BufRead, BufReader, Write},

@@ -1,12 +1,12 @@
 //! What the examples share: output that never blocks, rate limits, the limit of descriptors.
 
-#[path = "../examples/im/descriptors.rs"]
+#[path = "../../examples/im/descriptors.rs"]
 #[allow(dead_code, reason = "the limit of this process is not changed here")]
 mod descriptors;
-#[path = "../examples/support/output.rs"]
+#[path = "../../examples/support/output.rs"]
 #[allow(dead_code, reason = "this process keeps its own standard output")]
 mod output;
-#[path = "../examples/support/token_bucket.rs"]
+#[path = "../../examples/support/token_bucket.rs"]
 mod token_bucket;
 
 use descriptors::DescriptorLimit;

@@ -1,20 +1,16 @@
 //! How many connections a server, a loop and an address may have at once (H-08): what is beyond is closed at once, is
 //! counted and told, and a place is free again when its connection is closed.
 
-#[path = "support/logs.rs"]
-mod logs;
-#[path = "support/loops.rs"]
-mod loops;
-#[path = "support/recorder.rs"]
-mod recorder;
-
+use crate::support::loops::{advance, settle, single};
+use crate::support::recorder::{
+    Call, Log, PATIENCE, Recorder, ask, connect, done, end, one_loop, read_to_end,
+};
+use crate::support::{logs, recorder};
 use bytes::Bytes;
-use loops::{advance, settle, single};
 use netwheel::{
     Admission, ChannelPipeline, EventLoopGroupBuilder, LoopMetrics, Peer, RejectReason, Rejection,
     SettingError, codec::Line, prelude::*, testing::ManualClock,
 };
-use recorder::{Call, Log, PATIENCE, Recorder, ask, connect, done, end, one_loop, read_to_end};
 use std::{
     io::{ErrorKind, Read, Write},
     net::{SocketAddr, TcpStream},

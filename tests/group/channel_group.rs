@@ -1,12 +1,10 @@
 //! Who is in a channel group, and how members leave it.
 
-#[path = "support/handlers.rs"]
-mod handlers;
-#[path = "support/tcp.rs"]
-mod tcp;
-
+use crate::support::handlers::Quiet;
+use crate::support::tcp::{
+    Event, Settings, connect, done, echo, end, one_loop, read_all, receive, serve, serve_with, silent,
+};
 use bytes::Bytes;
-use handlers::Quiet;
 use netwheel::{
     BroadcastReport, ChannelGroup, Error,
     codec::Line,
@@ -21,9 +19,6 @@ use std::{
         mpsc,
     },
     thread,
-};
-use tcp::{
-    Event, Settings, connect, done, echo, end, one_loop, read_all, receive, serve, serve_with, silent,
 };
 
 fn embedded() -> EmbeddedChannel<Bytes> {

@@ -1,12 +1,8 @@
 //! Which loop gets the next connection, and what loops tell of their load (E-62, E-63; user-asks 11.1, 11.8).
 
-#[path = "support/logs.rs"]
-mod logs;
-#[path = "support/loops.rs"]
-mod loops;
-
+use crate::support::logs;
+use crate::support::loops::*;
 use bytes::Bytes;
-use loops::*;
 use netwheel::{
     ChannelOptions, Chooser, LeastConnections, LeastLag, RoundRobin, codec::RawBytes, prelude::*,
     testing::ManualClock,

@@ -1,10 +1,7 @@
 //! A group of loops: whose turn it is, how many there are, when it has ended (E-62; a group that cannot be built is
 //! in `descriptors.rs`).
 
-#[path = "support/loops.rs"]
-mod loops;
-
-use loops::{on, result, settle};
+use crate::support::loops::{on, result, settle};
 use netwheel::{EventLoopGroup, testing::ManualClock};
 use std::{collections::HashSet, time::Duration};
 

@@ -1,16 +1,12 @@
 //! Which addresses may connect (H-07, H-09): rules in CIDR notation, in order, before a pipeline is made.
 
-#[path = "support/logs.rs"]
-mod logs;
-#[path = "support/recorder.rs"]
-mod recorder;
-
+use crate::support::logs;
+use crate::support::recorder::{Call, Log, PATIENCE, Recorder, ask, end, one_loop, read_to_end};
 use bytes::Bytes;
 use netwheel::{
     Admission, ChannelPipeline, Error, IpFilter, IpRule, Peer, RejectReason, SettingError, codec::Line,
     prelude::*,
 };
-use recorder::{Call, Log, PATIENCE, Recorder, ask, end, one_loop, read_to_end};
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream},
     sync::{

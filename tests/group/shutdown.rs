@@ -1,16 +1,12 @@
 //! The end of a loop: states, quiet period, what still runs and what is refused (E-51 to E-57, E-59 to E-61). What
 //! becomes of its channels is in `shutdown_paced.rs`.
 
-#[path = "support/logs.rs"]
-mod logs;
-#[path = "support/loops.rs"]
-mod loops;
-
-use bytes::Bytes;
-use loops::{
+use crate::support::logs;
+use crate::support::loops::{
     Gate, Journal, PATIENCE, advance, assert_echoes, connect, echo_server, flood, manual, ms, on, result,
 };
-use loops::{settle, single};
+use crate::support::loops::{settle, single};
+use bytes::Bytes;
 use netwheel::{
     ClientBootstrap, Completion, Context, Error, EventLoop, EventLoopGroup, Handler, Pipeline, Result,
     ServerBootstrap, ShutdownOptions, ShutdownReport, codec::RawBytes, testing::ManualClock,

@@ -1,13 +1,11 @@
 //! What becomes of a loop's channels when it shuts down: told one after the other over a window, sent what they wrote,
 //! closed at the deadline, and counted (E-57, E-58).
 
-#[path = "support/logs.rs"]
-mod logs;
-#[path = "support/loops.rs"]
-mod loops;
-
+use crate::support::logs;
+use crate::support::loops::{
+    Gate, Journal, PATIENCE, advance, assert_echoes, connect, ms, result, settle, single,
+};
 use bytes::Bytes;
-use loops::{Gate, Journal, PATIENCE, advance, assert_echoes, connect, ms, result, settle, single};
 use netwheel::{
     Channel, ChannelOptions, Context, Error, EventLoop, EventLoopGroup, Handler, IdleEvent, IdleTimeouts,
     Pipeline, Result, Server, ServerBootstrap, ShutdownOptions, TcpOptions, codec::RawBytes,

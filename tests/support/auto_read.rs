@@ -1,7 +1,5 @@
 //! What a program says about reading from outside of the handler.
 
-#![allow(dead_code, reason = "each test file uses a part of it")]
-
 use bytes::Bytes;
 use netwheel::prelude::*;
 

@@ -1,7 +1,5 @@
 //! A datagram handler that tells the test thread of every call, and peers that are not ours.
 
-#![allow(dead_code, reason = "each test file uses a part of it")]
-
 use bytes::Bytes;
 use netwheel::{
     DatagramBootstrap, DatagramChannel, DatagramContext, DatagramHandler, Error, EventLoopGroup, Result,

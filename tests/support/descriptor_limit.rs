@@ -1,7 +1,5 @@
 //! A program that has no more descriptors than a test leaves it. The limit is the whole program's, so one test at a time.
 
-#![allow(dead_code, reason = "each test file uses a part of it")]
-
 use rlimit::Resource;
 use std::fs::{self, File};
 

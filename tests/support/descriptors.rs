@@ -1,7 +1,5 @@
 //! Which descriptor of this program a connection has.
 
-#![allow(dead_code, reason = "each test file uses a part of it")]
-
 use std::{fs, net::SocketAddr, os::fd::BorrowedFd};
 
 /// The descriptor of the end of a connection that has these two addresses.

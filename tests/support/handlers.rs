@@ -1,7 +1,5 @@
 //! The two handlers of bytes that most servers of tests have.
 
-#![allow(dead_code, reason = "each test file uses a part of it")]
-
 use bytes::Bytes;
 use netwheel::prelude::*;
 

@@ -1,8 +1,6 @@
 //! A channel with time limits, and what its handler is told when.
 
-#![allow(dead_code, reason = "each test file uses a part of it")]
-
-use crate::recorder::{Call, Log, Recorder};
+use super::recorder::{Call, Log, Recorder};
 use bytes::Bytes;
 use netwheel::{
     ChannelOptions, Scope, TimeLimits,

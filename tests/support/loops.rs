@@ -1,7 +1,5 @@
 //! One loop in the hands of a test: run something on it and wait, block it, know that it has come round.
 
-#![allow(dead_code, reason = "each test file uses a part of it")]
-
 use bytes::Bytes;
 use netwheel::{
     Completion, Context, Error, EventLoop, EventLoopGroup, EventLoopGroupBuilder, Handler, Pipeline,

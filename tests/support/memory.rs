@@ -1,7 +1,5 @@
 //! How large this process is, as the kernel counts it. Linux only.
 
-#![allow(dead_code, reason = "each test file uses a part of it")]
-
 /// Bytes of this process that are in memory. Files that are mapped are among them, so differences are what counts.
 pub(crate) fn resident() -> usize {
     of_all_mappings("Rss:")

@@ -1,9 +1,7 @@
 //! A handler with a name, which stands before each call that it writes down, and pipelines that end in it: to see who is told
 //! what when one pipeline takes over from another.
 
-#![allow(dead_code, reason = "each test file uses a part of it")]
-
-use crate::recorder::{Call, Log};
+use super::recorder::{Call, Log};
 use bytes::Bytes;
 use netwheel::{
     ChannelOptions, ChannelPipeline, Error,

@@ -1,12 +1,11 @@
-//! Other processes, watched or tricked by strace: a program that a test starts, this very test binary in the role
-//! of a child, and the lines that they print.
-
-#![allow(dead_code, reason = "each test file uses a part of it")]
+//! Other processes, some under strace: programs that a test starts, this test binary in the role of
+//! a child, and the lines that they print.
 
 use std::{
     ffi::OsStr,
     fs,
     io::{self, Read, Write},
+    panic::Location,
     process::{Child, ChildStdin, Command, Stdio},
     sync::mpsc::{self, Receiver, RecvTimeoutError},
     thread,
@@ -18,6 +17,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Set for a child: which part of the test binary it plays.
 const ROLE: &str = "NETWHEEL_TEST_ROLE";
+
+/// In front of the reason why a test proves nothing here.
+const SKIPPED: &str = "SKIPPED: ";
 
 /// Whether strace works here with these options. Where it does not, a test says so and passes, but not in CI.
 pub(crate) fn strace_works(options: &[&str]) -> bool {
@@ -35,7 +37,7 @@ pub(crate) fn strace_works(options: &[&str]) -> bool {
 pub(crate) fn skip(why: &str) {
     assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{why}");
     // Not `eprintln`, which the test harness would swallow.
-    let _ = writeln!(io::stderr(), "SKIPPED: {why}");
+    let _ = writeln!(io::stderr(), "{SKIPPED}{why}");
 }
 
 /// Whether this process was started by [`play`] to play `role`.
@@ -43,12 +45,60 @@ pub(crate) fn plays(role: &str) -> bool {
     std::env::var_os(ROLE).is_some_and(|r| r == role)
 }
 
-/// This test binary, to be run as a child in which only the test named like `role` runs.
+/// The command that runs this test binary as a child, with the test `role` of the calling file only.
+#[track_caller]
 pub(crate) fn play(role: &str) -> Vec<String> {
+    only_test(&format!("{}::{role}", module_of(Location::caller().file())), role)
+}
+
+/// The module path within its binary of a file: `tests/system/a/b.rs` is `a::b`.
+fn module_of(file: &str) -> String {
+    let path = file.replace('\\', "/");
+    let (_, path) = path.split_once("tests/").expect("a file of a test binary");
+    let (_binary, module) = path.split_once('/').expect("a module of a test binary");
+    module.trim_end_matches(".rs").trim_end_matches("/mod").replace('/', "::")
+}
+
+/// The command that runs one test of this binary, in a process that plays `role`.
+fn only_test(test: &str, role: &str) -> Vec<String> {
     let binary = std::env::current_exe().unwrap().to_str().unwrap().to_owned();
     let role = format!("{ROLE}={role}");
-    let test = role.split_once('=').unwrap().1.to_owned();
-    ["env", &role, &binary, "--exact", &test, "--nocapture", "--test-threads=1"].map(str::to_owned).to_vec()
+    ["env", &role, &binary, "--exact", test, "--nocapture", "--test-threads=1"].map(str::to_owned).to_vec()
+}
+
+/// Continues the calling test in a child process in which nothing else runs, and returns from it
+/// in this process when the child has passed.
+///
+/// For tests of what belongs to the whole process: descriptors, limits, the allocator, signals.
+#[macro_export]
+macro_rules! own_process {
+    () => {
+        fn here() {}
+        if !$crate::support::process::is_own_process(std::any::type_name_of_val(&here)) {
+            return;
+        }
+    };
+}
+
+/// Whether this is the child process for the test around the function `here`. If not, runs that
+/// child, which has to pass.
+#[track_caller]
+pub(crate) fn is_own_process(here: &str) -> bool {
+    let path = here.trim_end_matches("::here");
+    let (_binary, test) = path.split_once("::").expect("a path within the binary");
+    if plays(test) {
+        return true;
+    }
+    let command = only_test(test, test);
+    let child = Command::new(&command[0]).args(&command[1..]).stdin(Stdio::null()).output().unwrap();
+    let said = [child.stdout, child.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    assert!(child.status.success(), "{}; {}{}", child.status, said[0], said[1]);
+    // A name that no test has would pass as well.
+    assert!(said[0].contains("1 passed"), "{test} did not run: {}", said[0]);
+    for skipped in said[1].lines().filter(|line| line.starts_with(SKIPPED)) {
+        let _ = writeln!(io::stderr(), "{skipped}");
+    }
+    false
 }
 
 /// A process of the test; ended with it.

@@ -1,8 +1,6 @@
 //! A handler that writes down every call, in the way of Netty's `ReentrantChannelTest`, and helpers to put it
 //! at the end of an embedded channel or of a TCP server.
 
-#![allow(dead_code, reason = "each test file uses a part of it")]
-
 use bytes::Bytes;
 use netwheel::{
     ChannelOptions, Error, PeerError, Refused,

@@ -1,8 +1,6 @@
 //! Real sockets on 127.0.0.1: a handler that tells the test thread of every call, random bytes, and ways to wait
 //! for the loop without looking at a clock.
 
-#![allow(dead_code, reason = "each test file uses a part of it")]
-
 use bytes::Bytes;
 use netwheel::{
     ChannelOptions, ChannelPipeline, Endpoint, LoopMetrics, Peer, codec::RawBytes, pipeline::Codec,

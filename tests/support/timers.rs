@@ -1,7 +1,5 @@
 //! A stand-alone timer on a clock that the test moves, and ways to wait for its thread.
 
-#![allow(dead_code, reason = "each test file uses a part of it")]
-
 use netwheel::{
     Result,
     testing::ManualClock,

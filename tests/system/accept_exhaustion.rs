@@ -5,17 +5,11 @@
 
 #![cfg(target_os = "linux")]
 
-#[path = "support/descriptor_limit.rs"]
-mod descriptor_limit;
-#[path = "support/handlers.rs"]
-mod handlers;
-#[path = "support/logs.rs"]
-mod logs;
-#[path = "support/strace.rs"]
-mod strace;
-
-use descriptor_limit::Limit;
-use handlers::Echo;
+use crate::own_process;
+use crate::support::descriptor_limit::Limit;
+use crate::support::handlers::Echo;
+use crate::support::logs;
+use crate::support::process::*;
 use netwheel::{
     LoopMetrics, ManualEventLoop, UnixAddress, codec::RawBytes, prelude::*, testing::ManualClock,
 };
@@ -23,20 +17,11 @@ use std::{
     io::{self, Read, Write},
     net::{SocketAddr, TcpStream},
     os::{linux::net::SocketAddrExt, unix::net::UnixStream},
-    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
-use strace::*;
 
 /// How long a test waits for what must happen before it gives up. It never decides a test that passes.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// The limit of descriptors is the program's.
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-
-fn alone() -> MutexGuard<'static, ()> {
-    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 fn connect(to: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(to).unwrap();
@@ -102,7 +87,7 @@ impl Counted {
 /// C-72: the listener rests, goes on by itself, and those who are there are served meanwhile.
 #[test]
 fn emfile_no_spin_no_hang() {
-    let _alone = alone();
+    own_process!();
     logs::collect();
     let mut counted = Counted::new();
     let address = counted.server.local_address();
@@ -168,7 +153,7 @@ fn emfile_no_spin_no_hang() {
 /// C-72, of a Unix socket: its listener rests and goes on as one of TCP does.
 #[test]
 fn a_unix_listener_without_descriptors_goes_on_when_there_are_some() {
-    let _alone = alone();
+    own_process!();
     let clock = ManualClock::new();
     let mut by_hand = EventLoopGroup::builder().clock(clock.clone()).build_manual().unwrap();
     let address = UnixAddress::abstract_name(format!("netwheel-exhaustion-{}", std::process::id())).unwrap();
@@ -205,7 +190,7 @@ fn a_unix_listener_without_descriptors_goes_on_when_there_are_some() {
 
 #[test]
 fn descriptors_that_come_and_go_do_not_fill_the_log() {
-    let _alone = alone();
+    own_process!();
     logs::collect();
     let mut counted = Counted::new();
     let address = counted.server.local_address();
@@ -285,7 +270,6 @@ fn after_faults(role: &str, error: &str, times: u32) -> Option<[u64; 3]> {
 
 #[test]
 fn every_kind_of_want_pauses_and_ends() {
-    let _alone = alone();
     for error in ["ENFILE", "ENOBUFS", "ENOMEM", "EMFILE", "EINVAL"] {
         let Some([errors, turns, lines]) = after_faults("echo_server", error, 4) else { return };
         assert_eq!((errors, lines), (4, 1), "{error}");
@@ -295,7 +279,6 @@ fn every_kind_of_want_pauses_and_ends() {
 
 #[test]
 fn accept_aborted_no_delay() {
-    let _alone = alone();
     for error in ["ECONNABORTED", "EPROTO", "EPERM", "ENETDOWN", "EHOSTUNREACH", "EINTR"] {
         // Whoever waits for a timer here waits for ever.
         let role = "echo_server_whose_time_stands_still";

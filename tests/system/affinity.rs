@@ -4,15 +4,10 @@
 
 #![cfg(target_os = "linux")]
 
-#[path = "support/loops.rs"]
-mod loops;
-#[path = "support/strace.rs"]
-mod strace;
-
-use loops::*;
+use crate::support::loops::*;
+use crate::support::process::*;
 use netwheel::{Error, EventLoopGroup};
 use std::{fs, time::Duration};
-use strace::*;
 
 /// The cores that the calling thread may run on.
 fn allowed() -> Vec<usize> {

@@ -5,11 +5,8 @@
 
 #![cfg(target_os = "linux")]
 
-#[path = "support/strace.rs"]
-mod strace;
-#[path = "support/tcp.rs"]
-mod tcp;
-
+use crate::support::process::*;
+use crate::support::tcp::*;
 use bytes::Bytes;
 use netwheel::{ChannelGroup, codec::LengthField, prelude::*};
 use std::{
@@ -18,8 +15,6 @@ use std::{
     net::{SocketAddr, TcpStream},
     time::Duration,
 };
-use strace::*;
-use tcp::*;
 
 const ROUNDS: usize = 100;
 

@@ -6,9 +6,7 @@
 
 #![cfg(target_os = "linux")]
 
-#[path = "support/strace.rs"]
-mod strace;
-
+use crate::support::process::*;
 use bytes::Bytes;
 use netwheel::{
     DatagramBootstrap, DatagramContext, DatagramHandler, Error, EventLoopGroup, EventLoopGroupBuilder, Result,
@@ -18,7 +16,6 @@ use std::{
     net::{SocketAddr, UdpSocket},
     time::Duration,
 };
-use strace::*;
 
 /// How long a test waits for what must happen before it gives up. It never decides a test that passes.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,31 +1,17 @@
-//! A loop that gets no descriptors for its poll (E-48, E-62). On its own and one after the other, since the limit is
-//! the program's.
+//! A loop that gets no descriptors for its poll (E-48, E-62). The limit and the
+//! descriptors are the program's, so each test has a process of its own.
 
 #![cfg(target_os = "linux")]
 
-#[path = "support/descriptor_limit.rs"]
-mod descriptor_limit;
-#[path = "support/logs.rs"]
-mod logs;
-#[path = "support/loops.rs"]
-mod loops;
-
-use descriptor_limit::{Limit, descriptors};
-use loops::{PATIENCE, assert_echoes, connect, echo_server, ms, on, result, settle, single};
+use crate::own_process;
+use crate::support::descriptor_limit::{Limit, descriptors};
+use crate::support::logs;
+use crate::support::loops::{PATIENCE, assert_echoes, connect, echo_server, ms, on, result, settle, single};
 use netwheel::EventLoopGroup;
 use std::{
     fs::{self, DirEntry},
-    sync::{Mutex, MutexGuard, PoisonError},
     time::Instant,
 };
-
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-
-fn alone() -> MutexGuard<'static, ()> {
-    let guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    wait_for_ends();
-    guard
-}
 
 /// A loop's thread lets go of its last descriptor, the waker's, a moment after the loop's end is told.
 fn wait_for_ends() {
@@ -45,7 +31,7 @@ fn wait_for_ends() {
 
 #[test]
 fn e_48_if_no_new_poll_can_be_opened_the_old_one_stays() {
-    let _alone = alone();
+    own_process!();
     logs::collect();
     let (group, event_loop) = single(EventLoopGroup::builder());
     let (server, _failed) = echo_server(&group);
@@ -73,7 +59,7 @@ fn e_48_if_no_new_poll_can_be_opened_the_old_one_stays() {
 
 #[test]
 fn e_62_a_group_that_cannot_be_built_leaves_nothing_behind() {
-    let _alone = alone();
+    own_process!();
     let before = descriptors();
     let limit = Limit::leave(20);
     let error = EventLoopGroup::builder().threads(100).build().expect_err("there are not enough descriptors");
@@ -84,7 +70,7 @@ fn e_62_a_group_that_cannot_be_built_leaves_nothing_behind() {
 
 #[test]
 fn e_62_a_group_that_was_never_used_leaves_nothing_behind() {
-    let _alone = alone();
+    own_process!();
     let before = descriptors();
     let group = EventLoopGroup::builder().threads(20).build().unwrap();
     assert!(descriptors() > before);

@@ -5,22 +5,15 @@
 
 #![cfg(target_os = "linux")]
 
-#[path = "support/handlers.rs"]
-mod handlers;
-#[path = "support/strace.rs"]
-mod strace;
-#[path = "support/tcp.rs"]
-mod tcp;
-
-use handlers::Echo;
+use crate::support::handlers::Echo;
+use crate::support::process::*;
+use crate::support::tcp::*;
 use netwheel::{codec::LengthField, prelude::*};
 use std::{
     io::{self, Read},
     net::{SocketAddr, TcpStream},
     time::Duration,
 };
-use strace::*;
-use tcp::*;
 
 const CONNECTIONS: usize = 1000;
 

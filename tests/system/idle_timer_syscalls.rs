@@ -5,12 +5,9 @@
 
 #![cfg(target_os = "linux")]
 
-#[path = "support/strace.rs"]
-mod strace;
-
+use crate::support::process::*;
 use netwheel::{Error, timer::HashedWheelTimer};
 use std::{io, sync::mpsc::channel, time::Duration};
-use strace::*;
 
 const TIMEOUTS: usize = 10_000;
 

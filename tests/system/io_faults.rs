@@ -9,11 +9,8 @@
 
 #![cfg(target_os = "linux")]
 
-#[path = "support/strace.rs"]
-mod strace;
-#[path = "support/tcp.rs"]
-mod tcp;
-
+use crate::support::process::*;
+use crate::support::tcp::*;
 use bytes::Bytes;
 use netwheel::{Backoff, ReconnectEvent, codec::LengthField, prelude::*};
 use std::{
@@ -25,8 +22,6 @@ use std::{
     thread,
     time::Duration,
 };
-use strace::*;
-use tcp::*;
 
 /// A frame that is copied and leaves with `send`, and one that is kept and leaves with `sendmsg`.
 const SMALL: usize = 100;

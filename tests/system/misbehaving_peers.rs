@@ -3,36 +3,23 @@
 
 #![cfg(target_os = "linux")]
 
-#[path = "support/descriptor_limit.rs"]
-mod descriptor_limit;
-#[path = "support/strace.rs"]
-mod strace;
-#[path = "support/tcp.rs"]
-mod tcp;
-
+use crate::own_process;
+use crate::support::descriptor_limit::descriptors;
+use crate::support::process::{Process, play, plays};
+use crate::support::tcp::*;
 use bytes::Bytes;
-use descriptor_limit::descriptors;
 use netwheel::{PeerError, TimeLimits, codec::LengthField, prelude::*, testing::ManualClock};
 use std::{
     io::{self, BufRead, Read, Write},
     net::{SocketAddr, TcpStream},
-    sync::{Mutex, MutexGuard, PoisonError, mpsc},
+    sync::{Mutex, mpsc},
     time::Duration,
 };
-use strace::{Process, play, plays};
-use tcp::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 
 /// The tick of the wheel, by which a time limit may be late.
 const TICK: Duration = Duration::from_millis(10);
-
-/// Descriptors are the program's.
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-
-fn alone() -> MutexGuard<'static, ()> {
-    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 fn frame(text: &[u8]) -> Vec<u8> {
     [&(text.len() as u32).to_be_bytes(), text].concat()
@@ -46,8 +33,8 @@ fn reset(stream: TcpStream) {
 
 #[test]
 fn a_reset_in_mid_frame_costs_that_peer() {
+    own_process!();
     const TIMES: usize = 50;
-    let _alone = alone();
     let group = one_loop();
     let (server, events) = serve_with(&group, Settings::new(), LengthField::u32(), echo);
     let mut others = [(); 3].map(|()| connect(server.local_address()));
@@ -161,7 +148,6 @@ fn drip(limits: TimeLimits) -> (Result<Bytes>, Duration) {
 /// 13.5: it holds a connection for as long as it likes, unless somebody minds.
 #[test]
 fn a_byte_a_second_is_too_slow_where_there_is_a_limit() {
-    let _alone = alone();
     let (told, at) = drip(TimeLimits::new().progress(10, 5 * SECOND));
     let error = told.unwrap_err();
     let Error::Peer(PeerError::TooSlow { bytes, least: 10, within }) = error else { panic!("{error}") };
@@ -171,7 +157,6 @@ fn a_byte_a_second_is_too_slow_where_there_is_a_limit() {
 
 #[test]
 fn a_byte_a_second_is_served_at_last_where_there_is_none() {
-    let _alone = alone();
     let (told, at) = drip(TimeLimits::new());
     assert_eq!((told.unwrap(), at), (Bytes::from(vec![b'd'; 52]), 55 * SECOND));
 }
@@ -219,7 +204,7 @@ fn impatient_server() {
 
 #[test]
 fn ten_thousand_that_say_nothing_are_closed_in_time() {
-    let _alone = alone();
+    own_process!();
     rlimit::increase_nofile_limit(u64::MAX).unwrap();
     let may_open = usize::try_from(rlimit::Resource::NOFILE.get_soft().unwrap()).unwrap_or(usize::MAX);
     let mute = may_open.saturating_sub(200).min(10_000);

@@ -5,16 +5,10 @@
 
 #![cfg(target_os = "linux")]
 
-#[path = "support/handlers.rs"]
-mod handlers;
-#[path = "support/logs.rs"]
-mod logs;
-#[path = "support/strace.rs"]
-mod strace;
-#[path = "support/tcp.rs"]
-mod tcp;
-
-use handlers::Echo;
+use crate::support::handlers::Echo;
+use crate::support::logs;
+use crate::support::process::*;
+use crate::support::tcp::*;
 use netwheel::{codec::RawBytes, prelude::*};
 use std::{
     io::{self, Read},
@@ -27,8 +21,6 @@ use std::{
     },
     thread,
 };
-use strace::*;
-use tcp::*;
 
 /// Which of the calls that a thread makes return at once with nothing: six hundred of them, late enough for a
 /// connection to be there (a handful of polls) and early enough for an echo each to reach them ([`ECHOES`]).

@@ -5,14 +5,9 @@
 
 #![cfg(target_os = "linux")]
 
-#[path = "support/handlers.rs"]
-mod handlers;
-#[path = "support/strace.rs"]
-mod strace;
-#[path = "support/tcp.rs"]
-mod tcp;
-
-use handlers::Echo;
+use crate::support::handlers::Echo;
+use crate::support::process::*;
+use crate::support::tcp::*;
 use netwheel::{EventLoop, LoopMetrics, MissedRuns, codec::RawBytes, prelude::*};
 use std::{
     io::{self, BufRead},
@@ -24,8 +19,6 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use strace::*;
-use tcp::*;
 
 // ---- the child -------------------------------------------------------------------------------------------
 

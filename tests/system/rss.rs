@@ -5,14 +5,9 @@
 
 #![cfg(target_os = "linux")]
 
-#[path = "support/memory.rs"]
-mod memory;
-#[path = "support/strace.rs"]
-mod strace;
-#[path = "support/tcp.rs"]
-mod tcp;
-
-use memory::anonymous;
+use crate::support::memory::anonymous;
+use crate::support::process::*;
+use crate::support::tcp::*;
 use netwheel::{codec::LengthField, prelude::*, stage::Json};
 use rlimit::Resource;
 use serde::{Deserialize, Serialize};
@@ -22,8 +17,6 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
-use strace::*;
-use tcp::*;
 
 const KIB: usize = 1024;
 

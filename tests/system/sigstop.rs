@@ -5,12 +5,8 @@
 
 #![cfg(target_os = "linux")]
 
-#[path = "support/loops.rs"]
-mod loops;
-#[path = "support/strace.rs"]
-mod strace;
-
-use loops::{Gate, PATIENCE, on, result, settle};
+use crate::support::loops::{Gate, PATIENCE, on, result, settle};
+use crate::support::process::{Process, play, plays};
 use netwheel::{EventLoopGroup, Watchdog, codec::Line, prelude::*};
 use std::{
     io::{self, Read, Write},
@@ -24,7 +20,6 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use strace::{Process, play, plays};
 
 /// More than it takes to start the program that stops the child, and to carry a line to it.
 const LIMIT: Duration = Duration::from_secs(1);

@@ -5,18 +5,11 @@
 
 #![cfg(target_os = "linux")]
 
-#[path = "support/handlers.rs"]
-mod handlers;
-#[path = "support/memory.rs"]
-mod memory;
-#[path = "support/strace.rs"]
-mod strace;
-#[path = "support/tcp.rs"]
-mod tcp;
-
+use crate::support::handlers::Echo;
+use crate::support::memory::resident;
+use crate::support::process::{Process, play, plays};
+use crate::support::tcp::*;
 use bytes::{BufMut, Bytes, BytesMut};
-use handlers::Echo;
-use memory::resident;
 use netwheel::{
     ChannelOptions, Overflow,
     codec::{LengthField, RawBytes},
@@ -28,8 +21,6 @@ use std::{
     sync::mpsc,
     thread,
 };
-use strace::{Process, play, plays};
-use tcp::*;
 
 const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;

@@ -2,12 +2,8 @@
 
 #![cfg(unix)]
 
-#[path = "support/handlers.rs"]
-mod handlers;
-#[path = "support/strace.rs"]
-mod strace;
-
-use handlers::Echo;
+use crate::support::handlers::Echo;
+use crate::support::process::{play, plays};
 use netwheel::{codec::RawBytes, prelude::*};
 use std::{
     io::{Read, Write},
@@ -16,7 +12,6 @@ use std::{
     process::{Command, Stdio},
     time::Duration,
 };
-use strace::{play, plays};
 
 /// How long a test waits for what must happen before it gives up. It never decides a test that passes.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -4,15 +4,12 @@
 
 #![cfg(target_os = "linux")]
 
-#[path = "support/strace.rs"]
-mod strace;
-
+use crate::support::process::*;
 use netwheel::WorkerPool;
 use std::{
     sync::mpsc::{Receiver, channel},
     time::Duration,
 };
-use strace::*;
 
 /// How long a test waits for what must happen before it gives up. It never decides a test that passes.
 const PATIENCE: Duration = Duration::from_secs(60);

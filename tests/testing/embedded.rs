@@ -1,11 +1,7 @@
 //! The embedded test channel itself.
 
-#[path = "support/auto_read.rs"]
-mod auto_read;
-#[path = "support/recorder.rs"]
-mod recorder;
-
-use auto_read::set_auto_read;
+use crate::support::auto_read::set_auto_read;
+use crate::support::recorder::{Call, Log, Recorder, embedded, embedded_with, reason};
 use bytes::Bytes;
 use netwheel::{
     ChannelOptions, Clock, Error, IdleTimeouts, TimeLimits,
@@ -14,7 +10,6 @@ use netwheel::{
     stage::Heartbeat,
     testing::{EmbeddedChannel, ManualClock},
 };
-use recorder::{Call, Log, Recorder, embedded, embedded_with, reason};
 use std::time::Duration;
 
 const SECOND: Duration = Duration::from_secs(1);

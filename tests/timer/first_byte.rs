@@ -1,16 +1,11 @@
 //! Peers that connect and say nothing, or never come to the end of their first message: limits for the first byte and
 //! for the first message.
 
-#[path = "support/limited.rs"]
-mod limited;
-#[path = "support/loops.rs"]
-mod loops;
-#[path = "support/recorder.rs"]
-mod recorder;
-
+use crate::support::limited::{Limited, NOTHING, SECOND, TICK};
+use crate::support::loops::{advance, settle, single};
+use crate::support::recorder;
+use crate::support::recorder::{Call, Log, Recorder, ask, connect, end, read_to_end};
 use bytes::Bytes;
-use limited::{Limited, NOTHING, SECOND, TICK};
-use loops::{advance, settle, single};
 use netwheel::{
     Error, TimeLimits,
     codec::Line,
@@ -18,7 +13,6 @@ use netwheel::{
     prelude::*,
     testing::{EmbeddedChannel, ManualClock},
 };
-use recorder::{Call, Log, Recorder, ask, connect, end, read_to_end};
 use std::{
     io::Write,
     sync::mpsc::{Sender, channel},

@@ -3,11 +3,8 @@
 
 #![allow(clippy::mutable_key_type, reason = "a timeout is hashed by its identity, not by its state")]
 
-#[path = "support/logs.rs"]
-mod logs;
-#[path = "support/timers.rs"]
-mod timers;
-
+use crate::support::logs;
+use crate::support::timers::*;
 use netwheel::{
     Error, Refused, Result,
     timer::{HashedWheelTimer, HashedWheelTimerBuilder, Timeout},
@@ -18,7 +15,6 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use timers::*;
 
 /// A timer on the real clock of which nothing is ever due.
 fn real() -> HashedWheelTimer {
@@ -382,7 +378,7 @@ fn w_36_a_hook_that_panics_is_logged_and_costs_nothing_else() {
     timer.new_timeout_with_hook(HOUR, nothing, |_| panic!("the hook's own")).unwrap().cancel();
     advance(&timer, &clock, ms(100));
     let lines = logs::lines_with("the hook's own");
-    assert!(matches!(&lines[..], [line] if line.contains("tests/hashed_wheel_timer.rs:")), "{lines:?}");
+    assert!(matches!(&lines[..], [line] if line.contains(file!())), "{lines:?}");
 }
 
 #[test]

@@ -1,12 +1,12 @@
 //! How many stand-alone timers there are. Alone in its process: the count is the process's.
 
-#[path = "support/logs.rs"]
-mod logs;
-
+use crate::own_process;
+use crate::support::logs;
 use netwheel::timer::HashedWheelTimer;
 
 #[test]
 fn w_40_more_than_64_timers_are_an_error_in_the_log_once() {
+    own_process!();
     logs::collect();
     let build = || HashedWheelTimer::builder().build().unwrap();
     let told = || logs::lines_with("HashedWheelTimers in this process");

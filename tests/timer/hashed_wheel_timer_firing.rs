@@ -1,10 +1,7 @@
 //! The stand-alone timer: what fires when, and in which order (W-16 to W-29).
 
-#[path = "support/logs.rs"]
-mod logs;
-#[path = "support/timers.rs"]
-mod timers;
-
+use crate::support::logs;
+use crate::support::timers::*;
 use netwheel::{
     Clock, EventLoopGroup, Result,
     testing::ManualClock,
@@ -20,7 +17,6 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use timers::*;
 
 #[test]
 fn w_16_not_before_the_delay_and_after_it() {

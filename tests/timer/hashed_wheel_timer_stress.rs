@@ -3,9 +3,7 @@
 
 #![allow(clippy::mutable_key_type, reason = "a timeout is hashed by its identity, not by its state")]
 
-#[path = "support/timers.rs"]
-mod timers;
-
+use crate::support::timers::*;
 use netwheel::timer::{HashedWheelTimer, Timeout};
 use std::{
     collections::HashSet,
@@ -16,7 +14,6 @@ use std::{
     thread,
     time::Duration,
 };
-use timers::*;
 
 const ROUNDS: u64 = 10;
 const ADDERS: usize = 4;

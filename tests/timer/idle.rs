@@ -3,9 +3,7 @@
 //! Netty measures where its handler stands in the pipeline; here the channel core measures bytes that came and
 //! bytes that the kernel took, always (so I-09, its form without observation of the output, is not ours).
 
-#[path = "support/recorder.rs"]
-mod recorder;
-
+use crate::support::recorder::{Call, Log, Recorder, ask, connect, done};
 use bytes::Bytes;
 use netwheel::{
     ChannelOptions, IdleState,
@@ -13,7 +11,6 @@ use netwheel::{
     prelude::*,
     testing::{EmbeddedChannel, ManualClock},
 };
-use recorder::{Call, Log, Recorder, ask, connect, done};
 use std::time::Duration;
 
 const SECOND: Duration = Duration::from_secs(1);

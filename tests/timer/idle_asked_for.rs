@@ -1,8 +1,6 @@
 //! What users of other frameworks ask of idle detection (user-asks 1.3, 1.8, 1.15 and 16.1).
 
-#[path = "support/recorder.rs"]
-mod recorder;
-
+use crate::support::recorder::{Call, Log, Recorder, connect, done};
 use bytes::Bytes;
 use netwheel::{
     ChannelOptions, TimeLimits,
@@ -10,7 +8,6 @@ use netwheel::{
     prelude::*,
     testing::{EmbeddedChannel, ManualClock},
 };
-use recorder::{Call, Log, Recorder, connect, done};
 use std::{io::Read, time::Duration};
 
 const SECOND: Duration = Duration::from_secs(1);

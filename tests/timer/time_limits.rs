@@ -1,20 +1,15 @@
 //! Time limits that close a channel: reading and writing (I-16 to I-18), and the least progress of a message. Those for
 //! the first byte and the first message are in `first_byte.rs`.
 
-#[path = "support/limited.rs"]
-mod limited;
-#[path = "support/recorder.rs"]
-mod recorder;
-
+use crate::support::limited::{Limited, NOTHING, SECOND, TICK};
+use crate::support::recorder::{Call, Log, Recorder, connect};
 use bytes::Bytes;
-use limited::{Limited, NOTHING, SECOND, TICK};
 use netwheel::{
     TimeLimits,
     codec::{Line, RawBytes},
     prelude::*,
     testing::EmbeddedChannel,
 };
-use recorder::{Call, Log, Recorder, connect};
 use std::{io::Write, time::Duration};
 
 #[test]

@@ -1,8 +1,6 @@
 //! Coarse timeouts of a channel (`ctx.timeout`), their bound, and options of idle detection: jitter, touch, no drift.
 
-#[path = "support/recorder.rs"]
-mod recorder;
-
+use crate::support::recorder::{Call, Log, Recorder};
 use bytes::Bytes;
 use netwheel::{
     ChannelOptions, Error, IdleState, TaskKey,
@@ -10,7 +8,6 @@ use netwheel::{
     prelude::*,
     testing::{EmbeddedChannel, ManualClock},
 };
-use recorder::{Call, Log, Recorder};
 use std::{
     rc::Rc,
     sync::{Arc, Mutex},

@@ -4,11 +4,8 @@
 //! Each test holds up the loop on a manual clock for longer than the timeout, as a stopped process,
 //! a suspended machine or a slow callback does, while the peer sends.
 
-#[path = "support/loops.rs"]
-mod loops;
-
+use crate::support::loops::{Gate, Journal, PATIENCE, advance, settle, single};
 use bytes::Bytes;
-use loops::{Gate, Journal, PATIENCE, advance, settle, single};
 use netwheel::{
     ChannelOptions, ChannelPipeline, TimeLimits,
     codec::Line,

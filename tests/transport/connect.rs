@@ -1,14 +1,11 @@
 //! Connections come, fail and go over real sockets: T-08 to T-11, T-13, T-14, T-19, C-69; traps 12 and 20.
 
-#[path = "support/handlers.rs"]
-mod handlers;
-#[path = "support/nobody.rs"]
-mod nobody;
-#[path = "support/tcp.rs"]
-mod tcp;
-
+use crate::support::handlers::Quiet;
+#[cfg(target_os = "linux")]
+use crate::support::nobody::BlackHole;
+use crate::support::nobody::Nobody;
+use crate::support::tcp::*;
 use bytes::Bytes;
-use handlers::Quiet;
 use netwheel::{
     ChannelOptions, Peer,
     buffer::{KEEP_FROM, Outbound},
@@ -16,9 +13,6 @@ use netwheel::{
     pipeline::Codec,
     prelude::*,
 };
-#[cfg(target_os = "linux")]
-use nobody::BlackHole;
-use nobody::Nobody;
 use std::{
     io::{ErrorKind, Write},
     net::{Ipv4Addr, SocketAddr},
@@ -29,7 +23,6 @@ use std::{
     },
     time::Duration,
 };
-use tcp::*;
 
 // ---- T-08 ------------------------------------------------------------------------------------------------
 

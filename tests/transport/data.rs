@@ -1,10 +1,8 @@
 //! Bytes over real sockets arrive whole and in order: T-01 to T-05, T-07.
 
-#[path = "support/streams.rs"]
-mod streams;
-#[path = "support/tcp.rs"]
-mod tcp;
-
+use crate::over_each_transport;
+use crate::support::streams::{RawStream, anywhere, connect};
+use crate::support::tcp::*;
 use bytes::{Buf, Bytes};
 use netwheel::{
     ChannelOptions,
@@ -21,8 +19,6 @@ use std::{
     },
     thread,
 };
-use streams::{RawStream, anywhere, connect};
-use tcp::*;
 
 const MIB: usize = 1024 * 1024;
 

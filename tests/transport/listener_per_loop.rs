@@ -2,12 +2,9 @@
 
 #![cfg(target_os = "linux")]
 
-#[path = "support/recorder.rs"]
-mod recorder;
-
+use crate::support::recorder::{Call, Log, PATIENCE, Recorder, ask, connect, done, end, one_loop};
 use bytes::Bytes;
 use netwheel::{ChannelPipeline, Error, LoopMetrics, Peer, codec::Line, prelude::*};
-use recorder::{Call, Log, PATIENCE, Recorder, ask, connect, done, end, one_loop};
 use std::{
     io::ErrorKind,
     net::{TcpListener, TcpStream},

@@ -1,16 +1,10 @@
 //! Who decides when bytes are read, on an edge-triggered poll: T-26 to T-31; traps 1, 2, 5, 17 and 20.
 
-#[path = "support/auto_read.rs"]
-mod auto_read;
-#[path = "support/handlers.rs"]
-mod handlers;
-#[path = "support/streams.rs"]
-mod streams;
-#[path = "support/tcp.rs"]
-mod tcp;
-
-use auto_read::{read, set_auto_read};
-use handlers::Echo;
+use crate::over_each_transport;
+use crate::support::auto_read::{read, set_auto_read};
+use crate::support::handlers::Echo;
+use crate::support::streams::{anywhere, connect};
+use crate::support::tcp::*;
 use netwheel::{
     ChannelOptions,
     codec::{Line, RawBytes},
@@ -26,8 +20,6 @@ use std::{
     thread,
     time::Duration,
 };
-use streams::{anywhere, connect};
-use tcp::*;
 
 fn message(text: &'static str) -> Event {
     Event::Read(text.into())

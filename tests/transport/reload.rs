@@ -1,9 +1,6 @@
 //! Changing servers on one listening socket, without a connection refused or lost (user-asks 10.6).
 
-#[path = "support/loops.rs"]
-mod loops;
-
-use loops::{PATIENCE, ms, result};
+use crate::support::loops::{PATIENCE, ms, result};
 use netwheel::{
     EventLoopGroup, Handler, Pipeline, Result, Server, ServerBootstrap, ShutdownOptions, codec::RawBytes,
 };

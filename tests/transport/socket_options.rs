@@ -1,10 +1,7 @@
 //! What socket options lead to, as the peer sees it; that each is set and read back is proved beside `TcpOptions`.
 
-#[path = "support/handlers.rs"]
-mod handlers;
-#[path = "support/tcp.rs"]
-mod tcp;
-
+use crate::support::handlers;
+use crate::support::tcp::*;
 use netwheel::{ChannelOptions, TcpOptions, WorkerPool, prelude::*};
 use socket2::{Domain, Socket, Type};
 use std::{
@@ -13,7 +10,6 @@ use std::{
     sync::mpsc,
     time::{Duration, Instant},
 };
-use tcp::*;
 
 /// Longer than any test waits: who waits for it hangs.
 const FOR_EVER: Duration = Duration::from_secs(3600);

@@ -3,13 +3,10 @@
 
 #![cfg(unix)]
 
-#[path = "support/handlers.rs"]
-mod handlers;
-#[path = "support/tcp.rs"]
-mod tcp;
-
+use crate::support::handlers::Echo;
+use crate::support::tcp;
+use crate::support::tcp::{PATIENCE, done, end, metrics, one_loop, receive, turn_until};
 use bytes::Bytes;
-use handlers::Echo;
 use netwheel::{
     Address, Admission, Backoff, IpFilter, IpRule, Peer, ReconnectEvent, UnixAddress, codec::RawBytes,
     prelude::*,
@@ -29,7 +26,6 @@ use std::{
         mpsc,
     },
 };
-use tcp::{PATIENCE, done, end, metrics, one_loop, receive, turn_until};
 
 /// A directory of the test, removed with it.
 struct Directory(PathBuf);

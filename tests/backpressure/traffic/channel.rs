@@ -1,12 +1,10 @@
 //! The limits of one channel: H-01 to H-05.
 
-use crate::{
-    SLOW, bytes,
+use crate::support::{
     loops::ms,
-    read,
     recorder::{Call, Log, Recorder},
-    set, shaped, with,
 };
+use crate::traffic::{SLOW, bytes, read, set, shaped, with};
 use bytes::Bytes;
 use netwheel::{
     ChannelOptions, Error, TimeLimits, TrafficLimits,

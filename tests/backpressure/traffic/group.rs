@@ -1,12 +1,10 @@
 //! Channels that share their limits: H-06.
 
-use crate::{
-    bytes,
+use crate::support::{
     loops::ms,
-    read,
     recorder::{Log, Recorder},
-    set, with,
 };
+use crate::traffic::{bytes, read, set, with};
 use bytes::Bytes;
 use netwheel::{
     ChannelOptions, SharedTraffic, TrafficLimits, TrafficShaping,

@@ -3,24 +3,19 @@
 //! Ours differs in the form: bytes are counted at the socket and nothing is read or sent beyond the limit, there is no queue
 //! besides the channel's own buffer, and its own marks hold.
 
-#[path = "../support/loops.rs"]
-mod loops;
-#[path = "../support/recorder.rs"]
-mod recorder;
-
 mod channel;
 mod group;
 mod over_tcp;
 
+use crate::support::loops::ms;
+use crate::support::recorder::{Log, Recorder};
 use bytes::Bytes;
-use loops::ms;
 use netwheel::{
     ChannelOptions, TrafficShaping,
     codec::RawBytes,
     prelude::*,
     testing::{EmbeddedChannel, ManualClock},
 };
-use recorder::{Log, Recorder};
 
 /// A thousand bytes a second, a hundred at once: a pause is 50 ms.
 const SLOW: u64 = 1_000;

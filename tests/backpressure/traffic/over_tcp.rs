@@ -1,10 +1,10 @@
 //! Over sockets: what the kernel gets, and what is left to it.
 
-use crate::{
-    bytes,
+use crate::support::{
     loops::{advance, ms, settle, single},
     recorder::{Call, Log, PATIENCE, Recorder, connect, end},
 };
+use crate::traffic::bytes;
 use bytes::Bytes;
 use netwheel::{
     SharedTraffic, TimeLimits, TrafficLimits, TrafficShaping, codec::RawBytes, prelude::*,

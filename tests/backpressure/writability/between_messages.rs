@@ -1,10 +1,9 @@
 //! Water marks act between two messages of one read: small requests with large answers do not pile up.
 
-use crate::streams::{anywhere, connect};
-use crate::{
-    blocked, over_each_transport,
-    recorder::{Call, Log, Recorder},
-};
+use crate::over_each_transport;
+use crate::support::recorder::{Call, Log, Recorder};
+use crate::support::streams::{anywhere, connect};
+use crate::writability::blocked;
 use bytes::Bytes;
 use netwheel::{ChannelOptions, codec::Line, prelude::*};
 use std::io::{Read, Write};

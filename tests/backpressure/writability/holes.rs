@@ -1,7 +1,7 @@
 //! A message that was accepted is sent in its place, or the channel ends. There is never a hole.
 
-use crate::recorder::{Log, Recorder};
-use crate::{blocked, zeros};
+use crate::support::recorder::{Log, Recorder};
+use crate::writability::{blocked, zeros};
 use netwheel::{ChannelOptions, Error, buffer::WaterMark};
 
 #[test]

@@ -1,11 +1,6 @@
 //! Backpressure: one definition of writability for handlers, handles, groups and async code. A producer
 //! that obeys it is never refused or closed and never waits forever, and memory stays bounded.
 
-#[path = "../support/recorder.rs"]
-mod recorder;
-#[path = "../support/streams.rs"]
-mod streams;
-
 mod between_messages;
 mod holes;
 mod model;
@@ -13,6 +8,7 @@ mod notification;
 mod queued;
 mod relay;
 
+use crate::support::recorder::{Log, Recorder};
 use bytes::Bytes;
 use netwheel::{
     ChannelOptions,
@@ -20,7 +16,6 @@ use netwheel::{
     prelude::*,
     testing::{EmbeddedChannel, ManualClock},
 };
-use recorder::{Log, Recorder};
 use std::time::Duration;
 
 /// How long a test waits for what must happen before it gives up. It never decides a test that passes.

@@ -3,10 +3,9 @@
 //! No producer is refused, closed or left waiting. The pending weight stays within the high mark plus
 //! one message for each producer, and every byte arrives once and in order.
 
-use crate::{
-    PATIENCE, over_each_transport,
-    streams::{anywhere, connect},
-};
+use crate::over_each_transport;
+use crate::support::streams::{anywhere, connect};
+use crate::writability::PATIENCE;
 use bytes::Bytes;
 use netwheel::{
     ChannelGroup, ChannelOptions, Completion, Overflow, Remote,
@@ -413,7 +412,7 @@ fn one_connection(seed: u64) {
             scope.spawn(move || {
                 for (number, size) in (0..).zip(sizes) {
                     while !channel.is_writable() {
-                        crate::done(channel.writable()).expect("it stays open");
+                        crate::writability::done(channel.writable()).expect("it stays open");
                     }
                     channel.write(message(producer, number, *size)).expect("it was told that it may");
                 }
@@ -426,10 +425,10 @@ fn one_connection(seed: u64) {
             for (number, size) in (0..).zip(&all[usize::from(THREADS) + 1]) {
                 let mut members_left = 1;
                 while members_left > 0 {
-                    crate::done(channel.writable()).expect("it stays open");
+                    crate::writability::done(channel.writable()).expect("it stays open");
                     let message = message(GROUP, number, *size);
                     let broadcast = members.broadcast_where(|member| member.is_writable(), message).unwrap();
-                    let report = crate::done(broadcast.report()).unwrap();
+                    let report = crate::writability::done(broadcast.report()).unwrap();
                     assert_eq!(report.written, report.members, "{report:?}");
                     members_left -= report.written;
                 }

@@ -1,9 +1,10 @@
 //! Queued messages count what they will be: a producer that obeys writability is never refused and never closed, and memory is
 //! bounded, however long the loop is busy.
 
-use crate::recorder::{Log, Recorder, hand_over};
-use crate::streams::{anywhere, connect};
-use crate::{PATIENCE, blocked, done, over_each_transport, zeros};
+use crate::over_each_transport;
+use crate::support::recorder::{Log, Recorder, hand_over};
+use crate::support::streams::{anywhere, connect};
+use crate::writability::{PATIENCE, blocked, done, zeros};
 use bytes::Bytes;
 use netwheel::{
     ChannelOptions, Error, Overflow, Result,

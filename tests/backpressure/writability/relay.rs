@@ -1,6 +1,7 @@
 //! Relays: two connections that look like one, with backpressure, half-close, closes and resets passed on.
 
-use crate::{PATIENCE, recorder::end};
+use crate::support::recorder::end;
+use crate::writability::PATIENCE;
 use bytes::Bytes;
 use netwheel::{ChannelOptions, ClientBootstrap, LoopMetrics, Relay, Server, codec::RawBytes, prelude::*};
 use std::{

@@ -1,6 +1,6 @@
 //! A connection counts until its handler is dropped and its socket is closed.
 
-use crate::loops::{PATIENCE, result};
+use crate::support::loops::{PATIENCE, result};
 use bytes::Bytes;
 use netwheel::{Admission, Channel, codec::RawBytes, prelude::*};
 use std::{

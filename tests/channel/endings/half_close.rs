@@ -1,18 +1,14 @@
 //! The peer ends its stream: what it sent before is read, what it asked for is answered.
 
-#[path = "support/streams.rs"]
-mod streams;
-#[path = "support/tcp.rs"]
-mod tcp;
-
+use crate::over_each_transport;
+use crate::support::streams::{anywhere, connect};
+use crate::support::tcp::*;
 use bytes::Bytes;
 use netwheel::{
     ChannelOptions,
     codec::{Line, RawBytes},
 };
 use std::{io::Write, net::Shutdown, thread};
-use streams::{anywhere, connect};
-use tcp::*;
 
 const MIB: usize = 1024 * 1024;
 

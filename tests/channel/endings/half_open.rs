@@ -1,8 +1,6 @@
 //! One direction of a connection ends, the other goes on (T-20 to T-23; user-asks 12.1, 12.2).
 
-#[path = "support/tcp.rs"]
-mod tcp;
-
+use crate::support::tcp::*;
 use bytes::Bytes;
 use netwheel::{
     ChannelOptions, Error,
@@ -14,7 +12,6 @@ use std::{
     io::{Read, Write},
     net::Shutdown,
 };
-use tcp::*;
 
 fn half_close() -> Settings {
     Settings::channel(ChannelOptions::new().half_close(true))

@@ -1,7 +1,7 @@
 //! After a graceful close the socket lingers until the peer has read everything, or the close
 //! timeout expires.
 
-use crate::loops::{PATIENCE, advance, ms, result, settle, single};
+use crate::support::loops::{PATIENCE, advance, ms, result, settle, single};
 use bytes::Bytes;
 use netwheel::{
     Admission, ChannelOptions, EventLoopGroupBuilder, LoopMetrics, ShutdownOptions, codec::RawBytes,
@@ -334,12 +334,12 @@ fn lingering_sockets_have_the_quiet_period_of_a_shutdown() {
 #[cfg(target_os = "linux")]
 mod traced {
     use super::*;
-    use crate::strace::{Process, play, plays, skip, strace_works, thread_of};
+    use crate::support::process::{Process, play, plays, skip, strace_works, thread_of};
 
     /// The child: a server that closes when its peers do.
     #[test]
     fn closing_server() {
-        if !plays("lingering::traced::closing_server") {
+        if !plays("traced::closing_server") {
             return;
         }
         let (group, _) = single(EventLoopGroup::builder().name("closing"));
@@ -357,7 +357,7 @@ mod traced {
         if !strace_works(&[]) {
             return;
         }
-        let mut server = Process::start(&play("lingering::traced::closing_server"));
+        let mut server = Process::start(&play("traced::closing_server"));
         let to: SocketAddr = server.stdout.wait_for("listening on ").parse().unwrap();
         // The loop's thread starts with its first connection, at the latest.
         let mut first = Peer::connect(to);

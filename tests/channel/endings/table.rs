@@ -1,7 +1,7 @@
 //! Ends channels in every way that docs/endings.md lists, over sockets and embedded, and compares
 //! the events with the table there.
 
-use crate::{
+use crate::support::{
     loops::{Journal, PATIENCE, advance, ms, result, settle, single},
     recorder::{AtLast, Log, Recorder, quiet_panics},
 };
@@ -20,7 +20,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-const DOCS: &str = include_str!("../../docs/endings.md");
+const DOCS: &str = include_str!("../../../docs/endings.md");
 const TABLE: &str = "| ending |";
 
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);

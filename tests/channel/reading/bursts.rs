@@ -1,9 +1,9 @@
 //! Bursts of reads, their end, the end of the stream and errors: C-58 to C-60.
 
-use crate::{
-    over_each_transport, raw,
+use crate::over_each_transport;
+use crate::reading::{raw, serve};
+use crate::support::{
     recorder::{Call, Log, Recorder, done, embedded, end, one_loop, read_to_end},
-    serve,
     streams::{self, connect},
 };
 use netwheel::{ChannelOptions, codec::RawBytes, prelude::*};

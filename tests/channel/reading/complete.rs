@@ -1,7 +1,7 @@
 //! `read_complete` comes once behind the messages of a read, in the same place whether it is a call of its own or part of the
 //! read's.
 
-use crate::recorder::{Call, Log, Recorder, embedded_with};
+use crate::support::recorder::{Call, Log, Recorder, embedded_with};
 use bytes::Bytes;
 use netwheel::{ChannelOptions, buffer::WaterMark, prelude::*};
 use std::time::Duration;

@@ -1,11 +1,10 @@
 //! When a codec is asked, and what it is given: C-59, D-01, D-07.
 
-use crate::{
-    over_each_transport,
+use crate::over_each_transport;
+use crate::reading::{serve, with_codec};
+use crate::support::{
     recorder::{self, AtLast, Call, Log, Recorder, end, one_loop},
-    serve,
     streams::connect,
-    with_codec,
 };
 use bytes::Bytes;
 use netwheel::{

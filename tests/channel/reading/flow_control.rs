@@ -1,22 +1,14 @@
 //! Reading on demand: what one request brings, one message at a time, and how the size of reads is chosen: C-61 to C-64,
 //! D-09, D-12, H-10 to H-12 and T-32 in the form in which a channel does this by itself.
 
-#[path = "support/auto_read.rs"]
-mod auto_read;
-#[path = "support/tcp.rs"]
-mod tcp;
-
-#[path = "support/recorder.rs"]
-mod recorder;
-
-use auto_read::{read, set_auto_read};
+use crate::support::auto_read::{read, set_auto_read};
+use crate::support::recorder::{Call, Log, Recorder, embedded_with, hand_over};
+use crate::support::tcp::*;
 use bytes::Bytes;
 use netwheel::{
     ChannelOptions, codec::Line, codec::RawBytes, pipeline::*, prelude::*, testing::EmbeddedChannel,
 };
-use recorder::{Call, Log, Recorder, embedded_with, hand_over};
 use std::{io::Write, net::Shutdown};
-use tcp::*;
 
 fn on_demand() -> ChannelOptions {
     ChannelOptions::new().auto_read(false)

@@ -1,19 +1,15 @@
 //! Reading: bursts and their end, errors, reading on demand, limits, and codecs that misbehave.
 
-#[path = "../support/auto_read.rs"]
-mod auto_read;
-#[path = "../support/recorder.rs"]
-mod recorder;
-#[path = "../support/streams.rs"]
-mod streams;
-
 mod bursts;
 mod complete;
 mod decoding;
+mod flow_control;
 mod on_demand;
 mod several;
 mod stuck;
 
+use crate::support::recorder::{Log, Recorder};
+use crate::support::streams::anywhere;
 use bytes::Bytes;
 use netwheel::{
     Address, ChannelOptions,
@@ -22,9 +18,7 @@ use netwheel::{
     prelude::*,
     testing::{EmbeddedChannel, ManualClock},
 };
-use recorder::{Log, Recorder};
 use std::time::Duration;
-use streams::anywhere;
 
 fn raw(options: &ChannelOptions, handler: Recorder) -> EmbeddedChannel<Bytes> {
     with_codec(options, RawBytes, handler)

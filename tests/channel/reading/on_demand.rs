@@ -1,10 +1,10 @@
 //! Auto-read off and on, and reads that are asked for: C-66, T-27, T-28.
 
-use crate::{
+use crate::over_each_transport;
+use crate::reading::{raw, serve};
+use crate::support::{
     auto_read::{read, set_auto_read},
-    over_each_transport, raw,
     recorder::{Call, Log, Recorder, done, embedded_with, end, one_loop},
-    serve,
     streams::connect,
 };
 use netwheel::{

@@ -1,12 +1,11 @@
 //! Codecs and stages that make several messages of one input: order, interruptions, bounds.
 
-use crate::{
+use crate::over_each_transport;
+use crate::reading::{serve, with_codec};
+use crate::support::{
     auto_read::{read, set_auto_read},
-    over_each_transport,
     recorder::{Call, Log, Recorder, ask, end, hand_over, one_loop, read_to_end},
-    serve,
     streams::{anywhere, connect},
-    with_codec,
 };
 use bytes::{Buf, Bytes};
 use netwheel::{

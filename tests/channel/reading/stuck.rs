@@ -1,12 +1,11 @@
 //! Codecs that misbehave, and errors: nothing goes round for ever, nothing is kept without bound.
 
-use crate::{
+use crate::over_each_transport;
+use crate::reading::{serve, with_codec};
+use crate::support::{
     auto_read::{read, set_auto_read},
-    over_each_transport,
     recorder::{self, Call, Log, Recorder, embedded_with, end, one_loop, read_to_end},
-    serve,
     streams::connect,
-    with_codec,
 };
 use bytes::{Buf, Bytes};
 use netwheel::{ChannelOptions, PeerError, buffer::Outbound, codec::Line, pipeline::Codec, prelude::*};

@@ -1,6 +1,6 @@
 //! At the end of the stream: the last decoding, the last `read_complete`.
 
-use crate::{
+use crate::support::{
     named::{embedded, lines, named, raw, silent},
     recorder::{AtLast, Call, Log, connect, end, read_to_end},
 };

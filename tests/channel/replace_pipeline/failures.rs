@@ -1,6 +1,6 @@
 //! What becomes of failures: C-24.
 
-use crate::{
+use crate::support::{
     named::{lines, named, raw, silent},
     recorder::{self, Call, Log, connect, end, one_loop, quiet_panics, read_to_end},
 };

@@ -1,6 +1,6 @@
 //! What handles of a channel are told whose pipeline was replaced.
 
-use crate::{
+use crate::support::{
     named::{Guard, SECOND, frames, lines, named, silent},
     recorder::{Call, Log, done, reason},
 };

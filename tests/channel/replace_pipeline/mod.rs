@@ -1,13 +1,6 @@
 //! Another pipeline takes over a channel: C-03, C-10, C-15, C-17, C-24, D-03 to D-05, D-08 and D-10 in the form in which
 //! pipelines are types.
 
-#[path = "../support/auto_read.rs"]
-mod auto_read;
-#[path = "../support/named.rs"]
-mod named;
-#[path = "../support/recorder.rs"]
-mod recorder;
-
 mod end_of_stream;
 mod failures;
 mod handles;

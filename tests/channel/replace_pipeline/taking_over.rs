@@ -1,6 +1,6 @@
 //! From whatever callback, and every byte is somebody's.
 
-use crate::{
+use crate::support::{
     named::{Named, SECOND, embedded, frames, lines, named, raw, silent},
     recorder::{Call, Log, connect, end, one_loop, read_to_end},
 };

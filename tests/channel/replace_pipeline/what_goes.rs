@@ -1,6 +1,6 @@
 //! What goes with a pipeline that is replaced: tasks, timeouts, limits, stages.
 
-use crate::{
+use crate::support::{
     named::{Guard, SECOND, embedded, lines, named, raw, silent},
     recorder::{Call, Log},
 };

@@ -1,6 +1,6 @@
 //! What a pipeline has begun when another one takes over.
 
-use crate::{
+use crate::support::{
     auto_read::read,
     named::{embedded, frames, lines, named, raw, silent},
     recorder::{Call, Log, connect, done, end, one_loop},

@@ -1,9 +1,7 @@
 //! What is encoded, and what a failed encoding leaves behind: C-42.
 
-use crate::{
-    recorder::{Call, Fussy, Log, Recorder},
-    zeros,
-};
+use crate::support::recorder::{Call, Fussy, Log, Recorder};
+use crate::writing::zeros;
 use bytes::Bytes;
 use netwheel::{
     EncodeError, Error,

@@ -1,9 +1,9 @@
 //! What leaves when, counted in system calls (H-13 to H-15). Ours in form: bytes that are written while a channel is read leave
 //! when it has been read, all others at the end of the turn, together; `flush` sends them when the callback returns; there is no write that nobody flushes.
 
-#[path = "support/recorder.rs"]
-mod recorder;
-
+use crate::support::recorder::{
+    Call, Log, Recorder, ask, connect, done, end, hand_over, one_loop, read_to_end,
+};
 use bytes::Bytes;
 use netwheel::{
     ChannelOptions,
@@ -11,7 +11,6 @@ use netwheel::{
     codec::{Line, RawBytes},
     prelude::*,
 };
-use recorder::{Call, Log, Recorder, ask, connect, done, end, hand_over, one_loop, read_to_end};
 use std::{
     io::Write,
     sync::{Mutex, mpsc},

@@ -1,11 +1,11 @@
 //! What leaves when, and in what order: C-40, C-41, C-43, C-47, C-53, C-54.
 
-use crate::{
-    marks, over_each_transport, raw,
+use crate::over_each_transport;
+use crate::support::{
     recorder::{Call, Log, Recorder, done, embedded, end, hand_over, one_loop, read_to_end},
     streams::{anywhere, connect},
-    zeros,
 };
+use crate::writing::{marks, raw, zeros};
 use bytes::Bytes;
 use netwheel::{
     ChannelOptions,

@@ -1,11 +1,11 @@
 //! What counts against the water marks, and who is told: C-44, C-46.
 
-use crate::{
-    OVERHEAD, marks, over_each_transport, raw,
+use crate::over_each_transport;
+use crate::support::{
     recorder::{Call, Log, Recorder, end, hand_over, read_to_end, reason},
     streams::{anywhere, connect},
-    take, write, zeros,
 };
+use crate::writing::{OVERHEAD, marks, raw, take, write, zeros};
 use netwheel::{Error, buffer::KEEP_FROM, codec::RawBytes, prelude::*};
 use std::{
     cell::Cell,
@@ -161,7 +161,7 @@ fn c_46_a_write_that_the_loops_queue_refuses_does_not_stay_counted() {
         assert!(matches!(refused.reason, Error::Full { what: "pending tasks", limit: 16 }), "{refused}");
     }
     gate.wait();
-    channel.writable().wait_timeout(crate::recorder::PATIENCE).expect("it completes").unwrap();
+    channel.writable().wait_timeout(crate::support::recorder::PATIENCE).expect("it completes").unwrap();
     channel.write("taken".into()).unwrap();
     channel.close();
     assert_eq!(read_to_end(&mut peer), b"taken".repeat(4));

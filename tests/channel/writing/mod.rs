@@ -1,15 +1,14 @@
 //! Writing: what leaves when, what is counted, what is refused, and what a failure leaves behind.
 
-#[path = "../support/recorder.rs"]
-mod recorder;
-#[path = "../support/streams.rs"]
-mod streams;
-
+mod buffer_model;
 mod encoding;
+mod flush;
 mod leaving;
 mod marks;
+mod notify;
 mod refusals;
 
+use crate::support::recorder::Recorder;
 use bytes::Bytes;
 use netwheel::{
     ChannelOptions,
@@ -18,7 +17,6 @@ use netwheel::{
     prelude::*,
     testing::{EmbeddedChannel, ManualClock},
 };
-use recorder::Recorder;
 use std::time::Duration;
 
 /// What an entry counts against the marks besides its bytes.

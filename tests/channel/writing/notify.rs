@@ -1,10 +1,9 @@
 //! Writes that answer: when, in which order, with which error, and what may be done meanwhile (C-30, C-41, C-47 to C-51).
 
-#[path = "support/recorder.rs"]
-mod recorder;
-#[path = "support/streams.rs"]
-mod streams;
-
+use crate::over_each_transport;
+use crate::support::recorder;
+use crate::support::recorder::{Call, Log, Recorder, done, end, hand_over};
+use crate::support::streams::{anywhere, connect};
 use bytes::Bytes;
 use netwheel::{
     ChannelOptions, Error, TimeLimits,
@@ -12,9 +11,7 @@ use netwheel::{
     prelude::*,
     testing::{EmbeddedChannel, ManualClock},
 };
-use recorder::{Call, Log, Recorder, done, end, hand_over};
 use std::{io::Read, time::Duration};
-use streams::{anywhere, connect};
 
 /// An embedded line channel whose peer takes nothing yet, and a log of answers.
 fn blocked() -> (EmbeddedChannel<Bytes>, Log) {

@@ -1,11 +1,11 @@
 //! What is refused: C-50, and more than `max_outbound`.
 
-use crate::{
-    OVERHEAD, marks, over_each_transport, raw,
+use crate::over_each_transport;
+use crate::support::{
     recorder::{Call, Log, Recorder, embedded_with, end, one_loop, reason},
     streams::{anywhere, connect},
-    take, write,
 };
+use crate::writing::{OVERHEAD, marks, raw, take, write};
 use bytes::Bytes;
 use netwheel::{ChannelOptions, Error, codec::Line, prelude::*};
 use std::time::Duration;

@@ -1,6 +1,7 @@
 //! Which channel is given out, and which is not: H-20.
 
-use crate::{Trial, pool, quiet_panics, tcp::*};
+use crate::pool::{Trial, pool, quiet_panics};
+use crate::support::tcp::*;
 use bytes::Bytes;
 use netwheel::{PoolOrder, prelude::*};
 use std::sync::{

@@ -1,6 +1,7 @@
 //! The end of a pool, and hooks that fail: H-21.
 
-use crate::{Trial, nobody::Nobody, pool, quiet_panics, tcp::*};
+use crate::pool::{Trial, pool, quiet_panics};
+use crate::support::{nobody::Nobody, tcp::*};
 use bytes::Bytes;
 use netwheel::prelude::*;
 use std::{

@@ -1,19 +1,14 @@
 //! A pool of channels: H-19 to H-21.
 
-#[path = "../support/nobody.rs"]
-mod nobody;
-#[path = "../support/tcp.rs"]
-mod tcp;
-
 mod choice;
 mod end;
 mod sharing;
 mod waiting;
 
+use crate::support::tcp::*;
 use bytes::Bytes;
 use netwheel::{ChannelPool, PoolBuilder, Pooled, prelude::*, testing::ManualClock};
 use std::{net::SocketAddr, time::Duration};
-use tcp::*;
 
 const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)

@@ -1,6 +1,7 @@
 //! A pool among threads and loops, and its settings.
 
-use crate::{Trial, tcp::*};
+use crate::pool::Trial;
+use crate::support::tcp::*;
 use netwheel::prelude::*;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 

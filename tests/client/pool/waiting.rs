@@ -1,6 +1,7 @@
 //! Who waits for a channel, for how long, and who gets it: H-19.
 
-use crate::{Trial, ms, tcp::*};
+use crate::pool::{Trial, ms};
+use crate::support::tcp::*;
 use bytes::Bytes;
 use netwheel::{ChannelPool, PoolTimeout, prelude::*};
 use std::sync::mpsc;

@@ -1,11 +1,7 @@
 //! What a turn costs, counted and not timed: readings of the clock, writes to the waker (E-23).
 
-#[path = "support/handlers.rs"]
-mod handlers;
-#[path = "support/tcp.rs"]
-mod tcp;
-
-use handlers::Echo;
+use crate::support::handlers::Echo;
+use crate::support::tcp::*;
 use netwheel::{Clock, LoopMetrics, codec::LengthField, prelude::*};
 use std::{
     sync::{
@@ -16,7 +12,6 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use tcp::*;
 
 // ---- the clock -------------------------------------------------------------------------------------------
 

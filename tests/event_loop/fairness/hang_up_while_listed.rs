@@ -3,11 +3,8 @@
 
 #![cfg(target_os = "linux")]
 
-#[path = "support/loops.rs"]
-mod loops;
-
+use crate::support::loops::{Gate, Journal, PATIENCE, settle, single};
 use bytes::Bytes;
-use loops::{Gate, Journal, PATIENCE, settle, single};
 use netwheel::{EventLoopGroup, codec::Line, prelude::*, testing::ManualClock};
 use std::{
     io::{Read, Write},

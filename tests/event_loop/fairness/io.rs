@@ -6,11 +6,8 @@
 
 #![cfg(target_os = "linux")]
 
-#[path = "support/loops.rs"]
-mod loops;
-
+use crate::support::loops::{Gate, Journal, PATIENCE, ms, on, settle, single};
 use bytes::Bytes;
-use loops::{Gate, Journal, PATIENCE, ms, on, settle, single};
 use netwheel::{
     ChannelOptions, EventLoop, EventLoopGroup, EventLoopGroupBuilder, ListenerOptions, Peer,
     codec::{Line, RawBytes},

@@ -2,11 +2,10 @@
 //!
 //! Time is moved by what runs: a read that "takes" 100 ms moves the clock on by that, and so does a task.
 
-#[path = "support/loops.rs"]
-mod loops;
-
-use loops::{PATIENCE, acting_server, advance, assert_echoes, connect, echo_server, flood, manual, ms, on};
-use loops::{result, settle, silent_server, single};
+use crate::support::loops::{
+    PATIENCE, acting_server, advance, assert_echoes, connect, echo_server, flood, manual, ms, on,
+};
+use crate::support::loops::{result, settle, silent_server, single};
 use netwheel::{Clock, Error, EventLoop, EventLoopGroup, testing::ManualClock};
 use std::{
     io::{Read, Write},

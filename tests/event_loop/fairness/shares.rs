@@ -2,12 +2,12 @@
 //! counted on a clock that stands still unless what runs moves it. The formula of the budget is in `io_ratio`, what
 //! sockets get in `fairness_io`.
 
-#[path = "support/loops.rs"]
-mod loops;
-
+use crate::support::loops;
+use crate::support::loops::{
+    Journal, PATIENCE, acting_server, assert_echoes, connect, echo_server, manual, ms, on, result,
+};
+use crate::support::loops::{settle, single};
 use bytes::Bytes;
-use loops::{Journal, PATIENCE, acting_server, assert_echoes, connect, echo_server, manual, ms, on, result};
-use loops::{settle, single};
 use netwheel::{
     Error, EventLoop, EventLoopGroup, EventLoopGroupBuilder, codec::RawBytes, prelude::*,
     testing::ManualClock,

@@ -2,11 +2,8 @@
 
 #![cfg(target_os = "linux")]
 
-#[path = "support/loops.rs"]
-mod loops;
-
+use crate::support::loops::{Gate, PATIENCE, settle, single};
 use bytes::Bytes;
-use loops::{Gate, PATIENCE, settle, single};
 use netwheel::{EventLoopGroup, codec::RawBytes, prelude::*};
 use socket2::SockRef;
 use std::{

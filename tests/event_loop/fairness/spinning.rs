@@ -1,10 +1,9 @@
 //! What must not make a loop spin, and must not keep it from its sockets: the counts of its polls say so.
 
-#[path = "support/loops.rs"]
-mod loops;
-
+use crate::support::loops::{
+    Gate, PATIENCE, assert_echoes, connect, echo_server, ms, on, result, settle, single,
+};
 use bytes::Bytes;
-use loops::{Gate, PATIENCE, assert_echoes, connect, echo_server, ms, on, result, settle, single};
 use netwheel::{
     ChannelOptions, Context, EventLoop, EventLoopGroup, Handler, LoopMetrics, Pipeline, Result, Server,
     ServerBootstrap, codec::RawBytes,

@@ -1,6 +1,6 @@
 //! Where the work runs, and who gets the answer.
 
-use crate::{Log, embedded, end, open, receive, until};
+use crate::offload::{Log, embedded, end, open, receive, until};
 use netwheel::{ChannelOptions, WorkerPool, prelude::*};
 use std::{
     io::{Read, Write},

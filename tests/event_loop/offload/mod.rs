@@ -1,16 +1,13 @@
 //! Work that blocks: where it runs, who gets the answer, what is refused, what becomes of it when nobody wants it any more.
 
-#[path = "../support/loops.rs"]
-mod loops;
-
 mod answer;
 mod on_the_loop;
 mod refusals;
 mod threads;
 mod unwanted;
 
+use crate::support::loops::*;
 use bytes::Bytes;
-use loops::*;
 use netwheel::{
     ChannelOptions, ChannelPipeline, ClientBootstrap, WorkerMetrics, WorkerPool,
     codec::Line,

@@ -1,6 +1,7 @@
 //! The loop that the answer comes to: a full queue, a shutdown.
 
-use crate::{Log, end, loops::*, open, receive, until, wait_for};
+use crate::offload::{Log, end, open, receive, until, wait_for};
+use crate::support::loops::*;
 use bytes::Bytes;
 use netwheel::{ClientBootstrap, WorkerPool, codec::Line, prelude::*};
 use std::{

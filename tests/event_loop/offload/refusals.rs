@@ -1,6 +1,6 @@
 //! What is refused.
 
-use crate::{Log, Session, embedded, end, held_up, open, receive, wait_for};
+use crate::offload::{Log, Session, embedded, end, held_up, open, receive, wait_for};
 use netwheel::{ChannelOptions, Refused, WorkerPool, prelude::*};
 use std::{io::Write, sync::mpsc::channel, time::Duration};
 

@@ -1,6 +1,7 @@
 //! The threads of a pool: when they start, when they end, where they run.
 
-use crate::{Token, held_up, loops::*, receive, token, until};
+use crate::offload::{Token, held_up, receive, token, until};
+use crate::support::loops::*;
 use netwheel::WorkerPool;
 use std::{
     sync::{Arc, mpsc::channel},
@@ -54,7 +55,7 @@ fn what_waits_is_run_when_the_last_handle_is_gone_and_then_the_threads_end() {
 #[cfg(target_os = "linux")]
 #[test]
 fn workers_may_run_on_all_cores_although_the_loop_is_pinned_to_one() {
-    use crate::{Log, end, open, wait_for};
+    use crate::offload::{Log, end, open, wait_for};
     use netwheel::prelude::*;
     use std::io::Write;
 

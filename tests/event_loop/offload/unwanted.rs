@@ -1,6 +1,7 @@
 //! What becomes of work that nobody wants any more.
 
-use crate::{Log, embedded, end, held_up, loops::*, open, receive, session, token, until, wait_for};
+use crate::offload::{Log, embedded, end, held_up, open, receive, session, token, until, wait_for};
+use crate::support::loops::*;
 use netwheel::{ChannelOptions, TaskKey, WorkerPool, prelude::*};
 use std::{io::Write, sync::mpsc::channel};
 

@@ -2,10 +2,7 @@
 //!
 //! A suspend itself cannot be made here; what it needs is that a loop looks at its clock now and then.
 
-#[path = "support/loops.rs"]
-mod loops;
-
-use loops::*;
+use crate::support::loops::*;
 use netwheel::{Clock, EventLoop, EventLoopGroup, SystemClock};
 use std::time::{Duration, Instant};
 

@@ -1,9 +1,6 @@
 //! Loops that poll for a while before they sleep. Time stands still here, so the while is as long as the test wants.
 
-#[path = "support/loops.rs"]
-mod loops;
-
-use loops::*;
+use crate::support::loops::*;
 use netwheel::{EventLoop, EventLoopGroup, testing::ManualClock};
 use std::time::{Duration, Instant};
 

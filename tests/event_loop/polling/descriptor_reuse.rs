@@ -1,15 +1,12 @@
-//! A descriptor that outlives its channel, and one that gets a new owner: no event goes to the wrong one. One after
-//! the other, since the numbers are the program's.
+//! A descriptor that outlives its channel, and one that gets a new owner: no event goes to the wrong one. The
+//! numbers are the program's, so each test has a process of its own.
 
 #![cfg(target_os = "linux")]
 
-#[path = "support/descriptors.rs"]
-mod descriptors;
-#[path = "support/loops.rs"]
-mod loops;
-
+use crate::own_process;
+use crate::support::loops::{Gate, PATIENCE, assert_echoes, connect, settle, single};
+use crate::support::{descriptors, loops};
 use bytes::Bytes;
-use loops::{Gate, PATIENCE, assert_echoes, connect, settle, single};
 use netwheel::{
     Context, EventLoop, EventLoopGroup, Handler, Pipeline, Result, Server, ServerBootstrap, codec::RawBytes,
 };
@@ -17,15 +14,8 @@ use std::{
     io::{Read, Write},
     net::{Shutdown, TcpStream},
     os::fd::BorrowedFd,
-    sync::{Mutex, MutexGuard, PoisonError},
     time::Instant,
 };
-
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-
-fn alone() -> MutexGuard<'static, ()> {
-    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Sends everything back, and closes at a `bye`.
 struct Echo;
@@ -66,7 +56,7 @@ fn until_channels(event_loop: &EventLoop, channels: u64) {
 /// nor, by itself, out of the poll.
 #[test]
 fn dup_fd_no_ghost() {
-    let _alone = alone();
+    own_process!();
     let (group, event_loop) = single(EventLoopGroup::builder());
     let server = serve(&group);
     for rebuilt in [false, true] {
@@ -115,7 +105,7 @@ fn dup_fd_no_ghost() {
 /// In one batch of events, one connection closes and the next one is accepted, with the descriptor of the first.
 #[test]
 fn fd_reuse_same_batch() {
-    let _alone = alone();
+    own_process!();
     let (group, event_loop) = single(EventLoopGroup::builder());
     let server = serve(&group);
     let mut reused = 0;

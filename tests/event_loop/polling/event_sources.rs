@@ -2,12 +2,8 @@
 
 #![cfg(unix)]
 
-#[path = "support/logs.rs"]
-mod logs;
-#[path = "support/loops.rs"]
-mod loops;
-
-use loops::{Gate, PATIENCE, manual, on, result, settle, single};
+use crate::support::logs;
+use crate::support::loops::{Gate, PATIENCE, manual, on, result, settle, single};
 use netwheel::{
     Error, EventLoop, EventLoopGroup, Interest, Readiness, Refused, Result, SourceAction, SourceContext,
     SourceHandle, Watchdog,
@@ -522,7 +518,7 @@ fn an_error_and_a_panic_of_a_callback_cost_their_source_alone() {
     settle(&event_loop);
     let metrics = event_loop.metrics();
     assert_eq!((metrics.event_sources, metrics.event_source_errors), (0, 2));
-    let lost = logs::lines_with("the event source registered at tests/event_sources.rs:");
+    let lost = logs::lines_with(&format!("the event source registered at {}:", file!()));
     assert!(lost.iter().any(|line| line.starts_with("ERROR") && line.ends_with("on purpose")), "{lost:?}");
     assert!(
         lost.iter().any(|line| line.starts_with("WARN") && line.ends_with("wrong on purpose")),

@@ -3,17 +3,10 @@
 //! A poll is made to return for no reason by a clock that stands still but says that it does not: the poll sleeps
 //! for the millisecond that it was asked to, and the deadline is as far away as before.
 
-#[cfg(target_os = "linux")]
-#[path = "support/descriptors.rs"]
-mod descriptors;
-#[path = "support/logs.rs"]
-mod logs;
-#[path = "support/loops.rs"]
-mod loops;
-
-use loops::{
+use crate::support::loops::{
     Gate, PATIENCE, assert_echoes, connect, echo_server, flood, manual, ms, on, result, settle, single,
 };
+use crate::support::{descriptors, logs};
 use netwheel::{Clock, EventLoop, EventLoopGroup, LoopMetrics, testing::ManualClock};
 use std::{
     fmt,

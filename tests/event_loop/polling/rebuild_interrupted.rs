@@ -1,16 +1,16 @@
-//! A signal ends a poll early and is no reason to rebuild it (E-47). On its own, since it stops the whole program.
+//! A signal ends a poll early and is no reason to rebuild it (E-47). Signals stop a whole
+//! program, so the test has a process of its own.
 
 #![cfg(target_os = "linux")]
 
-#[path = "support/loops.rs"]
-mod loops;
-
-use loops::{PATIENCE, ms, on, result, settle, single};
+use crate::own_process;
+use crate::support::loops::{PATIENCE, ms, on, result, settle, single};
 use netwheel::EventLoopGroup;
 use std::{process::Command, time::Instant};
 
 #[test]
 fn e_47_an_interrupted_poll_is_not_premature() {
+    own_process!();
     let (_group, event_loop) = single(EventLoopGroup::builder().rebuild_threshold(3));
     let far = event_loop.schedule(ms(3_600_000), || ()).unwrap();
     settle(&event_loop);

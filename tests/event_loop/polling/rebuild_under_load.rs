@@ -1,11 +1,8 @@
 //! Building the poll anew, again and again, while everything goes on that a loop does: a thousand connections,
 //! tasks from other threads, timers. Nothing is lost, nothing comes twice, nothing out of order or early.
 
-#[path = "support/loops.rs"]
-mod loops;
-
+use crate::support::loops::{PATIENCE, connect, ms, on, result, settle, single};
 use bytes::Bytes;
-use loops::{PATIENCE, connect, ms, on, result, settle, single};
 use netwheel::{
     Completion, Context, EventLoop, EventLoopGroup, Handler, MissedRuns, Pipeline, RebuildCause,
     RebuildReport, Result, ScheduledTask, Server, ServerBootstrap, TcpOptions, codec::RawBytes,

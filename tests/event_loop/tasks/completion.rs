@@ -1,9 +1,6 @@
 //! What completes later: three ways to ask, one result, and who wins when a cancel meets the expiry (as W-32).
 
-#[path = "support/loops.rs"]
-mod loops;
-
-use loops::{PATIENCE, manual, ms, on, result, settle};
+use crate::support::loops::{PATIENCE, manual, ms, on, result, settle};
 use netwheel::{Completion, Error, EventLoop};
 use std::{
     future::{Future, IntoFuture},

@@ -1,9 +1,6 @@
 //! Scheduled tasks: when they run, in which order, and what cancelling does (E-01 to E-11, E-16 to E-18, E-20).
 
-#[path = "support/loops.rs"]
-mod loops;
-
-use loops::{Gate, Journal, PATIENCE, advance, manual, ms, on, result, settle, single};
+use crate::support::loops::{Gate, Journal, PATIENCE, advance, manual, ms, on, result, settle, single};
 use netwheel::{
     Clock, Error, EventLoop, EventLoopGroup, MissedRuns, Result, ScheduledTask, testing::ManualClock,
 };

@@ -1,12 +1,8 @@
 //! Scheduled tasks beyond the plain ones: jitter, missed runs over a long stall, the end of a turn, limits
 //! (E-30; user-asks 2.5, 2.6, 2.18, 3.2 to 3.5).
 
-#[path = "support/logs.rs"]
-mod logs;
-#[path = "support/loops.rs"]
-mod loops;
-
-use loops::{Gate, Journal, advance, manual, ms, on, result, settle, single};
+use crate::support::logs;
+use crate::support::loops::{Gate, Journal, advance, manual, ms, on, result, settle, single};
 use netwheel::{Clock, Error, EventLoopGroup, MissedRuns, Periodic, ScheduledTask, testing::ManualClock};
 use std::{
     sync::{

@@ -1,12 +1,10 @@
 //! Giving tasks to a loop: order, waking, failing, waiting (E-12, E-14, E-15, E-19, E-22 to E-26, E-31).
 
-#[path = "support/logs.rs"]
-mod logs;
-#[path = "support/loops.rs"]
-mod loops;
-
-use loops::{Gate, Journal, PATIENCE, advance, assert_echoes, connect, echo_server, manual, ms, on, result};
-use loops::{settle, single};
+use crate::support::logs;
+use crate::support::loops::{
+    Gate, Journal, PATIENCE, advance, assert_echoes, connect, echo_server, manual, ms, on, result,
+};
+use crate::support::loops::{settle, single};
 use netwheel::{
     ClientBootstrap, Completion, Error, EventLoop, EventLoopGroup, Handler, Pipeline, Result, codec::RawBytes,
 };

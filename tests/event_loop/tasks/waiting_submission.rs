@@ -1,9 +1,6 @@
 //! Waiting for room in a loop's queue (E-29, and E-59 for those who wait when it ends).
 
-#[path = "support/loops.rs"]
-mod loops;
-
-use loops::{Gate, Journal, PATIENCE, ms, on, result, single};
+use crate::support::loops::{Gate, Journal, PATIENCE, ms, on, result, single};
 use netwheel::{Error, EventLoop, EventLoopGroup, Refused};
 use std::{
     path::PathBuf,

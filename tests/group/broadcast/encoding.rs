@@ -1,9 +1,8 @@
 //! How often a message is encoded, and a message that cannot be.
 
-use crate::{
-    Counting, Room, all_written, broadcast, join, member,
+use crate::broadcast::{Counting, Room, all_written, broadcast, join, member, report_of, rooming, sum};
+use crate::support::{
     recorder::{Fussy, Log, Recorder, quiet_panics},
-    report_of, rooming, sum,
     tcp::{done, end, read_n},
 };
 use bytes::Bytes;

@@ -1,10 +1,8 @@
 //! How groups share a loop when one of them is flooded, counted in turns and deliveries of a
 //! manually driven loop.
 
-use crate::{
-    Room, all_written, broadcast_often,
-    tcp::{connect, read_all, read_n},
-};
+use crate::broadcast::{Room, all_written, broadcast_often};
+use crate::support::tcp::{connect, read_all, read_n};
 use bytes::Bytes;
 use netwheel::{
     Broadcast, BroadcastReport, ChannelGroup, Completion, Error, ManualEventLoop, codec::Line, prelude::*,

@@ -1,11 +1,8 @@
 //! Who gets it, and in what order.
 
-use crate::{
-    Room, all_written, join, rooming,
-    tcp::{
-        self, Event, Random, Settings, assert_same, connect, done, end, one_loop, read_all, read_n,
-        serve_with,
-    },
+use crate::broadcast::{Room, all_written, join, rooming};
+use crate::support::tcp::{
+    self, Event, Random, Settings, assert_same, connect, done, end, one_loop, read_all, read_n, serve_with,
 };
 use bytes::Bytes;
 use netwheel::{ChannelGroup, ChannelOptions, Error, codec::Line, prelude::*};

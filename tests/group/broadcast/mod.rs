@@ -1,22 +1,18 @@
 //! Broadcasts to a channel group: what they cost, who gets them, what becomes of them where there is no room.
 
-#[path = "../support/recorder.rs"]
-mod recorder;
-#[path = "../support/tcp.rs"]
-mod tcp;
-
 mod encoding;
 mod fairness;
 mod membership;
 mod no_room;
 mod turns;
 
+use crate::support::recorder::{Log, Recorder};
+use crate::support::tcp::{Event, Events, Settings, connect, done, serve_with, silent};
 use bytes::Bytes;
 use netwheel::{
     Broadcast, BroadcastReport, ChannelGroup, ChannelOptions, LoopMetrics, buffer::Outbound, codec::Line,
     pipeline::Codec, prelude::*, testing::EmbeddedChannel,
 };
-use recorder::{Log, Recorder};
 use std::{
     net::TcpStream,
     sync::{
@@ -24,7 +20,6 @@ use std::{
         atomic::{AtomicUsize, Ordering::SeqCst},
     },
 };
-use tcp::{Event, Events, Settings, connect, done, serve_with, silent};
 
 type Room = ChannelGroup<Bytes>;
 

@@ -1,9 +1,8 @@
 //! Members and loops that do not keep up, or end.
 
-use crate::{
-    Counting, Room, all_written, broadcast, join, member,
+use crate::broadcast::{Counting, Room, all_written, broadcast, join, member, report_of, rooming};
+use crate::support::{
     recorder::{Log, Recorder},
-    report_of, rooming,
     tcp::{block, done, end, on_loop, one_loop, read_all, read_n, receive, the_loop},
 };
 use bytes::Bytes;

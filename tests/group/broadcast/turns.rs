@@ -1,9 +1,7 @@
 //! How often loops are woken, how much a turn does, and how often members are flushed.
 
-use crate::{
-    Room, all_written, broadcast_often, join, rooming, sum,
-    tcp::{block, connect, done, end, metrics, one_loop, read_n, some_turns},
-};
+use crate::broadcast::{Room, all_written, broadcast_often, join, rooming, sum};
+use crate::support::tcp::{block, connect, done, end, metrics, one_loop, read_n, some_turns};
 use bytes::Bytes;
 use netwheel::{ChannelGroup, ChannelOptions, codec::Line, prelude::*};
 use std::{io::Write, time::Duration};

@@ -1,7 +1,7 @@
 //! What is bounded, and what is refused when it is built.
 
-use crate::{
-    Tell,
+use crate::datagrams::Tell;
+use crate::support::{
     datagrams::{Event, open, open_with, receive, silent, socket},
     tcp::{block, done, end, metrics, one_loop, the_loop},
 };

@@ -1,6 +1,6 @@
 //! A datagram that fails, a handler that fails.
 
-use crate::{
+use crate::support::{
     datagrams::{Event, echo, open, open_with, receive, silent, socket},
     tcp::{self, done, end, metrics, one_loop},
 };

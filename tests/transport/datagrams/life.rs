@@ -1,7 +1,7 @@
 //! Tasks, shutdown, rebuild and the end of a channel.
 
-use crate::{
-    Tell,
+use crate::datagrams::Tell;
+use crate::support::{
     datagrams::{Event, echo, open, open_with, receive, socket},
     tcp::{block, done, end, one_loop, the_loop, turn_until},
 };

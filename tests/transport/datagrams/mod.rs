@@ -1,10 +1,5 @@
 //! Datagram channels: what is sent arrives or fails by itself, and the channel goes on.
 
-#[path = "../support/datagrams.rs"]
-mod datagrams;
-#[path = "../support/tcp.rs"]
-mod tcp;
-
 mod bounds;
 mod failures;
 mod life;

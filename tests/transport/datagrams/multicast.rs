@@ -1,9 +1,7 @@
 //! Groups that a channel joins and leaves.
 
-use crate::{
-    Tell,
-    tcp::{self, done, end, one_loop},
-};
+use crate::datagrams::Tell;
+use crate::support::tcp::{self, done, end, one_loop};
 use netwheel::{DatagramBootstrap, MulticastGroup, UdpOptions};
 use std::{
     io::Write,

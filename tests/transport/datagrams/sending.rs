@@ -1,6 +1,6 @@
 //! Sending and receiving.
 
-use crate::{
+use crate::support::{
     datagrams::{Event, echo, open, open_with, receive, silent, socket},
     tcp::{self, end, metrics, one_loop, some_turns},
 };

@@ -1,0 +1,15 @@
+//! Allocations, counted. The counters are process-wide, so each test runs in a process of its own.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod broadcast;
+mod echo;
+mod heap_returns;
+mod idle_events;
+mod one_million;
+mod reading;
+mod tasks;
+
+#[global_allocator]
+static ALLOCATOR: dhat::Alloc = dhat::Alloc;

@@ -1,0 +1,11 @@
+//! Bounds on what is queued: writability, overflow policies, budgets, traffic shaping.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod inbound_mark;
+mod outbound_budget;
+mod overflow;
+mod traffic;
+mod two_paused_peers;
+mod writability;

@@ -1,0 +1,7 @@
+//! Tasks of an event loop: submitted, scheduled, waited for.
+
+mod completion;
+mod scheduling;
+mod scheduling_options;
+mod submission;
+mod waiting_submission;
