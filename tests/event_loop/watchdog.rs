@@ -535,7 +535,8 @@ fn watchdog_writes_to_the_log_if_nobody_else_is_told() {
     end(&group);
     for line in [lines("has been stuck for"), lines("goes on; it was stuck for")].concat() {
         assert!(
-            line.starts_with("WARN ") && line.contains(" in tasks: the task given at tests/watchdog.rs:"),
+            line.starts_with("WARN ")
+                && line.contains(concat!(" in tasks: the task given at ", file!(), ":")),
             "{line}"
         );
     }

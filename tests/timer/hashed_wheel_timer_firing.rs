@@ -315,7 +315,7 @@ fn w_28_a_task_that_fails_or_panics_is_logged_and_costs_nothing_else() {
     assert_eq!(ran.take(), [1, 2]);
     for text in ["failed: its own mistake", "panicked: its own panic"] {
         let lines = logs::lines_with(text);
-        let at = "ERROR the timeout given at tests/hashed_wheel_timer_firing.rs:";
+        let at = concat!("ERROR the timeout given at ", file!(), ":");
         assert!(matches!(&lines[..], [line] if line.starts_with(at)), "{lines:?}");
     }
 }
