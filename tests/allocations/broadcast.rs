@@ -1,7 +1,11 @@
 //! A broadcast allocates a few blocks, however many members it is for.
 
 use crate::own_process;
-use crate::support::tcp::*;
+use crate::support::{
+    loops::{end, one_loop},
+    tcp::{ANY_PORT, connect},
+    wait::{done, receive},
+};
 use bytes::Bytes;
 use netwheel::{ChannelGroup, codec::LengthField, prelude::*};
 use std::{

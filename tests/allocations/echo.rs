@@ -1,8 +1,11 @@
 //! The steady echo path allocates nothing, once everything is warm.
 
 use crate::own_process;
-use crate::support::handlers::Echo;
-use crate::support::tcp::*;
+use crate::support::{
+    loops::{end, one_loop},
+    servers::Echo,
+    tcp::{ANY_PORT, assert_same, connect},
+};
 use bytes::Bytes;
 use netwheel::{
     codec::{LengthField, RawBytes},

@@ -1,8 +1,11 @@
 //! What connections took of the heap is given back when they are gone (14.5), to the byte but for places in the loop's lists.
 
 use crate::own_process;
-use crate::support::handlers::Echo;
-use crate::support::tcp::*;
+use crate::support::{
+    loops::{end, one_loop, some_turns, turn_until},
+    servers::Echo,
+    tcp::{ANY_PORT, connect, ping},
+};
 use netwheel::{codec::LengthField, prelude::*};
 use std::{net::TcpStream, time::Duration};
 

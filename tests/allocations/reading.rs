@@ -1,7 +1,10 @@
 //! What reading leaves in memory: D-13, and C-62 in the form in which the memory of reads is the loop's.
 
 use crate::own_process;
-use crate::support::tcp::*;
+use crate::support::{
+    loops::{end, one_loop, some_turns},
+    tcp::{ANY_PORT, connect, read_n},
+};
 use bytes::Bytes;
 use netwheel::{codec::LengthField, prelude::*};
 use std::{

@@ -1,8 +1,11 @@
 //! What a program holds of a channel's input, and the pauses of reading that follow.
 
-use crate::support::auto_read::read;
-use crate::support::loops;
-use crate::support::loops::{PATIENCE, settle, single};
+use crate::support::{
+    channels::read,
+    loops::{settle, single},
+    tcp,
+    wait::PATIENCE,
+};
 use bytes::Bytes;
 use netwheel::{
     ChannelOptions, Error, Held, TimeLimits,
@@ -148,7 +151,7 @@ fn a_socket_is_not_read_while_much_is_held_and_nothing_is_lost_nor_does_the_loop
         })
         .bind("127.0.0.1:0")
         .unwrap();
-    let mut client = loops::connect(&server);
+    let mut client = tcp::connect(server.local_address());
     connected.recv_timeout(PATIENCE).unwrap();
     let writer = std::thread::spawn(move || {
         for n in 0..MESSAGES {

@@ -1,7 +1,10 @@
 //! What all channels of a loop, and of a group, may have waiting to be sent together.
 
-use crate::support::loops;
-use crate::support::loops::{PATIENCE, assert_echoes, settle, single};
+use crate::support::{
+    loops::{settle, single},
+    tcp::{self, assert_echoes},
+    wait::{self, PATIENCE},
+};
 use bytes::Bytes;
 use netwheel::{Error, EventLoopGroupBuilder, Scope, prelude::*};
 use netwheel::{ServerBootstrap, codec::RawBytes};
@@ -52,7 +55,7 @@ impl Fixture {
     }
 
     fn connect(&self) -> (TcpStream, Channel<Bytes>) {
-        let stream = loops::connect(&self.server);
+        let stream = tcp::connect(self.server.local_address());
         (stream, self.channels.recv_timeout(PATIENCE).unwrap())
     }
 }
@@ -110,7 +113,7 @@ fn a_loop_that_has_as_much_refuses_the_slow_ones_and_nobody_else() {
     assert_eq!(pending, LOW);
     drop(slow);
     channel.close_now();
-    loops::result(channel.closed()).unwrap();
+    wait::done(channel.closed()).unwrap();
     settle(&event_loop);
     let (_, _, pending) = fill(&other);
     assert!(pending > LOW && pending <= LIMIT, "there is room again: {pending}");

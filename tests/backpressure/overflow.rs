@@ -1,6 +1,6 @@
 //! What becomes of messages to a peer that does not keep up: the policies at the outbound limit.
 
-use crate::support::recorder::{Log, Recorder};
+use crate::support::{journal::Log, recorder::Recorder};
 use bytes::Bytes;
 use netwheel::{
     ChannelOptions, Error, Overflow, TimeLimits,

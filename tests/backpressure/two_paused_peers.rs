@@ -1,7 +1,9 @@
 //! Two ends that stop reading while they cannot write: they go on, or they time out; they never wait for ever.
 
-use crate::support::loops;
-use crate::support::loops::{PATIENCE, advance, result};
+use crate::support::{
+    loops::{self, advance},
+    wait::{PATIENCE, done},
+};
 use bytes::Bytes;
 use netwheel::{ChannelOptions, ClientBootstrap, Error, codec::RawBytes, prelude::*, testing::ManualClock};
 use std::{
@@ -77,7 +79,7 @@ fn pair(choking: [bool; 2]) -> Pair {
         .options(small())
         .channel_options(options(choking[1]))
         .pipeline(move |_| make());
-    let client = result(client.connect(server.local_address())).unwrap();
+    let client = done(client.connect(server.local_address())).unwrap();
     Pair { event_loop, clock, events, client, _group: group, _server: server }
 }
 
@@ -101,5 +103,5 @@ fn two_paused_peers_time_out_where_neither_can_go_on() {
     advance(&pair.event_loop, &pair.clock, Duration::from_secs(2));
     let said = pair.events.recv_timeout(PATIENCE).expect("it ends").expect_err("not by going on");
     assert!(matches!(said, Error::TimedOut { what: "writing", .. }), "{said}");
-    result(pair.client.closed()).unwrap();
+    done(pair.client.closed()).unwrap();
 }

@@ -1,10 +1,17 @@
 //! An error or a panic, wherever it comes from, costs the channel that it happened in, and nothing else.
 
 use crate::over_each_transport;
-use crate::support::recorder::{
-    Call, Fussy, Log, Recorder, ask, done, embedded, end, one_loop, quiet_panics, read_to_end,
+use crate::support::{
+    channels::embedded,
+    codecs::Fussy,
+    journal::Log,
+    logs::quiet_panics,
+    loops::{end, one_loop},
+    recorder::{Event, Recorder},
+    streams::{anywhere, connect},
+    tcp::{ask, read_to_end},
+    wait::done,
 };
-use crate::support::streams::{anywhere, connect};
 use bytes::Bytes;
 use netwheel::{
     ChannelOptions, Error, IdleState, PeerError,
@@ -327,12 +334,12 @@ fn an_error_that_a_handler_forgives_leaves_the_channel_open_wherever_it_came_fro
     let mut channel = EmbeddedChannel::new(
         Pipeline::new().idle(IdleTimeouts::new().reader(Duration::from_secs(1))).codec(Fussy::new()).handler(
             Recorder::exactly(&log, |ctx, call| match call {
-                Call::Error(_) => Ok(()),
-                Call::Active => {
+                Event::Error(_) => Ok(()),
+                Event::Active(_) => {
                     ctx.schedule(Duration::from_millis(1), |_, _| Err("task".into()));
                     Err("active".into())
                 }
-                Call::Read(message) if message == "x" => ctx.write("x".into()),
+                Event::Read(message) if message == "x" => ctx.write("x".into()),
                 other => Err(Error::from(format!("in {other}"))),
             }),
         ),
@@ -379,9 +386,9 @@ fn an_error_in_error_is_not_told_again_and_closes() {
     for panics in [false, true] {
         let log = Log::new();
         let mut channel = embedded(Recorder::exactly(&log, move |_, call| match call {
-            Call::Error(_) if panics => panic!("error on purpose"),
-            Call::Error(_) => Err("error on purpose".into()),
-            Call::Read(_) => Err("first".into()),
+            Event::Error(_) if panics => panic!("error on purpose"),
+            Event::Error(_) => Err("error on purpose".into()),
+            Event::Read(_) => Err("first".into()),
             _ => Ok(()),
         }));
         channel.write_inbound(b"one\ntwo\n").unwrap();
@@ -396,8 +403,8 @@ fn nothing_is_sent_of_a_channel_that_panicked_half_way_through_a_message() {
     let mut channel = EmbeddedChannel::new(Pipeline::new().codec(Fussy::new()).handler(Recorder::exactly(
         &log,
         |ctx, call| match call {
-            Call::Read(_) => ctx.write("panic".into()),
-            Call::Error(_) => {
+            Event::Read(_) => ctx.write("panic".into()),
+            Event::Error(_) => {
                 // Well meant: but in front of this stands half a message.
                 ctx.write("sorry".into())?;
                 ctx.flush();
@@ -419,8 +426,8 @@ fn over_tcp_nothing_is_sent_of_a_channel_that_panicked_half_way_through_a_messag
             Pipeline::new().codec(Fussy::new()).handler(Recorder::exactly(
                 &Log::new(),
                 |ctx, call| match call {
-                    Call::Read(_) => ctx.write("panic".into()),
-                    Call::Error(_) => {
+                    Event::Read(_) => ctx.write("panic".into()),
+                    Event::Error(_) => {
                         ctx.write("sorry".into())?;
                         ctx.flush();
                         Ok(())
@@ -482,12 +489,12 @@ fn a_callback_of_closed_that_panics_ends_neither_its_loop_nor_the_other_callback
             let inner = handler_log.clone();
             Pipeline::new().codec(Line::new()).handler(Recorder::with(&handler_log, move |ctx, call| {
                 match call {
-                    Call::Active => {
+                    Event::Active(_) => {
                         let log = inner.clone();
                         ctx.channel().closed().on_complete(|_| panic!("callback on purpose"));
                         ctx.channel().closed().on_complete(move |_| log.push("closed"));
                     }
-                    Call::Read(message) => ctx.write(message.clone())?,
+                    Event::Read(message) => ctx.write(message.clone())?,
                     _ => {}
                 }
                 Ok(())
@@ -530,7 +537,7 @@ fn a_failing_idle_callback_does_not_end_the_watch() {
     let mut channel = EmbeddedChannel::new(
         Pipeline::new().idle(IdleTimeouts::new().writer(Duration::from_secs(1))).codec(Line::new()).handler(
             Recorder::exactly(&log, |_, call| match call {
-                Call::Idle(event) if event.state == IdleState::Writer => Err("idle".into()),
+                Event::Idle(event) if event.state == IdleState::Writer => Err("idle".into()),
                 _ => Ok(()),
             }),
         ),

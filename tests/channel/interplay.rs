@@ -1,7 +1,13 @@
 //! Where the features of a channel meet: each works alone, and has to beside the others.
 
-use crate::support::recorder;
-use crate::support::recorder::{Call, Log, Recorder, connect, done, embedded, embedded_with, end, one_loop};
+use crate::support::{
+    channels::{embedded, embedded_with},
+    journal::Log,
+    loops::{end, one_loop},
+    recorder::{Event, Recorder},
+    tcp::{self, connect},
+    wait::{self, SECOND, done},
+};
 use bytes::Bytes;
 use netwheel::{
     ChannelOptions, Error, EventLoop, Overflow, TimeLimits,
@@ -18,7 +24,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-const SECOND: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_millis(1);
 
 fn limited(options: &ChannelOptions, limits: TimeLimits, handler: Recorder) -> EmbeddedChannel<Bytes> {
@@ -30,7 +35,7 @@ fn limited(options: &ChannelOptions, limits: TimeLimits, handler: Recorder) -> E
 fn polite(log: &Log) -> Recorder {
     Recorder::with(
         log,
-        |ctx, call| if matches!(call, Call::Error(_)) { ctx.write("bye".into()) } else { Ok(()) },
+        |ctx, call| if matches!(call, Event::Error(_)) { ctx.write("bye".into()) } else { Ok(()) },
     )
 }
 
@@ -38,9 +43,13 @@ fn polite(log: &Log) -> Recorder {
 #[test]
 fn a_write_limit_holds_for_what_is_written_when_the_channel_is_writable_again() {
     let log = Log::new();
-    let handler = Recorder::with(&log, |ctx, call| {
-        if *call == Call::Writability(true) { ctx.write("more".into()) } else { Ok(()) }
-    });
+    let handler =
+        Recorder::with(
+            &log,
+            |ctx, call| {
+                if *call == Event::Writable(true) { ctx.write("more".into()) } else { Ok(()) }
+            },
+        );
     let options = ChannelOptions::new().water_mark(WaterMark::new(10, 10).unwrap());
     let mut channel = limited(&options, TimeLimits::new().write(SECOND), handler);
     channel.set_outbound_room(Some(0));
@@ -94,9 +103,9 @@ fn a_handle_that_is_made_later_knows_what_the_channel_is_like() {
     let (sender, handles) = mpsc::channel();
     let handler = Recorder::with(&log, move |ctx, call| {
         match call {
-            Call::Read(line) if line == "end" => ctx.shutdown_write(),
-            Call::Read(_) => ctx.write(Bytes::from(vec![b'x'; 100_000]))?,
-            Call::ReadComplete => sender.send(ctx.channel()).unwrap(),
+            Event::Read(line) if line == "end" => ctx.shutdown_write(),
+            Event::Read(_) => ctx.write(Bytes::from(vec![b'x'; 100_000]))?,
+            Event::ReadComplete => sender.send(ctx.channel()).unwrap(),
             _ => {}
         }
         Ok(())
@@ -108,7 +117,7 @@ fn a_handle_that_is_made_later_knows_what_the_channel_is_like() {
     assert!(!handle.is_writable());
 
     let mut channel = embedded(Recorder::with(&log, |ctx, call| {
-        if matches!(call, Call::Read(_)) { ctx.write(Bytes::from(vec![b'x'; 100_000])) } else { Ok(()) }
+        if matches!(call, Event::Read(_)) { ctx.write(Bytes::from(vec![b'x'; 100_000])) } else { Ok(()) }
     }));
     channel.set_outbound_room(Some(0));
     channel.write_inbound(b"much\n").unwrap();
@@ -170,7 +179,7 @@ fn a_writer_that_flips_its_own_writability_again_and_again_is_told_so_often_and_
     let log = Log::new();
     let handler = Recorder::exactly(&log, |ctx, call| {
         // One more than there is room for has the oldest dropped, down to 112 bytes; two more fill it up.
-        if let Call::Writability(writable) = call {
+        if let Event::Writable(writable) = call {
             for _ in 0..if *writable { 2 } else { 1 } {
                 ctx.write("1234567".into())?;
             }
@@ -199,7 +208,7 @@ fn a_writer_that_flips_its_own_writability_again_and_again_is_told_so_often_and_
 fn a_handler_that_schedules_one_more_whenever_one_is_refused_is_stopped() {
     let log = Log::new();
     let handler = Recorder::exactly(&log, |ctx, call| {
-        if matches!(call, Call::Active | Call::Error(_)) {
+        if matches!(call, Event::Active(_) | Event::Error(_)) {
             for _ in 0..2 {
                 ctx.schedule(SECOND, |_, _| Ok(()));
             }
@@ -253,12 +262,12 @@ fn a_flush_in_writability_changed_does_not_keep_the_next_message_waiting() {
             let mut refills = 0;
             let handler = Recorder::exactly(&Log::new(), move |ctx, call| {
                 match call {
-                    Call::Read(line) if line == "fill" => {
+                    Event::Read(line) if line == "fill" => {
                         ctx.write("some".into())?;
                         ctx.flush();
                     }
-                    Call::Read(_) => sender.send(refills).unwrap(),
-                    Call::Writability(true) if refills < 500 => {
+                    Event::Read(_) => sender.send(refills).unwrap(),
+                    Event::Writable(true) if refills < 500 => {
                         refills += 1;
                         ctx.write("more".into())?;
                         ctx.flush();
@@ -271,9 +280,9 @@ fn a_flush_in_writability_changed_does_not_keep_the_next_message_waiting() {
         })
         .bind("127.0.0.1:0")
         .unwrap();
-    let mut stream = connect(&server);
+    let mut stream = connect(server.local_address());
     stream.write_all(b"fill\nnext\n").unwrap();
-    let refills = counts.recv_timeout(recorder::PATIENCE).unwrap();
+    let refills = counts.recv_timeout(wait::PATIENCE).unwrap();
     assert!(refills <= 4, "{refills} before the next message");
     drop(stream);
     end(&group);
@@ -297,8 +306,8 @@ fn refills_in_a_turn(
             let mut refills = 0;
             let handler = Recorder::exactly(&Log::new(), move |ctx, call| {
                 match call {
-                    Call::Read(_) => ctx.write(vec![b'x'; first].into())?,
-                    Call::Writability(true) if refills < 100 => {
+                    Event::Read(_) => ctx.write(vec![b'x'; first].into())?,
+                    Event::Writable(true) if refills < 100 => {
                         refills += 1;
                         sender.send(event_loop.metrics().turns).unwrap();
                         ctx.write("more".into())?;
@@ -312,10 +321,10 @@ fn refills_in_a_turn(
         })
         .bind("127.0.0.1:0")
         .unwrap();
-    let mut stream = connect(&server);
+    let mut stream = connect(server.local_address());
     stream.write_all(b"fill\n").unwrap();
     once_it_is_written(group.next(), &mut stream);
-    let turns: Vec<_> = (0..100).map(|_| turns.recv_timeout(recorder::PATIENCE).unwrap()).collect();
+    let turns: Vec<_> = (0..100).map(|_| turns.recv_timeout(wait::PATIENCE).unwrap()).collect();
     drop(stream);
     end(&group);
     turns.chunk_by(|a, b| a == b).map(<[_]>::len).max().unwrap()
@@ -336,7 +345,7 @@ fn a_writer_that_fills_up_again_when_its_peer_makes_room_has_no_flush_more() {
     let most = refills_in_a_turn(MUCH, 4, |event_loop, peer| {
         let began = Instant::now();
         while event_loop.metrics().writes_blocked == 0 {
-            assert!(began.elapsed() < recorder::PATIENCE, "the kernel takes all of it");
+            assert!(began.elapsed() < wait::PATIENCE, "the kernel takes all of it");
         }
         peer.read_exact(&mut vec![0; MUCH]).unwrap();
     });
@@ -357,8 +366,8 @@ fn last_words_to_a_peer_that_has_ended_its_stream_are_followed_by_an_end_and_not
         .channel_options(ChannelOptions::new().read_size(8))
         .pipeline(move |_| {
             let handler = Recorder::with(&recorded, |ctx, call| match call {
-                Call::Active => ctx.write("hello".into()),
-                Call::Read(_) => {
+                Event::Active(_) => ctx.write("hello".into()),
+                Event::Read(_) => {
                     for _ in 0..LAST_WORDS / 1024 {
                         ctx.write(Bytes::from(vec![b'x'; 1023]))?;
                     }
@@ -371,9 +380,9 @@ fn last_words_to_a_peer_that_has_ended_its_stream_are_followed_by_an_end_and_not
         })
         .bind("127.0.0.1:0")
         .unwrap();
-    let mut stream = connect(&server);
+    let mut stream = connect(server.local_address());
     socket2::SockRef::from(&stream).set_recv_buffer_size(32 * 1024).unwrap();
-    recorder::ask(&mut stream, "", "hello\n");
+    tcp::ask(&mut stream, "", "hello\n");
     // The loop is busy until the peer has said and ended everything.
     let (go, gone) = mpsc::channel::<()>();
     group.next().execute(move || assert!(gone.recv().is_err())).unwrap();

@@ -1,11 +1,16 @@
 //! From connect to `inactive`: what is called, in which order, how often.
 
 use crate::over_each_transport;
-use crate::support::recorder;
-use crate::support::recorder::{
-    Call, Log, Recorder, ask, done, embedded, embedded_with, end, hand_over, one_loop, read_to_end,
+use crate::support::{
+    channels::{embedded, embedded_with},
+    journal::Log,
+    logs,
+    loops::{end, one_loop},
+    recorder::{Event, Recorder, hand_over},
+    streams::{anywhere, connect},
+    tcp::{ask, read_to_end},
+    wait::done,
 };
-use crate::support::streams::{anywhere, connect};
 use bytes::Bytes;
 use netwheel::{ChannelOptions, Error, codec::Line, prelude::*};
 use std::{
@@ -87,7 +92,7 @@ fn c_04_close_now_drops_what_waits_then_tells_closed_then_inactive() {
 fn c_04_a_graceful_close_sends_first_what_was_written_before() {
     let log = Log::new();
     let mut channel = embedded(Recorder::with(&log, |ctx, call| match call {
-        Call::Read(_) => {
+        Event::Read(_) => {
             ctx.write("one".into())?;
             ctx.close();
             // Our close is graceful, so there is no promise of a write to fail: what comes too late is told here.
@@ -150,7 +155,7 @@ fn c_04_over_tcp_closed_comes_before_inactive_and_the_peer_has_every_byte() {
         .pipeline(move |_| {
             let (log, sent) = (handler_log.clone(), sent.clone());
             lines(Recorder::with(&handler_log, move |ctx, call| {
-                if let Call::Read(_) = call {
+                if let Event::Read(_) = call {
                     let log = log.clone();
                     ctx.channel().closed().on_complete(move |_| log.push("closed"));
                     ctx.write(sent.clone().into())?;
@@ -195,7 +200,7 @@ fn c_07_inactive_is_never_called_within_a_read() {
         let log = Log::new();
         let inner = log.clone();
         let mut channel = embedded(Recorder::with(&log, move |ctx, call| {
-            if let Call::Read(_) = call {
+            if let Event::Read(_) = call {
                 if now {
                     ctx.close_now();
                 } else {
@@ -220,7 +225,7 @@ fn c_07_over_tcp_inactive_is_never_called_within_a_read() {
             .pipeline(move |_| {
                 let inner = handler_log.clone();
                 lines(Recorder::with(&handler_log, move |ctx, call| {
-                    if let Call::Read(_) = call {
+                    if let Event::Read(_) = call {
                         if now {
                             ctx.close_now();
                         } else {
@@ -315,7 +320,7 @@ fn c_08_over_tcp_closing_twice_from_anywhere_tells_once() {
 }
 
 fn c_24_a_factory_that_fails_costs_its_own_connection_only() {
-    recorder::quiet_panics();
+    logs::quiet_panics();
     let group = one_loop();
     let log = Log::new();
     let handler_log = log.clone();
@@ -331,7 +336,7 @@ fn c_24_a_factory_that_fails_costs_its_own_connection_only() {
                 2 => Err(Error::from("no pipeline for you")),
                 3 => panic!("factory on purpose"),
                 _ => Ok(lines(Recorder::with(&handler_log, |ctx, call| match call {
-                    Call::Read(message) => ctx.write(message.clone()),
+                    Event::Read(message) => ctx.write(message.clone()),
                     _ => Ok(()),
                 }))),
             }
@@ -353,7 +358,7 @@ fn c_24_a_factory_that_fails_costs_its_own_connection_only() {
 /// C-71: and closes the socket that was made.
 #[test]
 fn c_24_a_clients_factory_that_fails_fails_the_connect() {
-    recorder::quiet_panics();
+    logs::quiet_panics();
     let group = one_loop();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -378,7 +383,7 @@ fn c_65_a_read_asked_for_before_there_is_data_waits_for_it() {
     let mut channel = embedded_with(
         &options,
         Recorder::with(&log, |ctx, call| {
-            if *call == Call::Active {
+            if call.is_active() {
                 ctx.read();
             }
             Ok(())
@@ -403,7 +408,7 @@ fn c_65_over_tcp_a_read_asked_for_before_there_is_data_waits_for_it() {
         .channel_options(ChannelOptions::new().auto_read(false))
         .pipeline(move |_| {
             lines(Recorder::with(&handler_log, |ctx, call| {
-                if *call == Call::Active {
+                if call.is_active() {
                     ctx.read();
                 }
                 Ok(())

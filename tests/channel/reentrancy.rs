@@ -7,10 +7,15 @@
 //! own queue (`waiting_submission.rs`).
 
 use crate::over_each_transport;
-use crate::support::recorder::{
-    Call, Log, Recorder, ask, embedded, embedded_with, end, one_loop, read_to_end,
+use crate::support::{
+    channels::{embedded, embedded_with},
+    journal::Log,
+    loops::{end, one_loop},
+    recorder::{Event, Recorder},
+    streams::{anywhere, connect},
+    tcp::{ask, read_to_end},
+    wait::SECOND,
 };
-use crate::support::streams::{anywhere, connect};
 use bytes::Bytes;
 use netwheel::{
     ChannelOptions, Error, TaskKey, TrafficLimits, buffer::WaterMark, codec::Line, prelude::*,
@@ -23,8 +28,6 @@ use std::{
     time::Duration,
 };
 
-const SECOND: Duration = Duration::from_secs(1);
-
 fn tiny_marks() -> ChannelOptions {
     ChannelOptions::new().water_mark(WaterMark::new(2, 3).unwrap())
 }
@@ -34,7 +37,7 @@ fn write_in_read_encodes_at_once_and_goes_out_after_the_callback() {
     let log = Log::new();
     let inner = log.clone();
     let mut channel = embedded(Recorder::with(&log, move |ctx, call| {
-        if let Call::Read(message) = call {
+        if let Event::Read(message) = call {
             ctx.write(message.clone())?;
             inner.push(format!("{} bytes wait", ctx.pending_bytes()));
         }
@@ -50,7 +53,7 @@ fn flush_in_read_sends_after_this_callback_and_before_the_next() {
     let log = Log::new();
     let inner = log.clone();
     let mut channel = embedded(Recorder::with(&log, move |ctx, call| {
-        if let Call::Read(message) = call {
+        if let Event::Read(message) = call {
             inner.push(format!("{} before", ctx.pending_bytes()));
             ctx.write(message.clone())?;
             ctx.flush();
@@ -71,7 +74,7 @@ fn over_tcp_flush_in_read_sends_before_the_next_message_and_loses_none() {
     let server = ServerBootstrap::new(&group)
         .pipeline(|_| {
             Pipeline::new().codec(Line::new()).handler(Recorder::with(&Log::new(), |ctx, call| {
-                if let Call::Read(message) = call {
+                if let Event::Read(message) = call {
                     assert_eq!(ctx.pending_bytes(), 0);
                     ctx.write(message.clone())?;
                     ctx.flush();
@@ -93,7 +96,7 @@ fn flush_in_writability_changed_sends_and_does_not_nest() {
     let mut channel = embedded_with(
         &tiny_marks(),
         Recorder::with(&log, move |ctx, call| {
-            if let Call::Writability(_) = call {
+            if let Event::Writable(_) = call {
                 ctx.flush();
                 inner.push(format!("{} bytes wait", ctx.pending_bytes()));
             }
@@ -114,7 +117,7 @@ fn write_in_writability_changed_is_told_of_after_it() {
     let mut channel = embedded_with(
         &tiny_marks(),
         Recorder::with(&log, move |ctx, call| {
-            if *call == Call::Writability(true) && more.replace(more.get() - 1) > 0 {
+            if *call == Event::Writable(true) && more.replace(more.get() - 1) > 0 {
                 ctx.write("more".into())?;
                 inner.push("end of writable");
             }
@@ -134,7 +137,7 @@ fn close_in_read_ends_the_burst_and_tells_later() {
     let log = Log::new();
     let inner = log.clone();
     let mut channel = embedded(Recorder::with(&log, move |ctx, call| {
-        if let Call::Read(_) = call {
+        if let Event::Read(_) = call {
             ctx.close();
             inner.push(format!("open {}", ctx.is_open()));
         }
@@ -149,7 +152,7 @@ fn shutdown_write_in_read_ends_the_output_behind_what_was_written_and_reading_go
     let log = Log::new();
     let inner = log.clone();
     let mut channel = embedded(Recorder::with(&log, move |ctx, call| {
-        if let Call::Read(_) = call {
+        if let Event::Read(_) = call {
             let written = ctx.write("last".into()).is_ok();
             ctx.shutdown_write();
             inner.push(format!("{written}, then {}", ctx.write("late".into()).is_ok()));
@@ -173,7 +176,7 @@ fn set_traffic_in_read_takes_effect_when_the_callback_returns() {
     let log = Log::new();
     let inner = log.clone();
     let mut channel = embedded(Recorder::with(&log, move |ctx, call| {
-        if let Call::Read(_) = call {
+        if let Event::Read(_) = call {
             ctx.set_traffic(TrafficLimits::new().write(100));
             ctx.write("0123456789".into())?;
             ctx.flush();
@@ -193,7 +196,7 @@ fn set_traffic_in_read_takes_effect_when_the_callback_returns() {
 fn close_in_active_is_active_and_then_inactive() {
     let log = Log::new();
     let channel = embedded(Recorder::with(&log, |ctx, call| {
-        if *call == Call::Active {
+        if call.is_active() {
             ctx.close();
         }
         Ok(())
@@ -207,7 +210,7 @@ fn close_in_active_is_active_and_then_inactive() {
 fn close_in_close_is_one_close() {
     let log = Log::new();
     let mut channel = embedded(Recorder::with(&log, |ctx, call| {
-        if matches!(call, Call::Read(_) | Call::Inactive) {
+        if matches!(call, Event::Read(_) | Event::Inactive) {
             ctx.close();
             ctx.close();
             ctx.close_now();
@@ -225,7 +228,7 @@ fn close_in_close_is_one_close() {
 fn close_now_after_close_drops_what_the_close_would_have_sent() {
     let log = Log::new();
     let mut channel = embedded(Recorder::with(&log, |ctx, call| {
-        if let Call::Read(_) = call {
+        if let Event::Read(_) = call {
             ctx.write("last words".into())?;
             ctx.close();
             ctx.close_now();
@@ -242,7 +245,7 @@ fn schedule_with_no_delay_in_a_task_runs_after_it_not_within_it() {
     let log = Log::new();
     let inner = log.clone();
     let mut channel = embedded(Recorder::with(&log, move |ctx, call| {
-        if let Call::Read(_) = call {
+        if let Event::Read(_) = call {
             let log = inner.clone();
             ctx.schedule(Duration::ZERO, move |_, ctx| {
                 let inner = log.clone();
@@ -268,7 +271,7 @@ fn a_task_cannot_cancel_itself_and_may_cancel_another() {
     let inner = log.clone();
     let keys: Rc<RefCell<Vec<TaskKey>>> = Rc::default();
     let mut channel = embedded(Recorder::with(&log, move |ctx, call| {
-        if let Call::Read(_) = call {
+        if let Event::Read(_) = call {
             let (log, own) = (inner.clone(), keys.clone());
             let task = ctx.schedule(SECOND, move |_, ctx| {
                 let keys = own.borrow();
@@ -300,7 +303,7 @@ fn a_task_is_dropped_with_its_channel_and_its_captures_at_once() {
     let log = Log::new();
     let inner = log.clone();
     let mut channel = embedded(Recorder::with(&log, move |ctx, call| {
-        if let Call::Read(_) = call {
+        if let Event::Read(_) = call {
             let (captured, log) = (captured.clone(), inner.clone());
             ctx.schedule(SECOND, move |_, _| {
                 let _captured = captured;
@@ -322,7 +325,7 @@ fn a_task_armed_in_inactive_never_runs() {
     let log = Log::new();
     let inner = log.clone();
     let mut channel = embedded(Recorder::with(&log, move |ctx, call| {
-        if *call == Call::Inactive {
+        if *call == Event::Inactive {
             let log = inner.clone();
             ctx.schedule(Duration::ZERO, move |_, _| {
                 log.push("never");
@@ -344,7 +347,7 @@ fn set_idle_in_idle_takes_effect_from_this_event_on() {
         Pipeline::new().idle(IdleTimeouts::new().reader(SECOND)).codec(Line::new()).handler(Recorder::with(
             &log,
             |ctx, call| {
-                if let Call::Idle(_) = call {
+                if let Event::Idle(_) = call {
                     let longer =
                         if ctx.idle_timeouts() == IdleTimeouts::new().reader(SECOND) { 3 } else { 0 };
                     ctx.set_idle(IdleTimeouts::new().reader(longer * SECOND));
@@ -369,7 +372,7 @@ fn write_in_inactive_fails_with_closed() {
     let log = Log::new();
     let inner = log.clone();
     let mut channel = embedded(Recorder::with(&log, move |ctx, call| {
-        if *call == Call::Inactive {
+        if *call == Event::Inactive {
             let own = ctx.write("late".into());
             let handle = ctx.channel().write("late".into());
             inner.push(format!("{} {}", matches!(own, Err(Error::Closed)), handle.is_err()));
@@ -386,7 +389,7 @@ fn write_in_inactive_fails_with_closed() {
 fn channel_write_to_itself_from_its_own_handler_goes_behind_what_the_callback_writes() {
     let log = Log::new();
     let mut channel = embedded(Recorder::with(&log, |ctx, call| {
-        if let Call::Read(_) = call {
+        if let Event::Read(_) = call {
             ctx.channel().write("mail".into())?;
             ctx.write("own".into())?;
         }
@@ -402,7 +405,7 @@ fn channel_execute_from_its_own_handler_runs_after_the_callback() {
     let log = Log::new();
     let inner = log.clone();
     let mut channel = embedded(Recorder::with(&log, move |ctx, call| {
-        if let Call::Read(_) = call {
+        if let Event::Read(_) = call {
             let log = inner.clone();
             ctx.channel().execute(move |_| {
                 log.push("executed");
@@ -424,7 +427,7 @@ fn a_closed_callback_that_closes_does_not_go_round() {
         .pipeline(move |_| {
             let inner = handler_log.clone();
             Pipeline::new().codec(Line::new()).handler(Recorder::with(&handler_log, move |ctx, call| {
-                if let Call::Read(_) = call {
+                if let Event::Read(_) = call {
                     let (channel, log) = (ctx.channel(), inner.clone());
                     ctx.channel().closed().on_complete(move |_| {
                         channel.close();
@@ -454,7 +457,7 @@ fn waiting_for_its_own_channel_is_an_error_and_not_a_deadlock() {
     let log = Log::new();
     let inner = log.clone();
     let mut channel = embedded(Recorder::with(&log, move |ctx, call| {
-        if let Call::Read(_) = call {
+        if let Event::Read(_) = call {
             ctx.close();
             let waited = ctx.channel().closed().wait();
             inner.push(format!("{:?}", waited.unwrap_err()));
@@ -469,7 +472,7 @@ fn waiting_for_its_own_channel_is_an_error_and_not_a_deadlock() {
 fn auto_read_off_in_read_holds_the_next_message_back() {
     let log = Log::new();
     let mut channel = embedded(Recorder::with(&log, |ctx, call| {
-        if let Call::Read(_) = call {
+        if let Event::Read(_) = call {
             ctx.set_auto_read(false);
             ctx.schedule(SECOND, |_, ctx| {
                 ctx.set_auto_read(true);
@@ -491,7 +494,7 @@ fn read_in_read_complete_asks_for_the_next_burst() {
     let mut channel = embedded_with(
         &options,
         Recorder::with(&log, |ctx, call| {
-            if matches!(call, Call::Active | Call::ReadComplete) {
+            if matches!(call, Event::Active(_) | Event::ReadComplete) {
                 ctx.read();
             }
             Ok(())
@@ -511,7 +514,7 @@ fn two_channels_that_write_to_each_other_do_not_nest() {
     let rounds = Rc::new(Cell::new(0));
     let (to, count) = (first.clone(), rounds.clone());
     let mut channel = embedded(Recorder::with(&Log::new(), move |_, call| {
-        if let Call::Read(_) = call
+        if let Event::Read(_) = call
             && count.replace(count.get() + 1) < 10_000
             && let Some(channel) = &*to.borrow()
         {

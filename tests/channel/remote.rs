@@ -1,6 +1,6 @@
 //! A handle that knows the handler: what it runs, where, in which order, and what becomes of it when nothing runs.
 
-use crate::support::recorder::PATIENCE;
+use crate::support::wait::PATIENCE;
 use netwheel::{
     ClientBootstrap, Error, EventLoopGroup, Remote, ServerBootstrap, codec::Line, prelude::*,
     testing::EmbeddedChannel,

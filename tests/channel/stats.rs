@@ -1,6 +1,9 @@
 //! What a channel says that it has moved, and what it is called.
 
-use crate::support::loops::*;
+use crate::support::{
+    loops::single,
+    wait::{PATIENCE, done, ms},
+};
 use bytes::Bytes;
 use netwheel::{
     ChannelId, ChannelOptions, ChannelStats, ClientBootstrap, Overflow,
@@ -46,7 +49,7 @@ fn bytes_and_messages_are_counted_and_times_are_those_of_the_loop() {
     let ask = |peer: &mut EmbeddedChannel<Bytes>| {
         let asked = handle.stats();
         peer.run_pending();
-        result(asked).unwrap()
+        done(asked).unwrap()
     };
     let first = ask(&mut peer);
     assert_eq!((first.bytes_read, first.bytes_written, first.pending_bytes), (0, 0, 0));
@@ -95,7 +98,7 @@ fn a_channel_over_tcp_counts_what_crosses_its_socket() {
     let client = ClientBootstrap::new(&group).pipeline(move |_| {
         Pipeline::new().codec(LengthField::u32().max_len(2 * SIZE)).handler(Echo(told.clone()))
     });
-    let channel = result(client.connect(listener.local_addr().unwrap())).unwrap();
+    let channel = done(client.connect(listener.local_addr().unwrap())).unwrap();
     let mut peer = listener.accept().unwrap().0;
     let message = vec![7; SIZE];
     // A frame that is read in many pieces, and kept in between.
@@ -109,9 +112,9 @@ fn a_channel_over_tcp_counts_what_crosses_its_socket() {
     assert_eq!((end.bytes_read, end.messages_read), ((SIZE + 14) as u64, 2));
     assert_eq!((end.bytes_written, end.messages_written, end.pending_bytes), ((SIZE + 4) as u64, 1, 0));
     assert!(end.connected <= end.last_read.unwrap() && end.connected <= end.last_written.unwrap());
-    result(channel.closed()).unwrap();
-    assert!(matches!(result(channel.stats()), Err(Error::Closed)));
-    result(group.shutdown_gracefully(ms(0), PATIENCE)).unwrap();
+    done(channel.closed()).unwrap();
+    assert!(matches!(done(channel.stats()), Err(Error::Closed)));
+    done(group.shutdown_gracefully(ms(0), PATIENCE)).unwrap();
 }
 
 #[test]
@@ -122,7 +125,7 @@ fn who_asks_a_channel_that_closes_first_hears_that_it_is_closed() {
     handle.close();
     let asked = handle.stats();
     peer.run_pending();
-    assert!(matches!(result(asked), Err(Error::Closed)));
+    assert!(matches!(done(asked), Err(Error::Closed)));
 }
 
 /// C-12: ids print as short text that is stable and unique in the process.
@@ -137,7 +140,7 @@ fn c_12_ids_print_as_short_text_that_is_stable_and_unique() {
             .pipeline(|_| Pipeline::new().codec(Line::new()).handler(Echo(channel().0)));
         for _ in 0..2 {
             let open: Vec<_> =
-                (0..4).map(|_| result(client.connect(listener.local_addr().unwrap())).unwrap()).collect();
+                (0..4).map(|_| done(client.connect(listener.local_addr().unwrap())).unwrap()).collect();
             for channel in &open {
                 assert_eq!(channel.id().to_string(), format!("{:?}", channel.clone().id()));
                 ids.push((channel.id(), channel.id().to_string()));
@@ -145,7 +148,7 @@ fn c_12_ids_print_as_short_text_that_is_stable_and_unique() {
             }
             // The next ones are in the same slots.
             for channel in open {
-                result(channel.closed()).unwrap();
+                done(channel.closed()).unwrap();
             }
         }
     }
@@ -156,6 +159,6 @@ fn c_12_ids_print_as_short_text_that_is_stable_and_unique() {
         assert_eq!(format!("{}-{}.{}", parts[0], parts[1], parts[2]), *text);
     }
     for group in [&group, &another] {
-        result(group.shutdown_gracefully(ms(0), PATIENCE)).unwrap();
+        done(group.shutdown_gracefully(ms(0), PATIENCE)).unwrap();
     }
 }

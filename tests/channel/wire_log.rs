@@ -1,7 +1,10 @@
 //! A channel in the log: what is said of it, when, and what it costs where nobody listens.
 
-use crate::support::logs;
-use crate::support::loops::{PATIENCE, ms, result, settle, single};
+use crate::support::{
+    logs,
+    loops::{settle, single},
+    wait::{PATIENCE, done, ms},
+};
 use bytes::Bytes;
 use netwheel::{
     ChannelOptions, ClientBootstrap, WireLog,
@@ -192,7 +195,7 @@ fn over_tcp_it_shows_what_crosses_the_socket_and_nothing_twice() {
     let wire = WireLog::new().target("tcp").max_bytes(usize::MAX);
     let client = ClientBootstrap::new(&group)
         .pipeline(move |_| Pipeline::new().wire_log(wire.clone()).codec(LengthField::u32()).handler(Echo));
-    let channel = result(client.connect(listener.local_addr().unwrap())).unwrap();
+    let channel = done(client.connect(listener.local_addr().unwrap())).unwrap();
     let mut peer = listener.accept().unwrap().0;
     peer.set_read_timeout(Some(PATIENCE)).unwrap();
     let message: Vec<u8> =
@@ -201,7 +204,7 @@ fn over_tcp_it_shows_what_crosses_the_socket_and_nothing_twice() {
     let mut back = vec![0; message.len()];
     peer.read_exact(&mut back).unwrap();
     channel.close();
-    result(channel.closed()).unwrap();
+    done(channel.closed()).unwrap();
     // Its handler hears of it later in the turn.
     settle(&event_loop);
     let said = said("tcp");
@@ -212,7 +215,7 @@ fn over_tcp_it_shows_what_crosses_the_socket_and_nothing_twice() {
         assert_eq!(dumps.flat_map(|dump| undump(dump)).collect::<Vec<_>>(), message, "{what}");
     }
     assert_eq!(said[said.len() - 2..], ["closing", "inactive"]);
-    result(group.shutdown_gracefully(ms(0), PATIENCE)).unwrap();
+    done(group.shutdown_gracefully(ms(0), PATIENCE)).unwrap();
 }
 
 /// The bytes of a hex dump.

@@ -1,7 +1,12 @@
 //! Bootstraps: settings that are copied and checked, who runs what on which loop, listening and its end.
 
-use crate::support::recorder;
-use crate::support::recorder::{Call, Log, Recorder, ask, connect, done, end, one_loop, read_to_end};
+use crate::support::{
+    journal::Log,
+    loops::{end, one_loop},
+    recorder::{Event, Recorder},
+    tcp::{ask, connect, read_to_end},
+    wait::{self, SECOND, done},
+};
 use bytes::Bytes;
 use netwheel::{
     ChannelOptions, ChannelPipeline, Error, ListenerOptions, MissedRuns, Peer, SettingError,
@@ -17,15 +22,13 @@ use std::{
     time::Duration,
 };
 
-const SECOND: Duration = Duration::from_secs(1);
-
 fn echo(log: &Log) -> Recorder {
     Recorder::with(log, |ctx, call| match call {
-        Call::Read(message) if message == "bye" => {
+        Event::Read(message) if message == "bye" => {
             ctx.close();
             Ok(())
         }
-        Call::Read(message) => ctx.write(message.clone()),
+        Event::Read(message) => ctx.write(message.clone()),
         _ => Ok(()),
     })
 }
@@ -121,7 +124,7 @@ fn c_67_loop_settings_out_of_range_are_refused_when_built() {
 
 /// Of 6 bytes that come at once: how many reads they make with a server's settings.
 fn reads_of(server: &Server, log: &Log) -> usize {
-    let mut peer = connect(server);
+    let mut peer = connect(server.local_address());
     peer.write_all(b"abcdef").unwrap();
     let mut echoed = [0; 6];
     peer.read_exact(&mut echoed).unwrap();
@@ -160,9 +163,15 @@ fn c_67_socket_options_are_copied_and_applied_before_the_pipeline_is_made() {
     let changed = reset.clone().child_options(TcpOptions::new());
     let (reset, changed) = (reset.bind("127.0.0.1:0").unwrap(), changed.bind("127.0.0.1:0").unwrap());
     let mut buffer = [0];
-    assert_eq!(connect(&reset).read(&mut buffer).unwrap_err().kind(), ErrorKind::ConnectionReset);
-    assert_eq!(connect(&changed).read(&mut buffer).unwrap(), 0);
-    assert_eq!(connect(&reset).read(&mut buffer).unwrap_err().kind(), ErrorKind::ConnectionReset);
+    assert_eq!(
+        connect(reset.local_address()).read(&mut buffer).unwrap_err().kind(),
+        ErrorKind::ConnectionReset
+    );
+    assert_eq!(connect(changed.local_address()).read(&mut buffer).unwrap(), 0);
+    assert_eq!(
+        connect(reset.local_address()).read(&mut buffer).unwrap_err().kind(),
+        ErrorKind::ConnectionReset
+    );
     end(&group);
 }
 
@@ -202,11 +211,11 @@ fn c_67_the_factory_runs_on_the_childs_loop_and_connections_go_round() {
             Pipeline::new().codec(Line::new()).handler(Recorder::with(
                 &Log::new(),
                 move |ctx, call| match call {
-                    Call::Active => {
+                    Event::Active(_) => {
                         log.push(format!("{made} {}", name()));
                         Ok(())
                     }
-                    Call::Read(message) => ctx.write(message.clone()),
+                    Event::Read(message) => ctx.write(message.clone()),
                     _ => Ok(()),
                 },
             ))
@@ -215,7 +224,7 @@ fn c_67_the_factory_runs_on_the_childs_loop_and_connections_go_round() {
         .unwrap();
     let mut peers = Vec::new();
     for n in 0..4 {
-        let mut peer = connect(&server);
+        let mut peer = connect(server.local_address());
         ask(&mut peer, "x\n", "x\n");
         assert_eq!(log.all().len(), n + 1);
         peers.push(peer);
@@ -242,7 +251,7 @@ fn c_68_an_acceptor_group_accepts_and_the_children_are_served_elsewhere() {
         })
         .bind("127.0.0.1:0")
         .unwrap();
-    let mut peers: Vec<_> = (0..3).map(|_| connect(&server)).collect();
+    let mut peers: Vec<_> = (0..3).map(|_| connect(server.local_address())).collect();
     for peer in &mut peers {
         ask(peer, "x\n", "x\n");
     }
@@ -269,7 +278,7 @@ fn c_68_the_factory_is_told_who_is_at_the_other_end() {
         })
         .bind("127.0.0.1:0")
         .unwrap();
-    let mut peer = connect(&server);
+    let mut peer = connect(server.local_address());
     ask(&mut peer, "x\n", "x\n");
     let seen = seen.lock().unwrap();
     assert_eq!(seen[0].address, Some(peer.local_addr().unwrap()));
@@ -304,7 +313,7 @@ fn c_69_of_several_addresses_the_first_that_can_be_bound_is_taken() {
     let addresses = [taken.local_addr().unwrap(), "127.0.0.1:0".parse().unwrap()];
     let server = ServerBootstrap::new(&group).pipeline(lines).bind(&addresses[..]).unwrap();
     assert_ne!(server.local_address(), addresses[0]);
-    ask(&mut connect(&server), "x\n", "x\n");
+    ask(&mut connect(server.local_address()), "x\n", "x\n");
     end(&group);
 }
 
@@ -312,7 +321,7 @@ fn c_69_of_several_addresses_the_first_that_can_be_bound_is_taken() {
 fn a_server_that_is_closed_takes_no_more_and_keeps_what_it_has() {
     let group = one_loop();
     let server = ServerBootstrap::new(&group).pipeline(lines).bind("127.0.0.1:0").unwrap();
-    let mut peer = connect(&server);
+    let mut peer = connect(server.local_address());
     ask(&mut peer, "before\n", "before\n");
     assert!(!server.closed().is_done());
     done(server.close()).unwrap();
@@ -323,7 +332,7 @@ fn a_server_that_is_closed_takes_no_more_and_keeps_what_it_has() {
     peer.write_all(b"bye\n").unwrap();
     assert!(read_to_end(&mut peer).is_empty());
     let again = ServerBootstrap::new(&group).pipeline(lines).bind(server.local_address()).unwrap();
-    ask(&mut connect(&again), "again\n", "again\n");
+    ask(&mut connect(again.local_address()), "again\n", "again\n");
     end(&group);
 }
 
@@ -368,7 +377,7 @@ fn c_70_loops_that_use_each_others_bootstraps_do_not_deadlock() {
             .unwrap();
     }
     for _ in 0..2 * ROUNDS {
-        results.recv_timeout(recorder::PATIENCE).expect("neither loop waits for the other");
+        results.recv_timeout(wait::PATIENCE).expect("neither loop waits for the other");
     }
     end(&one);
     end(&other);

@@ -2,8 +2,15 @@
 
 #[cfg(target_os = "linux")]
 use crate::support::nobody::BlackHole;
-use crate::support::nobody::Nobody;
-use crate::support::tcp::*;
+use crate::support::{
+    logs::quiet_panics,
+    loops::{block, end, metrics, one_loop, some_turns, the_loop, turn_until},
+    nobody::Nobody,
+    recorder::{Event, Events, echo, silent},
+    servers::{Settings, client, dial, serve},
+    tcp::ANY_PORT,
+    wait::{PATIENCE, done, ms, receive},
+};
 use bytes::Bytes;
 use netwheel::{Backoff, ReconnectEvent, Reconnecting, prelude::*, testing::ManualClock};
 use std::{
@@ -19,10 +26,6 @@ use std::{
 
 const NANO: Duration = Duration::from_nanos(1);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-
-const fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
-}
 
 /// A loop whose time stands still.
 fn manual() -> (EventLoopGroup, ManualClock) {
@@ -464,11 +467,7 @@ fn the_hook_stops_it() {
 
 #[test]
 fn a_hook_that_panics_does_not_stop_it() {
-    std::panic::set_hook(Box::new(|info| {
-        if !info.to_string().contains("on purpose") {
-            eprintln!("{info}");
-        }
-    }));
+    quiet_panics();
     let (group, clock) = manual();
     let nobody = Nobody::new();
     let (sender, received) = mpsc::channel();

@@ -1,6 +1,10 @@
 //! The heartbeat stage: who is asked, when, and who is dead (user-asks 1.12 to 1.16).
 
-use crate::support::recorder::{Call, Log, Recorder};
+use crate::support::{
+    journal::Log,
+    recorder::{Event, Recorder},
+    wait::SECOND,
+};
 use bytes::Bytes;
 use netwheel::{
     ChannelOptions,
@@ -12,7 +16,6 @@ use netwheel::{
 use std::time::Duration;
 
 const INTERVAL: Duration = Duration::from_secs(10);
-const SECOND: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_millis(1);
 
 type Ping = fn() -> Bytes;
@@ -37,7 +40,7 @@ impl Peer {
         let (log, clock) = (Log::new(), ManualClock::new());
         let (inner, time) = (log.clone(), clock.clone());
         let handler = Recorder::exactly(&Log::new(), move |_, call| {
-            if matches!(call, Call::Error(_) | Call::Read(_) | Call::Inactive) {
+            if matches!(call, Event::Error(_) | Event::Read(_) | Event::Inactive) {
                 inner.push(format!("{:?} {call}", time.elapsed()));
             }
             Ok(())

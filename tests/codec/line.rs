@@ -2,7 +2,7 @@
 //!
 //! Every stream is fed whole, in two at every place, and byte by byte.
 
-use crate::support::decode::{Events, drive};
+use crate::support::codecs::{Events, drive};
 use bytes::Bytes;
 use netwheel::{
     EncodeError, Error, PeerError,

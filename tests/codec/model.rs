@@ -2,7 +2,7 @@
 //!
 //! The models see the whole stream at once, know nothing of reads, and count in `i128`.
 
-use crate::support::decode::{Events, drive};
+use crate::support::codecs::{Events, drive};
 use bytes::Bytes;
 use netwheel::{
     Error, PeerError,

@@ -1,7 +1,10 @@
 //! The rate limit of log lines that peers can cause.
 
-use crate::support::logs;
-use crate::support::loops::{PATIENCE, advance, result, settle, single};
+use crate::support::{
+    logs,
+    loops::{advance, settle, single},
+    wait::{PATIENCE, done},
+};
 use bytes::Bytes;
 use netwheel::{
     Channel, EventLoop,
@@ -38,7 +41,7 @@ fn named(name: &str) -> (EventLoopGroup, EventLoop, ManualClock) {
 }
 
 fn end(event_loop: &EventLoop) {
-    result(event_loop.shutdown_gracefully(Duration::ZERO, TEN_SECONDS)).unwrap();
+    done(event_loop.shutdown_gracefully(Duration::ZERO, TEN_SECONDS)).unwrap();
 }
 
 /// Peers that send a length beyond the limit, one after the other, each until it is closed.

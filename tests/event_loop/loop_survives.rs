@@ -5,9 +5,11 @@
 //! an error, the `Drop` of a value or of what a panic threw, the `Wake` of a task. The logger of the kit panics at
 //! every record that contains [`TRAP`]; so each test makes the loop log something that contains it.
 
-use crate::support::logs::{self, TRAP};
-use crate::support::loops::{
-    Gate, PATIENCE, advance, assert_echoes, connect, ms, on, result, settle, single,
+use crate::support::{
+    logs::{self, TRAP},
+    loops::{Gate, advance, on, settle, single},
+    tcp::{assert_echoes, connect},
+    wait::{PATIENCE, done, ms},
 };
 use bytes::Bytes;
 use netwheel::{
@@ -74,7 +76,7 @@ impl Fixture {
         assert_eq!(on(&self.event_loop, || "a task"), "a task");
         let timer = self.event_loop.schedule(ms(1), || "a timer").unwrap();
         advance(&self.event_loop, &self.clock, ms(1));
-        assert_eq!(result(timer.completion()).unwrap(), "a timer");
+        assert_eq!(done(timer.completion()).unwrap(), "a timer");
     }
 
     #[track_caller]
@@ -89,7 +91,7 @@ impl Fixture {
     /// It ends in order, and at once: nothing is left that it would wait for.
     #[track_caller]
     fn end(self) {
-        result(self.group.shutdown_gracefully(ms(0), ms(60_000))).unwrap();
+        done(self.group.shutdown_gracefully(ms(0), ms(60_000))).unwrap();
     }
 }
 
@@ -196,10 +198,10 @@ fn e_28_a_listener_whose_accepting_panics_goes_on_after_a_rest() {
     let server = serve(&fixture, 2);
     let mut old = {
         // The first two are refused, with an error that cannot be logged.
-        let refused = connect(&server);
+        let refused = connect(server.local_address());
         assert!(is_closed(refused));
         fixture.assert_alive(1);
-        let mut waiting = connect(&server);
+        let mut waiting = connect(server.local_address());
         for _ in 0..5 {
             settle(&fixture.event_loop);
         }
@@ -208,12 +210,12 @@ fn e_28_a_listener_whose_accepting_panics_goes_on_after_a_rest() {
         assert!(is_closed(waiting.try_clone().unwrap()));
         fixture.assert_alive(2);
         // And the third.
-        waiting = connect(&server);
+        waiting = connect(server.local_address());
         advance(&fixture.event_loop, &fixture.clock, ms(1000));
         waiting
     };
     assert_echoes(&mut old);
-    assert_echoes(&mut connect(&server));
+    assert_echoes(&mut connect(server.local_address()));
     fixture.assert_alive(2);
     fixture.end();
 }
@@ -222,7 +224,7 @@ fn e_28_a_listener_whose_accepting_panics_goes_on_after_a_rest() {
 fn e_28_a_channel_whose_handling_panics_is_closed_and_the_others_of_the_batch_are_handled() {
     let fixture = fixture();
     let server = serve(&fixture, 0);
-    let mut peers: Vec<_> = (0..9).map(|_| connect(&server)).collect();
+    let mut peers: Vec<_> = (0..9).map(|_| connect(server.local_address())).collect();
     peers.iter_mut().for_each(assert_echoes);
     let words: [&[u8]; 9] =
         [b"one", b"fail", b"two", b"trap", b"three", b"drop", b"four", b"unsaid", b"five"];
@@ -242,7 +244,7 @@ fn e_28_a_channel_whose_handling_panics_is_closed_and_the_others_of_the_batch_ar
         }
     }
     fixture.until_channels(5);
-    assert_echoes(&mut connect(&server));
+    assert_echoes(&mut connect(server.local_address()));
     let panics = fixture.event_loop.metrics().io_panics;
     assert!(panics >= 4, "{panics}");
     fixture.assert_alive(panics);
@@ -261,7 +263,7 @@ fn e_28_a_panic_while_a_connection_begins_costs_that_one_and_no_rest() {
     let server = server.bind("127.0.0.1:0").unwrap();
     // All in one batch, and time stands still: none has to wait for the others.
     let gate = Gate::shut(&fixture.event_loop);
-    let [first, second, mut third] = [(); 3].map(|()| connect(&server));
+    let [first, second, mut third] = [(); 3].map(|()| connect(server.local_address()));
     drop(gate);
     assert_echoes(&mut third);
     assert!(is_closed(first) && is_closed(second));
@@ -277,7 +279,7 @@ fn e_28_a_panic_while_a_timer_of_a_channel_runs_costs_the_channel() {
     let fixture = fixture();
     let server = serve(&fixture, 0);
     for (word, after) in [(&b"task"[..], ms(5)), (b"idle", ms(400))] {
-        let (mut peer, mut other) = (connect(&server), connect(&server));
+        let (mut peer, mut other) = (connect(server.local_address()), connect(server.local_address()));
         assert_echoes(&mut other);
         let read = fixture.event_loop.metrics().bytes_read;
         peer.write_all(word).unwrap();
@@ -301,7 +303,7 @@ fn e_28_a_panic_while_a_timer_of_a_channel_runs_costs_the_channel() {
 fn e_28_a_panic_in_what_is_said_of_the_last_callback_leaves_nothing_behind() {
     let fixture = fixture();
     let server = serve(&fixture, 0);
-    let mut peers: Vec<_> = (0..5).map(|_| connect(&server)).collect();
+    let mut peers: Vec<_> = (0..5).map(|_| connect(server.local_address())).collect();
     peers.iter_mut().for_each(assert_echoes);
     let gate = Gate::shut(&fixture.event_loop);
     for peer in &mut peers {
@@ -345,7 +347,7 @@ fn e_28_what_tasks_leave_behind_may_panic() {
     let after = event_loop.schedule_at_turn_end(|| "the next one").unwrap();
     drop(gate);
     assert_alive(1);
-    assert_eq!(result(after.completion()).unwrap(), "the next one");
+    assert_eq!(done(after.completion()).unwrap(), "the next one");
     // A callback, and the report of it.
     let timer = event_loop.schedule(ms(1), || ()).unwrap();
     timer.completion().on_complete(|_| panic!("{TRAP}"));
@@ -383,9 +385,9 @@ fn e_28_captures_of_a_factory_that_panic_when_dropped_do_not_end_the_loop() {
         Pipeline::new().codec(RawBytes).handler(Obedient::default())
     });
     let server = server.bind("127.0.0.1:0").unwrap();
-    assert_echoes(&mut connect(&server));
+    assert_echoes(&mut connect(server.local_address()));
     fixture.until_channels(0);
-    result(server.close()).unwrap();
+    done(server.close()).unwrap();
     fixture.assert_alive(1);
     fixture.end();
 }
@@ -404,10 +406,10 @@ fn e_28_a_factory_on_another_loop_may_fail_without_words() {
     });
     let server = server.bind("127.0.0.1:0").unwrap();
     for _ in 0..3 {
-        assert!(is_closed(connect(&server)));
+        assert!(is_closed(connect(server.local_address())));
         advance(&fixture.event_loop, &fixture.clock, SEEN_AGAIN);
     }
-    assert_echoes(&mut connect(&server));
+    assert_echoes(&mut connect(server.local_address()));
     fixture.assert_alive(3);
     fixture.end();
 }
@@ -423,7 +425,7 @@ fn e_28_a_shutdown_begins_although_what_a_listener_lets_go_of_panics() {
         Pipeline::new().codec(RawBytes).handler(Obedient::default())
     });
     let server = server.bind("127.0.0.1:0").unwrap();
-    let mut peer = connect(&server);
+    let mut peer = connect(server.local_address());
     assert_echoes(&mut peer);
     let event_loop = fixture.event_loop.clone();
     fixture.end();
@@ -437,7 +439,8 @@ fn e_28_a_shutdown_begins_although_what_a_listener_lets_go_of_panics() {
 fn e_28_a_panic_while_a_channel_is_told_of_a_shutdown_costs_that_channel() {
     let fixture = fixture();
     let server = serve(&fixture, 0);
-    let mut peers = [connect(&server), connect(&server), connect(&server)];
+    let mut peers =
+        [connect(server.local_address()), connect(server.local_address()), connect(server.local_address())];
     for peer in &mut peers {
         assert_echoes(peer);
     }
@@ -471,7 +474,7 @@ fn e_28_what_waits_at_the_end_runs_although_a_part_of_it_panics() {
         fixture.event_loop.execute(task).unwrap();
     }
     drop(gate);
-    result(ended).unwrap();
+    done(ended).unwrap();
     assert_eq!((ran.load(SeqCst), fixture.event_loop.metrics().io_panics), (199, 1));
 }
 
@@ -486,7 +489,7 @@ fn e_28_a_loop_that_cannot_log_anything_lives_on() {
         single(EventLoopGroup::builder().name(TRAP).clock(clock.clone()).rebuild_threshold(3));
     let fixture = Fixture { group, event_loop, clock: clock.time.clone() };
     let server = serve(&fixture, 0);
-    let mut peer = connect(&server);
+    let mut peer = connect(server.local_address());
     assert_echoes(&mut peer);
     // Premature returns: time stands still, though the clock says that it does not. Three rebuilds, then rests.
     let never = fixture.event_loop.schedule(ms(1), || ()).unwrap();
@@ -497,12 +500,12 @@ fn e_28_a_loop_that_cannot_log_anything_lives_on() {
     }
     assert_echoes(&mut peer);
     never.cancel();
-    let rebuilt = result(fixture.event_loop.rebuild_poll().unwrap());
+    let rebuilt = done(fixture.event_loop.rebuild_poll().unwrap());
     assert!(rebuilt.is_err(), "the report was lost");
     assert_eq!(fixture.event_loop.metrics().rebuilds, 4);
     fixture.event_loop.execute(|| panic!("a task panics")).unwrap();
     assert_echoes(&mut peer);
-    assert_echoes(&mut connect(&server));
+    assert_echoes(&mut connect(server.local_address()));
     // Three rebuilds, the first rest, one that was asked for, a task.
     settle(&fixture.event_loop);
     assert_eq!(fixture.event_loop.metrics().io_panics, 6);
@@ -519,7 +522,7 @@ fn e_27_a_clock_that_panics_ends_the_loop_and_that_is_told() {
     settle(&event_loop);
     clock.now.store(true, SeqCst);
     event_loop.execute(|| ()).unwrap();
-    let error = result(terminated).unwrap_err();
+    let error = done(terminated).unwrap_err();
     assert!(matches!(&error, Error::Panicked(why) if why == "the clock panics"), "{error}");
     assert!(event_loop.execute(|| ()).is_err());
 }

@@ -1,7 +1,13 @@
 //! A loop that its owner drives by hand (E-32). That it cannot be run on another thread is in `types.rs`: it does not
 //! compile.
 
-use crate::support::loops::*;
+use crate::support::{
+    journal::Journal,
+    loops::{Gate, on, single},
+    servers::echo_server,
+    tcp::connect,
+    wait::{HOUR, PATIENCE, done, ms},
+};
 use bytes::Bytes;
 use netwheel::{
     BoxError, Channel, ChannelPipeline, ManualEventLoop, codec::RawBytes, prelude::*, testing::ManualClock,
@@ -16,8 +22,6 @@ use std::{
 };
 
 const NOT_AT_ALL: Duration = Duration::ZERO;
-const LONG: Duration = Duration::from_secs(3600);
-
 fn by_hand() -> (ManualEventLoop, ManualClock) {
     let clock = ManualClock::new();
     (EventLoopGroup::builder().clock(clock.clone()).build_manual().unwrap(), clock)
@@ -146,7 +150,7 @@ fn e_32_io_is_reported_too() {
     let (mut by_hand, _clock) = by_hand();
     let (server, _errors) = echo_server(by_hand.group());
     assert_eq!(by_hand.run_once(NOT_AT_ALL), 1, "the listener's way to the loop");
-    let mut stream = connect(&server);
+    let mut stream = connect(server.local_address());
     assert_eq!(by_hand.run_once(PATIENCE), 1, "the accept");
     // The new socket can be written to.
     run_all(&mut by_hand);
@@ -183,7 +187,7 @@ fn e_32_what_a_turn_leaves_is_reported_by_the_next() {
         .pipeline(|_| Pipeline::new().codec(RawBytes).handler(Flood))
         .bind("127.0.0.1:0")
         .unwrap();
-    let mut stream = connect(&server);
+    let mut stream = connect(server.local_address());
     run_all(&mut by_hand);
     let (mut read, mut left) = (0, 0);
     let mut room = vec![0; 1 << 20];
@@ -234,7 +238,7 @@ fn run_once_sleeps_no_longer_than_it_may() {
         let mut by_hand = by_hand;
         // Once with nothing to wait for, once with a deadline that is far away.
         for pending in [false, true] {
-            let timer = pending.then(|| by_hand.event_loop().schedule(LONG, || ()).unwrap());
+            let timer = pending.then(|| by_hand.event_loop().schedule(HOUR, || ()).unwrap());
             run_all(&mut by_hand);
             let before = (Instant::now(), by_hand.event_loop().metrics());
             for _ in 0..5 {
@@ -255,7 +259,7 @@ fn run_once_sleeps_until_a_timer_is_due() {
     let began = Instant::now();
     let timer = by_hand.event_loop().schedule(ms(5), || ()).unwrap();
     while !timer.is_done() {
-        by_hand.run_once(LONG);
+        by_hand.run_once(HOUR);
     }
     assert!(began.elapsed() >= ms(5));
     assert!(by_hand.event_loop().metrics().turns <= 4);
@@ -276,9 +280,9 @@ fn a_foreign_thread_wakes_it() {
 #[test]
 fn the_clock_wakes_it_from_another_thread() {
     let (mut by_hand, clock) = by_hand();
-    let timer = by_hand.event_loop().schedule(LONG, || 7).unwrap();
+    let timer = by_hand.event_loop().schedule(HOUR, || 7).unwrap();
     run_all(&mut by_hand);
-    let advance = thread::spawn(move || clock.advance(LONG));
+    let advance = thread::spawn(move || clock.advance(HOUR));
     assert_eq!(by_hand.run_until(timer.completion()).unwrap(), 7);
     advance.join().unwrap();
 }
@@ -345,7 +349,7 @@ fn it_may_be_driven_from_within_another_loop() {
         (three, me.in_event_loop())
     });
     assert_eq!(seen, (3, true), "the outer one is the loop again afterwards");
-    result(group.shutdown_gracefully(NOT_AT_ALL, LONG)).unwrap();
+    done(group.shutdown_gracefully(NOT_AT_ALL, HOUR)).unwrap();
 }
 
 #[test]
@@ -359,11 +363,11 @@ fn a_completion_of_another_loop_is_waited_for_too() {
     // Also when the loop itself has ended meanwhile.
     let gate = Gate::shut(&other);
     let task = other.schedule(NOT_AT_ALL, || "later").unwrap();
-    let end = by_hand.event_loop().shutdown_gracefully(NOT_AT_ALL, LONG);
+    let end = by_hand.event_loop().shutdown_gracefully(NOT_AT_ALL, HOUR);
     by_hand.run_until(end).unwrap();
     drop(gate);
     assert_eq!(by_hand.run_until(task.completion()).unwrap(), "later");
-    result(group.shutdown_gracefully(NOT_AT_ALL, LONG)).unwrap();
+    done(group.shutdown_gracefully(NOT_AT_ALL, HOUR)).unwrap();
 }
 
 #[test]
@@ -373,11 +377,11 @@ fn waiting_for_it_on_its_own_thread_is_an_error_and_not_for_ever() {
     let task = event_loop.schedule(NOT_AT_ALL, || ()).unwrap();
     assert!(matches!(task.completion().wait(), Err(Error::WouldDeadlock)));
     let task = event_loop.schedule(NOT_AT_ALL, || ()).unwrap();
-    assert!(matches!(task.completion().wait_timeout(LONG), Ok(Err(Error::WouldDeadlock))));
+    assert!(matches!(task.completion().wait_timeout(HOUR), Ok(Err(Error::WouldDeadlock))));
     assert!(matches!(by_hand.group().terminated().wait(), Err(Error::WouldDeadlock)));
     assert!(matches!(event_loop.terminated().wait(), Err(Error::WouldDeadlock)));
     // To wait for room in its queue is the same: nobody else would make any.
-    let refused = event_loop.execute_timeout(LONG, Box::new(|| ())).unwrap_err();
+    let refused = event_loop.execute_timeout(HOUR, Box::new(|| ())).unwrap_err();
     assert!(matches!(refused.reason, Error::WouldDeadlock), "{}", refused.reason);
 
     // What is done is had at once; and another thread may well wait.
@@ -393,7 +397,7 @@ fn waiting_for_it_on_its_own_thread_is_an_error_and_not_for_ever() {
     drop(by_hand);
     let (group, other) = single(EventLoopGroup::builder());
     assert_eq!(other.schedule(NOT_AT_ALL, || 7).unwrap().completion().wait().unwrap(), 7);
-    group.shutdown_gracefully(NOT_AT_ALL, LONG).wait().unwrap();
+    group.shutdown_gracefully(NOT_AT_ALL, HOUR).wait().unwrap();
 }
 
 // ---- settings --------------------------------------------------------------------------------------------
@@ -430,10 +434,10 @@ fn it_shuts_down_as_every_loop_does() {
     let client = dial(&by_hand, &server, &journal);
     by_hand.run_until(client).unwrap();
     run_until_told(&mut by_hand, &journal, &["server: active"]);
-    let timer = event_loop.schedule(LONG, || ()).unwrap();
+    let timer = event_loop.schedule(HOUR, || ()).unwrap();
     run_all(&mut by_hand);
 
-    let ended = event_loop.shutdown_gracefully(ms(100), LONG);
+    let ended = event_loop.shutdown_gracefully(ms(100), HOUR);
     assert!(event_loop.is_shutting_down() && !event_loop.is_shut_down());
     run_all(&mut by_hand);
     assert!(timer.is_done() && !ended.is_done() && !by_hand.is_terminated(), "it waits for quiet");
@@ -460,7 +464,7 @@ fn run_goes_on_until_somebody_shuts_it_down() {
     let event_loop = by_hand.event_loop().clone();
     let stop = thread::spawn(move || {
         assert_eq!(on(&event_loop, || 1), 1);
-        result(event_loop.shutdown_gracefully(NOT_AT_ALL, LONG)).unwrap();
+        done(event_loop.shutdown_gracefully(NOT_AT_ALL, HOUR)).unwrap();
         event_loop
     });
     by_hand.run().unwrap();
@@ -474,12 +478,12 @@ fn dropped_it_ends_properly() {
     let (ran, journal) = (Journal::new(), Journal::new());
     let server = serve(&by_hand, &journal);
     run_all(&mut by_hand);
-    let mut stream = connect(&server);
+    let mut stream = connect(server.local_address());
     run_until_told(&mut by_hand, &journal, &["server: active"]);
     let closed = server.closed();
-    let timer = event_loop.schedule(LONG, || ()).unwrap();
+    let timer = event_loop.schedule(HOUR, || ()).unwrap();
     run_all(&mut by_hand);
-    let on_its_way = event_loop.schedule(LONG, || ()).unwrap();
+    let on_its_way = event_loop.schedule(HOUR, || ()).unwrap();
     let ran2 = ran.clone();
     event_loop.execute(move || ran2.push("accepted, so it runs")).unwrap();
     let connecting = dial(&by_hand, &server, &journal);
@@ -506,7 +510,7 @@ fn dropped_it_ends_properly() {
 fn dropped_in_the_middle_of_its_shutdown_it_ends_at_once() {
     let (mut by_hand, _clock) = by_hand();
     let event_loop = by_hand.event_loop().clone();
-    let ended = event_loop.shutdown_gracefully(LONG, LONG);
+    let ended = event_loop.shutdown_gracefully(HOUR, HOUR);
     run_all(&mut by_hand);
     assert!(!event_loop.is_shut_down());
     drop(by_hand);
@@ -533,7 +537,7 @@ fn dropped_at_the_end_of_its_thread_it_ends_properly() {
     })
     .join()
     .unwrap();
-    result(event_loop.terminated()).unwrap();
+    done(event_loop.terminated()).unwrap();
     assert_ended(&event_loop);
 }
 

@@ -1,10 +1,14 @@
 //! What a loop counts: each number moves by exactly what was done, and any thread reads them at any time.
 
-use crate::support::loops::{Gate, advance, manual, ms, result, settle, single};
-use crate::support::tcp;
-use crate::support::tcp::{
-    ANY_PORT, Event, PATIENCE, Settings, connect, dial, done, echo, end, metrics, on_loop, one_loop, ping,
-    read_all, read_n, receive, serve, serve_with, silent, some_turns, the_loop, turn_until,
+use crate::support::{
+    loops::{
+        Gate, advance, end, manual, metrics, on_loop, one_loop, settle, single, some_turns, the_loop,
+        turn_until,
+    },
+    recorder::{self, Event, echo, silent},
+    servers::{self, Settings, dial, serve, serve_with},
+    tcp::{ANY_PORT, connect, ping, read_all, read_n},
+    wait::{HOUR, PATIENCE, done, ms, receive},
 };
 use bytes::Bytes;
 use netwheel::{EventLoop, LoopMetrics, codec::LengthField, prelude::*, testing::ManualClock};
@@ -18,8 +22,6 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-
-const HOUR: Duration = Duration::from_secs(3600);
 
 /// Waits until the loop has come so far, without giving it anything to do.
 #[track_caller]
@@ -125,7 +127,7 @@ fn connections_of_our_own_are_counted_where_they_are_made() {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
     let nobody = socket.local_addr().unwrap().as_socket().unwrap();
-    let (bootstrap, _events) = tcp::client(&clients, Settings::new(), silent);
+    let (bootstrap, _events) = servers::client(&clients, Settings::new(), silent);
     done(bootstrap.connect(nobody)).unwrap_err();
     channel.close();
     done(channel.closed()).unwrap();
@@ -142,7 +144,7 @@ fn connections_of_our_own_are_counted_where_they_are_made() {
 #[track_caller]
 fn errors_of<F>(bytes: &[u8], hook: F) -> u64
 where
-    F: Fn(&mut Context<'_, tcp::Probe>, &Event) -> Result + Send + Sync + 'static,
+    F: Fn(&mut Context<'_, recorder::Recorder>, &Event) -> Result + Send + Sync + 'static,
 {
     let group = one_loop();
     let (server, events) = serve_with(&group, Settings::new(), LengthField::u32().max_len(100), hook);
@@ -159,19 +161,19 @@ where
 #[test]
 fn errors_and_panics_of_channels_are_counted() {
     let fails = || Err(netwheel::Error::other("on purpose"));
-    let read_fails = move |_: &mut Context<'_, tcp::Probe>, event: &Event| match event {
+    let read_fails = move |_: &mut Context<'_, recorder::Recorder>, event: &Event| match event {
         Event::Read(_) => fails(),
         _ => Ok(()),
     };
     assert_eq!(errors_of(&frame(b"x"), read_fails), 1);
     let too_long = errors_of(&frame(&[0; 101]), silent);
     assert_eq!(too_long, 1, "what a peer sends wrong");
-    let read_panics = |_: &mut Context<'_, tcp::Probe>, event: &Event| match event {
+    let read_panics = |_: &mut Context<'_, recorder::Recorder>, event: &Event| match event {
         Event::Read(_) => panic!("on purpose"),
         _ => Ok(()),
     };
     assert_eq!(errors_of(&frame(b"x"), read_panics), 1);
-    let everything_fails = move |_: &mut Context<'_, tcp::Probe>, event: &Event| match event {
+    let everything_fails = move |_: &mut Context<'_, recorder::Recorder>, event: &Event| match event {
         Event::Read(_) | Event::Error(_) | Event::Inactive => fails(),
         _ => Ok(()),
     };
@@ -280,8 +282,8 @@ fn tasks_that_panic_are_counted_scheduled_ones_too() {
     let again = event_loop.schedule_at_fixed_rate(ms(1), ms(1), || panic!("on purpose")).unwrap();
     settle(&event_loop);
     advance(&event_loop, &clock, ms(5));
-    result::<()>(once.completion()).unwrap_err();
-    result(again.completion()).unwrap_err();
+    done::<()>(once.completion()).unwrap_err();
+    done(again.completion()).unwrap_err();
     assert_eq!(event_loop.metrics().tasks_panicked, 3);
 }
 
@@ -354,7 +356,7 @@ fn tasks_that_shutdown_ends_are_counted_as_cancelled() {
     let tasks = [(); 3].map(|()| event_loop.schedule(HOUR, || ()).unwrap());
     settle(&event_loop);
     assert!(tasks[0].cancel());
-    result(event_loop.shutdown_gracefully(Duration::ZERO, Duration::ZERO)).unwrap();
+    done(event_loop.shutdown_gracefully(Duration::ZERO, Duration::ZERO)).unwrap();
     let metrics = event_loop.metrics();
     assert_eq!((metrics.timers_cancelled, metrics.timers_fired, metrics.timers_pending), (3, 0, 0));
 }

@@ -2,8 +2,12 @@
 
 #![cfg(feature = "prometheus")]
 
-use crate::support::tcp::{
-    Settings, connect, dial, done, echo, end, ping, receive, serve_with, silent, some_turns, turn_until,
+use crate::support::{
+    loops::{end, some_turns, turn_until},
+    recorder::{echo, silent},
+    servers::{Settings, dial, serve_with},
+    tcp::{connect, ping},
+    wait::{done, receive},
 };
 use netwheel::{Error, codec::LengthField, prelude::*, prometheus};
 use std::{

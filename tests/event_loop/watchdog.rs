@@ -3,8 +3,12 @@
 //!
 //! A stuck loop here is one that a test holds in a callback until it has heard what it waits for.
 
-use crate::support::logs;
-use crate::support::loops::{Gate, PATIENCE, assert_echoes, connect, flood, ms, on, result, settle};
+use crate::support::{
+    logs,
+    loops::{Gate, end, flood, on, settle},
+    tcp::{assert_echoes, connect},
+    wait::{PATIENCE, done, ms},
+};
 use bytes::Bytes;
 use netwheel::{
     ChannelId, Context, Error, EventLoop, EventLoopGroup, Handler, Phase, Pipeline, Result, Server,
@@ -84,10 +88,6 @@ fn watched(threads: usize, limit: Duration) -> (EventLoopGroup, Ear) {
     (builder.watchdog(watchdog).build().unwrap(), ear)
 }
 
-fn end(group: &EventLoopGroup) {
-    result(group.shutdown_gracefully(Duration::ZERO, ms(0))).unwrap();
-}
-
 // ---- what it says ----------------------------------------------------------------------------------------
 
 /// What a client can have a [`Sleepyhead`] do: block in this place until the other end of the queue is dropped.
@@ -162,7 +162,7 @@ fn sleepy_server(group: &EventLoopGroup) -> (Server, Receiver<ChannelId>, Sender
 fn a_stalled_callback_is_told_with_its_phase(order: u8, phase: Phase) {
     let (group, ear) = watched(1, LIMIT);
     let (server, ids, wake) = sleepy_server(&group);
-    let mut client = connect(&server);
+    let mut client = connect(server.local_address());
     client.write_all(&[order]).unwrap();
     let id = ids.recv_timeout(PATIENCE).unwrap();
 
@@ -254,7 +254,7 @@ fn watchdog_a_scheduled_task_that_blocks() {
 fn watchdog_a_handler_that_blocks_in_the_last_turn() {
     let (group, ear) = watched(1, LIMIT);
     let (server, ids, wake) = sleepy_server(&group);
-    let mut client = connect(&server);
+    let mut client = connect(server.local_address());
     // So much is written to a client that does not read that the channel cannot close before the loop ends.
     client.write_all(b"w").unwrap();
     client.read_exact(&mut [0]).unwrap();
@@ -265,7 +265,7 @@ fn watchdog_a_handler_that_blocks_in_the_last_turn() {
     assert_eq!((stall.phase, stall.channel), (Phase::Shutdown, Some(id)), "{stall:?}");
     drop(wake);
     ear.over();
-    result(ended).unwrap();
+    done(ended).unwrap();
     ear.quiet_to_the_end();
 }
 
@@ -284,9 +284,9 @@ fn watchdog_does_not_blame_who_is_done() {
         .bind("127.0.0.1:0")
         .unwrap();
     go_on.send(()).unwrap();
-    let mut first = connect(&server);
+    let mut first = connect(server.local_address());
     assert_echoes(&mut first);
-    let _second = connect(&server);
+    let _second = connect(server.local_address());
 
     let stall = ear.stuck();
     assert_eq!((stall.phase, stall.channel, stall.handler, stall.task), (Phase::Io, None, None, None));
@@ -390,7 +390,7 @@ fn watchdog_a_stall_that_ends_with_the_loop_is_over() {
     let ended = group.shutdown_gracefully(Duration::ZERO, Duration::ZERO);
     ear.stuck();
     drop(gate);
-    result(ended).unwrap();
+    done(ended).unwrap();
     ear.over();
     ear.quiet_to_the_end();
 }
@@ -445,9 +445,9 @@ fn watchdog_ends_with_the_last_loop() {
     let [first, second] = group.event_loops() else { panic!("two loops") };
     on(first, || ());
     on(second, || ());
-    result(first.shutdown_gracefully(Duration::ZERO, Duration::ZERO)).unwrap();
+    done(first.shutdown_gracefully(Duration::ZERO, Duration::ZERO)).unwrap();
     assert!(matches!(ear.0.try_recv(), Err(mpsc::TryRecvError::Empty)), "there is a loop to be watched");
-    result(second.shutdown_gracefully(Duration::ZERO, Duration::ZERO)).unwrap();
+    done(second.shutdown_gracefully(Duration::ZERO, Duration::ZERO)).unwrap();
     ear.quiet_to_the_end();
 }
 

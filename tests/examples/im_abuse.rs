@@ -2,7 +2,7 @@
 //! requests.
 
 use crate::im::{pace::Rates, *};
-use crate::support::loops::{PATIENCE, result};
+use crate::support::wait::{PATIENCE, SECOND, done};
 use netwheel::{Peer, TimeLimits, prelude::*};
 use serde_json::{Value, json};
 use std::{
@@ -11,8 +11,6 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-
-const SECOND: Duration = Duration::from_secs(1);
 
 fn limited(requests: u32, deliveries: u32) -> World {
     let rates = Rates { requests, deliveries, congestion: Duration::ZERO };
@@ -94,7 +92,7 @@ fn requests_before_the_end_of_the_stream_are_answered_in_time() {
     ann.read_to_string(&mut answers).unwrap();
     assert_eq!(answers.lines().count(), 2500);
     assert!(answers.lines().all(|line| line == "{\"type\":\"pong\"}"));
-    result(group.shutdown_gracefully(Duration::ZERO, PATIENCE)).unwrap();
+    done(group.shutdown_gracefully(Duration::ZERO, PATIENCE)).unwrap();
 }
 
 #[test]

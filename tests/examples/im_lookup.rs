@@ -1,7 +1,7 @@
 //! Lookups of the chat server: they run on the worker pool, so nobody waits for them but who has asked.
 
 use crate::im::*;
-use crate::support::loops::{PATIENCE, result};
+use crate::support::wait::{PATIENCE, done};
 use netwheel::{WorkerPool, prelude::*};
 use serde_json::{Value, json};
 use std::{
@@ -138,5 +138,5 @@ fn a_lookup_is_refused_when_the_pool_is_full_and_others_go_on() {
     assert_eq!(hear(), online("ann", &[], 1));
     say(lookup("ann", 5));
     assert_eq!(hear(), online("ann", &[], 5));
-    result(group.shutdown_gracefully(Duration::ZERO, PATIENCE)).unwrap();
+    done(group.shutdown_gracefully(Duration::ZERO, PATIENCE)).unwrap();
 }

@@ -131,7 +131,10 @@ fn a_total_tells_also_what_a_lost_line_would_have_told() {
 #[cfg(unix)]
 #[test]
 fn who_never_stopped_being_writable_learns_it_with_the_next_heartbeat() {
-    use crate::support::loops::{PATIENCE, advance, result, single};
+    use crate::support::{
+        loops::{advance, single},
+        wait::{PATIENCE, done},
+    };
     use netwheel::{prelude::*, testing::ManualClock};
     use std::{
         io::{BufRead, BufReader, Write},
@@ -181,5 +184,5 @@ fn who_never_stopped_being_writable_learns_it_with_the_next_heartbeat() {
     advance(&event_loop, &clock, SETTINGS.heartbeat);
     assert_eq!(hear(), missed(SAID - heard, SAID - heard));
     assert_eq!(hear(), json!({"type": "ping"}));
-    result(group.shutdown_gracefully(Duration::ZERO, PATIENCE)).unwrap();
+    done(group.shutdown_gracefully(Duration::ZERO, PATIENCE)).unwrap();
 }

@@ -9,6 +9,7 @@ mod output;
 #[path = "../../examples/support/token_bucket.rs"]
 mod token_bucket;
 
+use crate::support::wait::PATIENCE;
 use descriptors::DescriptorLimit;
 use output::{MAX_QUEUED, Queue};
 use std::{
@@ -17,8 +18,6 @@ use std::{
     time::{Duration, Instant},
 };
 use token_bucket::TokenBucket;
-
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A stream whose every write waits until the test allows it, and passes the text on.
 struct Gate {

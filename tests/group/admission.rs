@@ -1,11 +1,14 @@
 //! How many connections a server, a loop and an address may have at once (H-08): what is beyond is closed at once, is
 //! counted and told, and a place is free again when its connection is closed.
 
-use crate::support::loops::{advance, settle, single};
-use crate::support::recorder::{
-    Call, Log, PATIENCE, Recorder, ask, connect, done, end, one_loop, read_to_end,
+use crate::support::{
+    journal::Log,
+    logs,
+    loops::{advance, end, one_loop, settle, single},
+    recorder::{Event, Recorder},
+    tcp::{ANY_PORT, ask, connect, read_to_end},
+    wait::{PATIENCE, done},
 };
-use crate::support::{logs, recorder};
 use bytes::Bytes;
 use netwheel::{
     Admission, ChannelPipeline, EventLoopGroupBuilder, LoopMetrics, Peer, RejectReason, Rejection,
@@ -22,18 +25,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-const LOCAL: &str = "127.0.0.1:0";
-
 fn lines(_: &Peer) -> ChannelPipeline<Bytes> {
     let echo = Recorder::with(&Log::new(), |ctx, call| match call {
-        Call::Read(message) => ctx.write(message.clone()),
+        Event::Read(message) => ctx.write(message.clone()),
         _ => Ok(()),
     });
     Pipeline::new().codec(Line::new()).handler(echo)
 }
 
 fn serve(group: &EventLoopGroup, admission: Admission) -> Server {
-    ServerBootstrap::new(group).admission(admission).pipeline(lines).bind(LOCAL).unwrap()
+    ServerBootstrap::new(group).admission(admission).pipeline(lines).bind(ANY_PORT).unwrap()
 }
 
 fn echoes(peer: &mut TcpStream) {
@@ -83,13 +84,13 @@ fn what_is_beyond_the_servers_limit_is_closed_at_once_and_has_no_pipeline() {
             count.fetch_add(1, SeqCst);
             lines(peer)
         })
-        .bind(LOCAL)
+        .bind(ANY_PORT)
         .unwrap();
-    let (mut one, mut two) = (connect(&server), connect(&server));
+    let (mut one, mut two) = (connect(server.local_address()), connect(server.local_address()));
     echoes(&mut one);
     echoes(&mut two);
     for n in 1..=3 {
-        let mut beyond = connect(&server);
+        let mut beyond = connect(server.local_address());
         let address = beyond.local_addr().unwrap();
         assert!(read_to_end(&mut beyond).is_empty());
         wait_until(&group, "it is counted", |metrics| metrics[0].rejected_limit == n);
@@ -105,7 +106,7 @@ fn what_is_beyond_the_servers_limit_is_closed_at_once_and_has_no_pipeline() {
 
     drop(one);
     wait_until(&group, "a place is free", |metrics| metrics[0].channels_closed == 1);
-    echoes(&mut connect(&server));
+    echoes(&mut connect(server.local_address()));
     end(&group);
 }
 
@@ -121,8 +122,8 @@ fn a_place_is_free_whoever_closes_and_also_if_no_pipeline_is_made() {
                 return Err(netwheel::Error::from("no pipeline, on purpose"));
             }
             let handler = Recorder::with(&log, |ctx, call| match call {
-                Call::Read(line) if line == "panic" => panic!("on purpose"),
-                Call::Read(_) => {
+                Event::Read(line) if line == "panic" => panic!("on purpose"),
+                Event::Read(_) => {
                     ctx.close();
                     Ok(())
                 }
@@ -130,15 +131,15 @@ fn a_place_is_free_whoever_closes_and_also_if_no_pipeline_is_made() {
             });
             Ok(Pipeline::new().codec(Line::new()).handler(handler))
         })
-        .bind(LOCAL)
+        .bind(ANY_PORT)
         .unwrap();
-    recorder::quiet_panics();
+    logs::quiet_panics();
     for _ in 0..2 {
-        assert!(read_to_end(&mut connect(&server)).is_empty(), "the factory has failed");
+        assert!(read_to_end(&mut connect(server.local_address())).is_empty(), "the factory has failed");
     }
     // The server closes, the handler panics, the peer resets or goes.
     for (n, text) in ["bye\n", "panic\n", ""].into_iter().cycle().take(12).enumerate() {
-        let mut peer = connect(&server);
+        let mut peer = connect(server.local_address());
         server_log.wait_until("active", |log| log.iter().filter(|e| *e == "active").count() == n + 1);
         peer.write_all(text.as_bytes()).unwrap();
         if !text.is_empty() {
@@ -201,7 +202,7 @@ fn race(group: &EventLoopGroup, server: &Server, limit: usize) {
             scope.spawn(move || {
                 for round in 1..=ROUNDS {
                     barrier.wait();
-                    let mut peer = connect(server);
+                    let mut peer = connect(server.local_address());
                     served.fetch_add(usize::from(is_served(&mut peer)), SeqCst);
                     barrier.wait();
                     assert_eq!(served.load(SeqCst), limit);
@@ -226,7 +227,7 @@ fn h_08_listeners_that_race_never_pass_a_limit() {
     for admission in [Admission::new().max_connections(3), Admission::new().max_connections_per_ip(3)] {
         let group = EventLoopGroup::builder().threads(4).build().unwrap();
         let bootstrap = ServerBootstrap::new(&group).listener_per_loop(true).admission(admission);
-        let server = bootstrap.pipeline(lines).bind(LOCAL).unwrap();
+        let server = bootstrap.pipeline(lines).bind(ANY_PORT).unwrap();
         race(&group, &server, 3);
         end(&group);
     }
@@ -238,10 +239,10 @@ fn h_08_connections_that_end_on_other_loops_never_pass_a_limit() {
     let group = EventLoopGroup::builder().threads(3).build().unwrap();
     let bootstrap = ServerBootstrap::new(&group).acceptor_group(&acceptors);
     let server =
-        bootstrap.admission(Admission::new().max_connections(3)).pipeline(lines).bind(LOCAL).unwrap();
+        bootstrap.admission(Admission::new().max_connections(3)).pipeline(lines).bind(ANY_PORT).unwrap();
     let mut served = Vec::new();
     for _ in 0..5 {
-        let mut peer = connect(&server);
+        let mut peer = connect(server.local_address());
         if is_served(&mut peer) {
             served.push(peer);
         }
@@ -267,10 +268,10 @@ fn a_loop_takes_as_many_as_it_may_and_the_next_loop_the_rest() {
     let group = limited_loops(2, 2).chooser(First).build().unwrap();
     let (admission, rejected) = told(Admission::new());
     let server = serve(&group, admission);
-    let mut peers: Vec<_> = (0..4).map(|_| connect(&server)).collect();
+    let mut peers: Vec<_> = (0..4).map(|_| connect(server.local_address())).collect();
     peers.iter_mut().for_each(echoes);
     assert_eq!(group.metrics().iter().map(|m| m.channels).collect::<Vec<_>>(), [2, 2]);
-    assert!(read_to_end(&mut connect(&server)).is_empty());
+    assert!(read_to_end(&mut connect(server.local_address())).is_empty());
     wait_until(&group, "it is told", |_| rejected.lock().unwrap().len() == 1);
     assert_eq!(rejected.lock().unwrap()[0].reason, RejectReason::LoopFull { limit: 2 });
     assert_eq!(sum(&group.metrics(), |m| m.rejected_limit), 1);
@@ -300,7 +301,7 @@ impl netwheel::Chooser for First {
 #[test]
 fn a_connection_that_cannot_be_made_gives_its_place_back() {
     let group = limited_loops(1, 1).build().unwrap();
-    let nobody = std::net::TcpListener::bind(LOCAL).unwrap().local_addr().unwrap();
+    let nobody = std::net::TcpListener::bind(ANY_PORT).unwrap().local_addr().unwrap();
     let client = ClientBootstrap::new(&group).pipeline(lines);
     for _ in 0..5 {
         let failed = done(client.connect(nobody)).unwrap_err();
@@ -322,10 +323,10 @@ fn h_07_a_farewell_arrives_before_the_end_of_the_stream() {
     });
     let (admission, rejected) = told(admission);
     let server = serve(&group, admission);
-    let mut there = connect(&server);
+    let mut there = connect(server.local_address());
     echoes(&mut there);
     for n in 1..=20 {
-        let mut peer = connect(&server);
+        let mut peer = connect(server.local_address());
         // What it says itself does not cost it the answer, whether it comes before or behind the close.
         let _ = peer.write_all(b"hello\n");
         assert_eq!(String::from_utf8_lossy(&read_to_end(&mut peer)), "all 1 taken\n");
@@ -340,7 +341,7 @@ fn h_07_a_farewell_arrives_before_the_end_of_the_stream() {
 #[test]
 fn h_07_a_farewell_is_bounded_and_may_fail() {
     logs::collect();
-    recorder::quiet_panics();
+    logs::quiet_panics();
     let group = one_loop();
     let lengths = Mutex::new([1024, 1025, 0].into_iter());
     let admission = Admission::new().max_connections(1).farewell(move |_| {
@@ -349,9 +350,9 @@ fn h_07_a_farewell_is_bounded_and_may_fail() {
     });
     let (admission, rejected) = told(admission);
     let server = serve(&group, admission);
-    let mut there = connect(&server);
+    let mut there = connect(server.local_address());
     echoes(&mut there);
-    let got: Vec<_> = (0..4).map(|_| read_to_end(&mut connect(&server)).len()).collect();
+    let got: Vec<_> = (0..4).map(|_| read_to_end(&mut connect(server.local_address())).len()).collect();
     assert_eq!(got, [1024, 0, 0, 0]);
     wait_until(&group, "all are told", |_| rejected.lock().unwrap().len() == 4);
     assert_eq!(group.next().metrics().io_panics, 0);
@@ -362,10 +363,10 @@ fn h_07_a_farewell_is_bounded_and_may_fail() {
     let group = one_loop();
     let admission = Admission::new().max_connections(1).farewell(|_| Some(vec![b'x'; 1025].into()));
     let server = serve(&group, admission);
-    let mut there = connect(&server);
+    let mut there = connect(server.local_address());
     echoes(&mut there);
     for _ in 0..3 {
-        assert!(read_to_end(&mut connect(&server)).is_empty());
+        assert!(read_to_end(&mut connect(server.local_address())).is_empty());
     }
     wait_until(&group, "all are counted", |metrics| metrics[0].rejected_limit == 3);
     end(&group);
@@ -376,18 +377,18 @@ fn h_07_a_farewell_is_bounded_and_may_fail() {
 #[test]
 fn a_thousand_rejections_are_a_line_now_and_then_and_a_hook_that_panics_costs_nothing() {
     logs::collect();
-    recorder::quiet_panics();
+    logs::quiet_panics();
     let clock = ManualClock::new();
     let (group, event_loop) = single(EventLoopGroup::builder().clock(clock.clone()));
     let admission =
         Admission::new().max_connections(1).on_rejected(|rejection| panic!("{rejection}, on purpose"));
     let server = serve(&group, admission);
-    let mut there = connect(&server);
+    let mut there = connect(server.local_address());
     echoes(&mut there);
     let reject = |times: u64| {
         let before = event_loop.metrics().rejected_limit;
         for _ in 0..times {
-            assert!(read_to_end(&mut connect(&server)).is_empty());
+            assert!(read_to_end(&mut connect(server.local_address())).is_empty());
         }
         while event_loop.metrics().rejected_limit < before + times {
             settle(&event_loop);
@@ -426,7 +427,7 @@ fn limits_out_of_range_are_refused_when_built() {
         (new().ipv6_prefix(0), "ipv6_prefix", "0", "1 to 128 bits"),
         (new().ipv6_prefix(129), "ipv6_prefix", "129", "1 to 128 bits"),
     ] {
-        let refused = ServerBootstrap::new(&group).admission(admission).pipeline(lines).bind(LOCAL);
+        let refused = ServerBootstrap::new(&group).admission(admission).pipeline(lines).bind(ANY_PORT);
         let refused = refused.expect_err("it is refused");
         let netwheel::Error::Setting(SettingError { setting: s, value: v, allowed: a }) = &refused else {
             panic!("{refused}")
@@ -444,11 +445,11 @@ fn servers_from_one_bootstrap_count_for_themselves() {
     let group = one_loop();
     let bootstrap =
         ServerBootstrap::new(&group).admission(Admission::new().max_connections(1)).pipeline(lines);
-    let servers = [bootstrap.clone().bind(LOCAL).unwrap(), bootstrap.bind(LOCAL).unwrap()];
-    let mut peers = servers.each_ref().map(connect);
+    let servers = [bootstrap.clone().bind(ANY_PORT).unwrap(), bootstrap.bind(ANY_PORT).unwrap()];
+    let mut peers = servers.each_ref().map(|server| connect(server.local_address()));
     peers.iter_mut().for_each(echoes);
     for server in &servers {
-        assert!(!is_served(&mut connect(server)));
+        assert!(!is_served(&mut connect(server.local_address())));
     }
     end(&group);
 }

@@ -1,8 +1,11 @@
 //! Who is in a channel group, and how members leave it.
 
-use crate::support::handlers::Quiet;
-use crate::support::tcp::{
-    Event, Settings, connect, done, echo, end, one_loop, read_all, receive, serve, serve_with, silent,
+use crate::support::{
+    loops::{end, one_loop},
+    recorder::{Event, echo, silent},
+    servers::{Quiet, Settings, serve, serve_with},
+    tcp::{connect, read_all},
+    wait::{done, receive},
 };
 use bytes::Bytes;
 use netwheel::{

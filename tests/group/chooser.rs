@@ -1,7 +1,11 @@
 //! Which loop gets the next connection, and what loops tell of their load (E-62, E-63; user-asks 11.1, 11.8).
 
-use crate::support::logs;
-use crate::support::loops::*;
+use crate::support::{
+    logs,
+    loops::{Gate, end, on, settle, single},
+    tcp::connect,
+    wait::{HOUR, PATIENCE, done, ms},
+};
 use bytes::Bytes;
 use netwheel::{
     ChannelOptions, Chooser, LeastConnections, LeastLag, RoundRobin, codec::RawBytes, prelude::*,
@@ -17,8 +21,6 @@ use std::{
     },
     time::{Duration, Instant},
 };
-
-const LONG: Duration = Duration::from_secs(3600);
 
 /// Says which loop it lives on, and when it begins and ends.
 struct Tell(Sender<(String, bool)>);
@@ -65,10 +67,6 @@ fn silent_client(
 
 fn connections(group: &EventLoopGroup) -> Vec<usize> {
     group.event_loops().iter().map(EventLoop::connections).collect()
-}
-
-fn end(group: &EventLoopGroup) {
-    result(group.shutdown_gracefully(Duration::ZERO, LONG)).unwrap();
 }
 
 /// Turns until the loop's counters are as they should be.
@@ -149,7 +147,7 @@ fn a_bad_chooser_costs_nothing_but_its_order() {
     }
     // Also where a loop itself asks.
     let (server, told) = telling(ServerBootstrap::new(&group));
-    let clients: Vec<_> = (0..6).map(|_| connect(&server)).collect();
+    let clients: Vec<_> = (0..6).map(|_| connect(server.local_address())).collect();
     for _ in 0..6 {
         assert!(told.recv_timeout(PATIENCE).unwrap().1);
     }
@@ -178,7 +176,7 @@ fn a_burst_is_spread_before_any_loop_has_heard_of_it() {
         let children = builder.build().unwrap();
         let gates: Vec<_> = children.event_loops().iter().map(Gate::shut).collect();
         let (server, told) = telling(ServerBootstrap::new(&children).acceptor_group(&acceptors));
-        let clients: Vec<_> = (0..CLIENTS).map(|_| connect(&server)).collect();
+        let clients: Vec<_> = (0..CLIENTS).map(|_| connect(server.local_address())).collect();
         turn_until(acceptors.next(), |acceptor| acceptor.metrics().accepted == CLIENTS as u64);
         settle(acceptors.next());
         assert_eq!(connections(&children), [CLIENTS / 4; 4]);
@@ -210,10 +208,10 @@ fn connections_are_spread_by_their_weight() {
         telling(ServerBootstrap::new(&group).channel_options(options))
     };
     let ((heavy, of_heavy), (light, of_light)) = (server_of(10), server_of(1));
-    let mut clients = vec![connect(&heavy)];
+    let mut clients = vec![connect(heavy.local_address())];
     let (place, _) = of_heavy.recv_timeout(PATIENCE).unwrap();
     for _ in 0..10 {
-        clients.push(connect(&light));
+        clients.push(connect(light.local_address()));
         assert_ne!(of_light.recv_timeout(PATIENCE).unwrap().0, place);
     }
     let mut counts: Vec<_> = group.event_loops().iter().map(|l| (l.connections(), l.load())).collect();
@@ -221,7 +219,7 @@ fn connections_are_spread_by_their_weight() {
     assert_eq!(counts, [(1, 10), (10, 10)]);
     let before = group.event_loops().iter().map(EventLoop::load).sum::<usize>();
     let client = silent_client(&group).channel_options(ChannelOptions::new().weight(100));
-    let channel = result(client.connect(light.local_address())).unwrap();
+    let channel = done(client.connect(light.local_address())).unwrap();
     of_light.recv_timeout(PATIENCE).unwrap();
     let after = group.event_loops().iter().map(EventLoop::load).sum::<usize>();
     assert_eq!(after - before, 101, "the client's end, and the server's");
@@ -229,7 +227,7 @@ fn connections_are_spread_by_their_weight() {
     for wrong in [0, 65_537] {
         let options = ChannelOptions::new().weight(wrong);
         let error = silent_client(&group).channel_options(options).connect(heavy.local_address());
-        assert!(matches!(result(error).unwrap_err(), Error::Setting(e) if e.setting == "weight"));
+        assert!(matches!(done(error).unwrap_err(), Error::Setting(e) if e.setting == "weight"));
     }
     end(&group);
 }
@@ -244,12 +242,12 @@ fn a_loop_that_shuts_down_is_not_the_least_loaded() {
         };
         let group = group.build().unwrap();
         let [a, b, c] = group.event_loops() else { panic!("three loops") };
-        result(b.shutdown_gracefully(Duration::ZERO, LONG)).unwrap();
+        done(b.shutdown_gracefully(Duration::ZERO, HOUR)).unwrap();
         for _ in 0..6 {
             assert_ne!(group.next().name(), b.name());
         }
         for event_loop in [a, c] {
-            result(event_loop.shutdown_gracefully(Duration::ZERO, LONG)).unwrap();
+            done(event_loop.shutdown_gracefully(Duration::ZERO, HOUR)).unwrap();
         }
         let _there_is_always_one = group.next();
     }
@@ -265,7 +263,7 @@ fn chooser_churn_balance() {
 }
 
 const LOOPS: usize = 4;
-const HOUR: u64 = 3_600_000;
+const HOUR_MS: u64 = 3_600_000;
 
 fn ratio(counts: &[usize]) -> f64 {
     *counts.iter().max().unwrap() as f64 / (*counts.iter().min().unwrap()).max(1) as f64
@@ -276,13 +274,13 @@ fn an_hour_of_churn(seed: u64) {
     let mut random = Random(seed);
     let mut arrivals = Vec::new();
     let mut now = random.about(2_000.0);
-    while now < HOUR {
+    while now < HOUR_MS {
         let short = !random.number().is_multiple_of(5);
         arrivals.push((now, now + random.about(if short { 1_000.0 } else { 1_200_000.0 })));
         now += random.about(2_000.0);
     }
     let mut in_order = [0usize; LOOPS];
-    let alive = arrivals.iter().enumerate().filter(|(_, (_, gone))| *gone >= HOUR);
+    let alive = arrivals.iter().enumerate().filter(|(_, (_, gone))| *gone >= HOUR_MS);
     alive.for_each(|(n, _)| in_order[n % LOOPS] += 1);
     assert!(ratio(&in_order) > 1.5, "the hour is no test: {in_order:?}");
 
@@ -307,11 +305,11 @@ fn an_hour_of_churn(seed: u64) {
     for (n, (come, gone)) in arrivals.iter().copied().enumerate() {
         close_until(&mut open, come);
         await_connections(open.len());
-        open.insert((gone, n), connect(&server));
+        open.insert((gone, n), connect(server.local_address()));
         assert!(told.recv_timeout(PATIENCE).unwrap().1);
         await_connections(open.len());
     }
-    close_until(&mut open, HOUR);
+    close_until(&mut open, HOUR_MS);
     await_connections(open.len());
     let counts = connections(&children);
     assert_eq!(counts.iter().sum::<usize>(), in_order.iter().sum::<usize>(), "they are those alive");
@@ -382,7 +380,7 @@ fn a_loop_that_sleeps_forgets_its_lag() {
 fn e_63_of_two_connections_one_is_left_when_one_ends() {
     let (group, event_loop) = single(EventLoopGroup::builder());
     let (server, told) = telling(ServerBootstrap::new(&group));
-    let (first, second) = (connect(&server), connect(&server));
+    let (first, second) = (connect(server.local_address()), connect(server.local_address()));
     for _ in 0..2 {
         told.recv_timeout(PATIENCE).unwrap();
     }
@@ -404,14 +402,14 @@ fn e_63_a_connection_that_has_ended_or_failed_is_not_counted_any_more() {
     let client = silent_client(&group);
     let to = server.local_address();
     for n in 0..20 {
-        let channel = result(client.connect(to)).unwrap();
+        let channel = done(client.connect(to)).unwrap();
         assert_eq!((event_loop.connections(), event_loop.metrics().channels), (1, 1));
         if n % 2 == 0 {
             channel.close()
         } else {
             channel.close_now()
         };
-        result(channel.closed()).unwrap();
+        done(channel.closed()).unwrap();
         assert_eq!(event_loop.metrics().channels, 0);
         turn_until(&event_loop, |event_loop| event_loop.connections() == 0);
     }
@@ -420,7 +418,7 @@ fn e_63_a_connection_that_has_ended_or_failed_is_not_counted_any_more() {
     let connecting = client.connect(to);
     assert_eq!((event_loop.connections(), event_loop.metrics().channels), (1, 0), "on its way");
     drop(gate);
-    result(connecting).unwrap().close();
+    done(connecting).unwrap().close();
 
     // Bound and not listening: nobody answers there, and nobody else can get the port meanwhile.
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
@@ -452,14 +450,14 @@ fn e_63_what_a_full_loop_refuses_is_not_counted() {
     let (children, child) = single(EventLoopGroup::builder().max_pending_tasks(16));
     let (server, told) = telling(ServerBootstrap::new(&children).acceptor_group(&acceptors));
     let gate = Gate::shut(&child);
-    let clients: Vec<_> = (0..30).map(|_| connect(&server)).collect();
+    let clients: Vec<_> = (0..30).map(|_| connect(server.local_address())).collect();
     turn_until(acceptors.next(), |acceptor| acceptor.metrics().accepted == 30);
     settle(acceptors.next());
     assert_eq!(child.connections(), 16);
     // To somebody else: this server would accept it before it is refused.
     let elsewhere = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let refused = silent_client(&children).connect(elsewhere.local_addr().unwrap());
-    assert!(matches!(result(refused).unwrap_err(), Error::Full { .. }));
+    assert!(matches!(done(refused).unwrap_err(), Error::Full { .. }));
     assert_eq!(child.connections(), 16);
     drop(gate);
     for _ in 0..16 {
@@ -482,7 +480,7 @@ fn e_63_a_pipeline_that_fails_is_not_counted() {
         .pipeline(|_| -> Result<netwheel::ChannelPipeline<Bytes>> { Err(Error::other("no pipeline today")) })
         .bind("127.0.0.1:0")
         .unwrap();
-    let _clients: Vec<_> = (0..5).map(|_| connect(&server)).collect();
+    let _clients: Vec<_> = (0..5).map(|_| connect(server.local_address())).collect();
     turn_until(&event_loop, |event_loop| event_loop.metrics().accepted == 5);
     settle(&event_loop);
     assert_eq!(event_loop.connections(), 0);
@@ -494,10 +492,10 @@ fn e_63_a_loop_that_has_ended_has_no_connections() {
     let acceptors = EventLoopGroup::builder().threads(1).build().unwrap();
     let (children, child) = single(EventLoopGroup::builder());
     let (server, told) = telling(ServerBootstrap::new(&children).acceptor_group(&acceptors));
-    let _open = connect(&server);
+    let _open = connect(server.local_address());
     told.recv_timeout(PATIENCE).unwrap();
     let gate = Gate::shut(&child);
-    let _on_their_way: Vec<_> = (0..5).map(|_| connect(&server)).collect();
+    let _on_their_way: Vec<_> = (0..5).map(|_| connect(server.local_address())).collect();
     turn_until(acceptors.next(), |acceptor| acceptor.metrics().accepted == 6);
     settle(acceptors.next());
     let another = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -507,14 +505,14 @@ fn e_63_a_loop_that_has_ended_has_no_connections() {
     let (sender, heard) = channel();
     let me = child.clone();
     connecting.on_complete(move |end| sender.send((end.is_err(), me.connections())).unwrap());
-    let ended = child.shutdown_gracefully(Duration::ZERO, LONG);
+    let ended = child.shutdown_gracefully(Duration::ZERO, HOUR);
     drop(gate);
-    result(ended).unwrap();
+    done(ended).unwrap();
     let (failed, others) = heard.recv_timeout(PATIENCE).unwrap();
     assert!(failed && others <= 6, "it counts itself: {others}");
     assert_eq!((child.connections(), child.load()), (0, 0));
     // Too late.
-    assert!(matches!(result(silent_client(&children).connect(elsewhere)), Err(Error::ShutDown)));
+    assert!(matches!(done(silent_client(&children).connect(elsewhere)), Err(Error::ShutDown)));
     assert_eq!(child.connections(), 0);
     end(&acceptors);
 }

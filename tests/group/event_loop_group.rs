@@ -1,11 +1,12 @@
 //! A group of loops: whose turn it is, how many there are, when it has ended (E-62; a group that cannot be built is
 //! in `descriptors.rs`).
 
-use crate::support::loops::{on, result, settle};
+use crate::support::{
+    loops::{on, settle},
+    wait::{HOUR, done},
+};
 use netwheel::{EventLoopGroup, testing::ManualClock};
 use std::{collections::HashSet, time::Duration};
-
-const LONG: Duration = Duration::from_secs(3600);
 
 #[test]
 fn e_62_next_goes_round_in_order_for_any_size() {
@@ -65,13 +66,13 @@ fn e_62_a_group_has_ended_when_all_of_its_loops_have() {
     settle(b);
     let end = group.terminated();
     for event_loop in [a, c] {
-        result(event_loop.shutdown_gracefully(Duration::ZERO, LONG)).unwrap();
+        done(event_loop.shutdown_gracefully(Duration::ZERO, HOUR)).unwrap();
     }
     // The group heard of both before the test did.
     assert!(!end.is_done() && !group.terminated().is_done());
     assert_eq!(on(b, || "alive"), "alive");
-    result(group.shutdown_gracefully(Duration::ZERO, LONG)).unwrap();
-    result(end).unwrap();
+    done(group.shutdown_gracefully(Duration::ZERO, HOUR)).unwrap();
+    done(end).unwrap();
     assert!(group.event_loops().iter().all(|event_loop| event_loop.is_terminated()));
-    result(group.terminated()).unwrap();
+    done(group.terminated()).unwrap();
 }

@@ -1,14 +1,20 @@
 //! Which addresses may connect (H-07, H-09): rules in CIDR notation, in order, before a pipeline is made.
 
-use crate::support::logs;
-use crate::support::recorder::{Call, Log, PATIENCE, Recorder, ask, end, one_loop, read_to_end};
+use crate::support::{
+    journal::Log,
+    logs,
+    loops::{end, one_loop},
+    recorder::{Event, Recorder},
+    tcp::{ask, connect, read_to_end},
+    wait::PATIENCE,
+};
 use bytes::Bytes;
 use netwheel::{
     Admission, ChannelPipeline, Error, IpFilter, IpRule, Peer, RejectReason, SettingError, codec::Line,
     prelude::*,
 };
 use std::{
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpStream},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering::SeqCst},
@@ -127,16 +133,10 @@ fn h_07_the_first_rule_that_matches_decides_and_none_lets_in() {
 
 fn lines(_: &Peer) -> ChannelPipeline<Bytes> {
     let echo = Recorder::with(&Log::new(), |ctx, call| match call {
-        Call::Read(message) => ctx.write(message.clone()),
+        Event::Read(message) => ctx.write(message.clone()),
         _ => Ok(()),
     });
     Pipeline::new().codec(Line::new()).handler(echo)
-}
-
-fn connect(to: SocketAddr) -> TcpStream {
-    let stream = TcpStream::connect(to).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream
 }
 
 #[test]

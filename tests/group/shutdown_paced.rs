@@ -1,9 +1,13 @@
 //! What becomes of a loop's channels when it shuts down: told one after the other over a window, sent what they wrote,
 //! closed at the deadline, and counted (E-57, E-58).
 
-use crate::support::logs;
-use crate::support::loops::{
-    Gate, Journal, PATIENCE, advance, assert_echoes, connect, ms, result, settle, single,
+use crate::support::{
+    journal::Journal,
+    logs,
+    loops::{Gate, advance, settle, single},
+    resources::need_descriptors,
+    tcp::{assert_echoes, connect},
+    wait::{HOUR, PATIENCE, done, ms},
 };
 use bytes::Bytes;
 use netwheel::{
@@ -19,8 +23,6 @@ use std::{
 };
 
 /// Longer than any test lets pass.
-const LONG: Duration = Duration::from_secs(3600);
-
 /// More channels than a turn tells.
 const CROWD: usize = 1100;
 
@@ -28,8 +30,7 @@ const CROWD: usize = 1100;
 fn alone_with_a_crowd() -> MutexGuard<'static, ()> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    let descriptors = rlimit::increase_nofile_limit(10_000).unwrap();
-    assert!(descriptors > 2 * CROWD as u64 + 200, "only {descriptors} descriptors: raise `ulimit -n`");
+    need_descriptors(2 * CROWD + 200);
     alone
 }
 
@@ -122,7 +123,7 @@ impl House {
     }
 
     fn serve(&self) -> Server {
-        self.serve_from(&self.group, ChannelOptions::new().close_timeout(LONG))
+        self.serve_from(&self.group, ChannelOptions::new().close_timeout(HOUR))
     }
 
     fn serve_from(&self, acceptors: &EventLoopGroup, options: ChannelOptions) -> Server {
@@ -153,7 +154,7 @@ impl House {
     /// Connections that have become channels, in the order in which they will be told.
     fn guests(&self, server: &Server, n: usize) -> Vec<TcpStream> {
         let greet = |_| {
-            let mut guest = connect(server);
+            let mut guest = connect(server.local_address());
             assert_echoes(&mut guest);
             guest
         };
@@ -163,7 +164,7 @@ impl House {
 
 /// The end takes no time of its own, and is not reached by quiet.
 fn over(window: Duration) -> ShutdownOptions {
-    ShutdownOptions::new().quiet(Duration::ZERO).window(window).timeout(LONG)
+    ShutdownOptions::new().quiet(Duration::ZERO).window(window).timeout(HOUR)
 }
 
 #[track_caller]
@@ -217,7 +218,7 @@ fn drain_spread_window() {
     }
     house.clock.advance(ms(20));
     assert_says_bye(&mut guests[GUESTS - 1]);
-    let report = result(end).unwrap();
+    let report = done(end).unwrap();
     assert_eq!((report.channels, report.graceful, report.took), (10, 10, ms(900)), "{report}");
     assert_eq!(house.told().len(), GUESTS, "once each");
 }
@@ -239,7 +240,7 @@ fn e_57_a_channels_own_tasks_and_idle_watch_live_until_it_is_told() {
         "of those not told at 450 ms"
     );
     house.clock.advance(ms(10));
-    let report = result(end).unwrap();
+    let report = done(end).unwrap();
     assert_eq!((report.tasks_cancelled, report.graceful), (5, 10), "{report}");
     assert_eq!(house.event_loop.metrics().timers_pending, 0);
 }
@@ -262,7 +263,7 @@ fn drain_spread_window_skips_who_is_gone_and_keeps_the_others_times() {
     }
     assert_eq!(house.told(), [ms(0), ms(20), ms(60)]);
     house.clock.advance(ms(10));
-    let report = result(end).unwrap();
+    let report = done(end).unwrap();
     assert_eq!((report.channels, report.graceful), (5, 5), "{report}");
     assert_eq!(house.told(), [ms(0), ms(20), ms(60), ms(80)]);
     guests.iter_mut().for_each(assert_says_bye);
@@ -283,8 +284,8 @@ fn a_loop_that_was_held_up_tells_who_is_overdue_and_keeps_the_times_of_the_other
     house.advance(ms(5));
     assert_eq!(house.told().len(), 6);
     // Nobody is told of the end by the end alone.
-    house.clock.advance(LONG);
-    assert_eq!(result(end).unwrap().graceful, 10);
+    house.clock.advance(HOUR);
+    assert_eq!(done(end).unwrap().graceful, 10);
     assert_eq!(house.told().len(), 10);
 }
 
@@ -294,7 +295,7 @@ fn a_turn_tells_a_bounded_number_of_channels() {
     let house = House::new("bounded");
     let server = house.serve();
     let mut guests = house.guests(&server, CROWD);
-    let report = result(house.event_loop.shut_down(over(Duration::ZERO))).unwrap();
+    let report = done(house.event_loop.shut_down(over(Duration::ZERO))).unwrap();
     assert_eq!((report.graceful, report.took), (CROWD as u64, Duration::ZERO), "{report}");
     let turns = house.journal.all().into_iter().filter_map(|(_, what)| match what {
         Happened::Told(turn) => Some(turn),
@@ -315,7 +316,7 @@ fn who_was_not_told_by_the_deadline_is_told_then() {
     let mut guests = house.guests(&server, CROWD);
     // There is one turn, which tells 1024.
     let options = ShutdownOptions::new().quiet(Duration::ZERO).timeout(Duration::ZERO);
-    let report = result(house.event_loop.shut_down(options)).unwrap();
+    let report = done(house.event_loop.shut_down(options)).unwrap();
     assert_eq!((report.graceful, report.forced), (CROWD as u64, 0), "{report}");
     guests.iter_mut().for_each(assert_says_bye);
     assert_eq!(house.told().len(), CROWD);
@@ -338,7 +339,7 @@ fn every_loop_of_a_group_spreads_its_channels_over_the_same_window() {
     }
     assert_eq!(house.told(), [0, 0, 10, 10].map(ms));
     house.clock.advance(ms(1));
-    let report = result(end).unwrap();
+    let report = done(end).unwrap();
     assert_eq!((report.channels, report.graceful, report.took), (6, 6, ms(20)), "{report}");
     assert_eq!(house.told(), [0, 0, 10, 10, 20, 20].map(ms));
     guests.iter_mut().for_each(assert_says_bye);
@@ -351,7 +352,7 @@ fn e_58_a_connection_that_comes_before_the_loop_knows_is_told_like_the_others() 
     let server = house.serve_from(&acceptors, ChannelOptions::new());
     settle(&house.event_loop);
     let gate = Gate::shut(&house.event_loop);
-    let mut guest = connect(&server);
+    let mut guest = connect(server.local_address());
     let begun = Instant::now();
     while house.event_loop.metrics().tasks_pending == 0 {
         assert!(begun.elapsed() < PATIENCE);
@@ -360,9 +361,9 @@ fn e_58_a_connection_that_comes_before_the_loop_knows_is_told_like_the_others() 
     let end = house.event_loop.shut_down(over(Duration::ZERO));
     drop(gate);
     assert_says_bye(&mut guest);
-    let report = result(end).unwrap();
+    let report = done(end).unwrap();
     assert_eq!((report.channels, report.graceful, report.connections_refused), (1, 1, 0), "{report}");
-    result(acceptors.shutdown_gracefully(Duration::ZERO, LONG)).unwrap();
+    done(acceptors.shutdown_gracefully(Duration::ZERO, HOUR)).unwrap();
 }
 
 #[test]
@@ -373,14 +374,14 @@ fn e_58_a_connection_that_comes_later_is_closed_without_becoming_a_channel() {
     let mut guests = house.guests(&server, 2);
     let end = house.event_loop.shut_down(over(ms(1000)));
     settle(&house.event_loop);
-    assert_eq!(connect(&server).read(&mut [0]).unwrap(), 0);
+    assert_eq!(connect(server.local_address()).read(&mut [0]).unwrap(), 0);
     assert_echoes(&mut guests[1]);
     house.clock.advance(ms(500));
-    let report = result(end).unwrap();
+    let report = done(end).unwrap();
     assert_eq!((report.channels, report.graceful, report.connections_refused), (2, 2, 1), "{report}");
     assert_eq!(house.count(Happened::Inactive), 2);
     guests.iter_mut().for_each(assert_says_bye);
-    result(acceptors.shutdown_gracefully(Duration::ZERO, LONG)).unwrap();
+    done(acceptors.shutdown_gracefully(Duration::ZERO, HOUR)).unwrap();
 }
 
 #[test]
@@ -393,7 +394,7 @@ fn a_channel_that_is_closed_already_is_neither_told_nor_counted() {
     house.channels.all()[0].close_now();
     let end = house.event_loop.shut_down(over(Duration::ZERO));
     drop(gate);
-    let report = result(end).unwrap();
+    let report = done(end).unwrap();
     assert_eq!((report.channels, report.graceful), (1, 1), "{report}");
     assert_eq!(guests[0].read(&mut [0]).unwrap(), 0);
     assert_says_bye(&mut guests[1]);
@@ -417,7 +418,7 @@ fn shutdown_inflight_delivered() {
     }
     assert!(all.iter().all(|byte| *byte == 7));
     assert_says_bye(&mut guest);
-    let report = result(end).unwrap();
+    let report = done(end).unwrap();
     assert_eq!((report.channels, report.graceful, report.unsent_bytes), (1, 1, 0), "{report}");
 }
 
@@ -433,7 +434,7 @@ fn a_reader_that_never_reads_is_forced_at_the_deadline() {
     house.advance(ms(999));
     assert!(!end.is_done() && house.event_loop.metrics().channels == 1);
     house.clock.advance(ms(1));
-    let report = result(end).unwrap();
+    let report = done(end).unwrap();
     let sent = house.event_loop.metrics().bytes_written;
     assert_eq!((report.channels, report.graceful, report.incomplete, report.forced), (1, 0, 0, 1));
     assert_eq!(report.unsent_bytes, ("hello".len() + BIG + "bye".len()) as u64 - sent);
@@ -461,7 +462,7 @@ fn e_57_the_close_timeout_of_a_channel_that_is_closing_survives() {
     house.advance(ms(599));
     assert_eq!(house.event_loop.metrics().channels, 1);
     house.clock.advance(ms(1));
-    let report = result(end).unwrap();
+    let report = done(end).unwrap();
     assert_eq!((report.channels, report.incomplete, report.took), (1, 1, ms(600)), "{report}");
     assert!(report.unsent_bytes > 0);
     assert_eq!(house.told(), [], "it was closing already");
@@ -478,8 +479,8 @@ fn graceful_incomplete_and_forced_are_counted_exactly() {
     stay.iter_mut().for_each(|guest| ask(guest, "stay"));
     greedy.iter_mut().for_each(|guest| ask_for_much(&house, guest));
     let options = ShutdownOptions::new().quiet(Duration::ZERO).timeout(ms(1000)).window(ms(900));
-    let cancelled = house.event_loop.schedule(LONG, || ()).unwrap();
-    let before = house.event_loop.schedule(LONG, || ()).unwrap();
+    let cancelled = house.event_loop.schedule(HOUR, || ()).unwrap();
+    let before = house.event_loop.schedule(HOUR, || ()).unwrap();
     let gate = Gate::shut(&house.event_loop);
     let end = house.event_loop.shut_down(options);
     // The loop finds it in its heap nevertheless.
@@ -488,7 +489,7 @@ fn graceful_incomplete_and_forced_are_counted_exactly() {
         house.event_loop.execute(|| ()).unwrap();
     }
     drop(gate);
-    assert!(matches!(result(cancelled.completion()), Err(Error::ShutDown)));
+    assert!(matches!(done(cancelled.completion()), Err(Error::ShutDown)));
     assert_says_bye(&mut leaves[0]);
     // One of the greedy breaks its connection: unread bytes make its end a reset.
     drop(greedy.pop());
@@ -500,7 +501,7 @@ fn graceful_incomplete_and_forced_are_counted_exactly() {
     house.clock.advance(ms(900));
     good.iter_mut().for_each(assert_says_bye);
     house.clock.advance(ms(100));
-    let report = result(end).unwrap();
+    let report = done(end).unwrap();
     assert_eq!(
         (report.channels, report.graceful, report.incomplete, report.forced),
         (9, 4, 1, 4),

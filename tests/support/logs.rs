@@ -64,3 +64,16 @@ pub(crate) fn lines_with(part: &str) -> Vec<String> {
         records.iter().filter(|record| record.level <= log::Level::Info && record.text.contains(part));
     found.map(|record| format!("{} {}", record.level, record.text)).collect()
 }
+
+/// Keeps panics that a test makes on purpose out of the output.
+pub(crate) fn quiet_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let loud = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if !info.to_string().contains("on purpose") {
+                loud(info);
+            }
+        }));
+    });
+}

@@ -1,6 +1,7 @@
 //! Other processes, some under strace: programs that a test starts, this test binary in the role of
 //! a child, and the lines that they print.
 
+use super::wait::PATIENCE;
 use std::{
     ffi::OsStr,
     fs,
@@ -11,9 +12,6 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-
-/// How long a test waits for what must happen before it gives up. It never decides a test that passes.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Set for a child: which part of the test binary it plays.
 const ROLE: &str = "NETWHEEL_TEST_ROLE";

@@ -3,6 +3,7 @@
 //! A file lists its tests in [`over_each_transport`](crate::over_each_transport), and they use [`anywhere`] and [`connect`]
 //! instead of addresses and streams of TCP. Which transport that is, is the test's thread's.
 
+use super::wait::PATIENCE;
 #[cfg(unix)]
 use netwheel::UnixAddress;
 use netwheel::{Address, Server};
@@ -20,9 +21,6 @@ use std::{
     path::PathBuf,
     sync::atomic::{AtomicUsize, Ordering},
 };
-
-/// How long a test waits for what must happen before it gives up. It never decides a test that passes.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A transport.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -6,28 +6,23 @@
 #![cfg(target_os = "linux")]
 
 use crate::own_process;
-use crate::support::descriptor_limit::Limit;
-use crate::support::handlers::Echo;
-use crate::support::logs;
-use crate::support::process::*;
+use crate::support::{
+    logs,
+    process::{Process, play, plays, strace_works},
+    resources::DescriptorLimit,
+    servers::Echo,
+    tcp::connect,
+    wait::PATIENCE,
+};
 use netwheel::{
     LoopMetrics, ManualEventLoop, UnixAddress, codec::RawBytes, prelude::*, testing::ManualClock,
 };
 use std::{
     io::{self, Read, Write},
-    net::{SocketAddr, TcpStream},
+    net::TcpStream,
     os::{linux::net::SocketAddrExt, unix::net::UnixStream},
     time::{Duration, Instant},
 };
-
-/// How long a test waits for what must happen before it gives up. It never decides a test that passes.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-fn connect(to: SocketAddr) -> TcpStream {
-    let stream = TcpStream::connect(to).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream
-}
 
 /// An echo server on a loop whose turns and whose time the test counts out.
 struct Counted {
@@ -100,7 +95,7 @@ fn emfile_no_spin_no_hang() {
     counted.server.set_accepting(false).unwrap();
     counted.settle();
     let mut come: Vec<_> = (0..20).map(|_| connect(address)).collect();
-    let limit = Limit::leave(5);
+    let limit = DescriptorLimit::leave(5);
     counted.server.set_accepting(true).unwrap();
     counted.settle();
     let metrics = counted.metrics();
@@ -163,7 +158,7 @@ fn a_unix_listener_without_descriptors_goes_on_when_there_are_some() {
     let name =
         std::os::unix::net::SocketAddr::from_abstract_name(address.as_abstract_name().unwrap()).unwrap();
     let mut come: Vec<_> = (0..5).map(|_| UnixStream::connect_addr(&name).unwrap()).collect();
-    let limit = Limit::leave(2);
+    let limit = DescriptorLimit::leave(2);
     server.set_accepting(true).unwrap();
     while by_hand.run_once(Duration::ZERO) > 0 {}
     let metrics = by_hand.event_loop().metrics();
@@ -195,7 +190,7 @@ fn descriptors_that_come_and_go_do_not_fill_the_log() {
     let mut counted = Counted::new();
     let address = counted.server.local_address();
     let mut come: Vec<_> = (0..400).map(|_| connect(address)).collect();
-    let _limit = Limit::leave(0);
+    let _limit = DescriptorLimit::leave(0);
     counted.server.set_accepting(true).unwrap();
     counted.settle();
     // For a minute one of those who wait goes every 300 ms, and leaves its descriptor to another one.

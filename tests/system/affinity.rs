@@ -4,8 +4,11 @@
 
 #![cfg(target_os = "linux")]
 
-use crate::support::loops::*;
-use crate::support::process::*;
+use crate::support::{
+    loops::{on, single},
+    process::{Process, play, plays, strace_works},
+    wait::done,
+};
 use netwheel::{Error, EventLoopGroup};
 use std::{fs, time::Duration};
 
@@ -56,7 +59,7 @@ fn pinned_loop() {
     env_logger::init();
     let (group, event_loop) = single(EventLoopGroup::builder().name("stuck").pin_to([allowed()[0]]));
     on(&event_loop, || println!("it runs"));
-    result(group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(5))).unwrap();
+    done(group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(5))).unwrap();
 }
 
 #[test]

@@ -5,8 +5,11 @@
 
 #![cfg(target_os = "linux")]
 
-use crate::support::process::*;
-use crate::support::tcp::*;
+use crate::support::{
+    loops::end,
+    process::{Process, play, plays, skip, strace_works, thread_of},
+    tcp::{ANY_PORT, assert_same, connect, ping, read_n},
+};
 use bytes::Bytes;
 use netwheel::{ChannelGroup, codec::LengthField, prelude::*};
 use std::{

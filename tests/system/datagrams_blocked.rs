@@ -6,7 +6,8 @@
 
 #![cfg(target_os = "linux")]
 
-use crate::support::process::*;
+use crate::support::process::{Process, play, plays, strace_works};
+use crate::support::wait::PATIENCE;
 use bytes::Bytes;
 use netwheel::{
     DatagramBootstrap, DatagramContext, DatagramHandler, Error, EventLoopGroup, EventLoopGroupBuilder, Result,
@@ -16,9 +17,6 @@ use std::{
     net::{SocketAddr, UdpSocket},
     time::Duration,
 };
-
-/// How long a test waits for what must happen before it gives up. It never decides a test that passes.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The first call to send a datagram fails, and every fourth after it.
 const BLOCKED: [&str; 4] = ["-e", "trace=sendto", "-e", "inject=sendto:error=EAGAIN:when=1+4"];

@@ -4,9 +4,14 @@
 #![cfg(target_os = "linux")]
 
 use crate::own_process;
-use crate::support::descriptor_limit::{Limit, descriptors};
-use crate::support::logs;
-use crate::support::loops::{PATIENCE, assert_echoes, connect, echo_server, ms, on, result, settle, single};
+use crate::support::{
+    logs,
+    loops::{on, settle, single},
+    resources::{DescriptorLimit, descriptors},
+    servers::echo_server,
+    tcp::{assert_echoes, connect},
+    wait::{PATIENCE, done, ms},
+};
 use netwheel::EventLoopGroup;
 use std::{
     fs::{self, DirEntry},
@@ -35,12 +40,12 @@ fn e_48_if_no_new_poll_can_be_opened_the_old_one_stays() {
     logs::collect();
     let (group, event_loop) = single(EventLoopGroup::builder());
     let (server, _failed) = echo_server(&group);
-    let mut peer = connect(&server);
+    let mut peer = connect(server.local_address());
     assert_echoes(&mut peer);
     // None at all, and one for the poll but none for its waker.
     for more in [0, 1] {
-        let limit = Limit::leave(more);
-        assert!(result(event_loop.rebuild_poll().unwrap()).is_err());
+        let limit = DescriptorLimit::leave(more);
+        assert!(done(event_loop.rebuild_poll().unwrap()).is_err());
         assert_echoes(&mut peer);
         drop(limit);
     }
@@ -48,20 +53,20 @@ fn e_48_if_no_new_poll_can_be_opened_the_old_one_stays() {
     let lines = logs::lines_with("keeping the old one");
     assert!(!lines.is_empty() && lines.iter().all(|line| line.starts_with("INFO")), "{lines:?}");
     assert_eq!(on(&event_loop, || "a task"), "a task");
-    assert_eq!(result(event_loop.schedule(ms(1), || "a timer").unwrap().completion()).unwrap(), "a timer");
+    assert_eq!(done(event_loop.schedule(ms(1), || "a timer").unwrap().completion()).unwrap(), "a timer");
 
-    result(event_loop.rebuild_poll().unwrap()).unwrap();
+    done(event_loop.rebuild_poll().unwrap()).unwrap();
     assert_eq!(event_loop.metrics().rebuilds, 1);
     assert_echoes(&mut peer);
-    assert_echoes(&mut connect(&server));
-    result(group.shutdown_gracefully(ms(0), ms(60_000))).unwrap();
+    assert_echoes(&mut connect(server.local_address()));
+    done(group.shutdown_gracefully(ms(0), ms(60_000))).unwrap();
 }
 
 #[test]
 fn e_62_a_group_that_cannot_be_built_leaves_nothing_behind() {
     own_process!();
     let before = descriptors();
-    let limit = Limit::leave(20);
+    let limit = DescriptorLimit::leave(20);
     let error = EventLoopGroup::builder().threads(100).build().expect_err("there are not enough descriptors");
     drop(limit);
     assert_eq!(error.to_string().split(':').next(), Some("opening a poll"));
@@ -81,7 +86,7 @@ fn e_62_a_group_that_was_never_used_leaves_nothing_behind() {
     for event_loop in group.event_loops() {
         settle(event_loop);
     }
-    result(group.shutdown_gracefully(ms(0), ms(60_000))).unwrap();
+    done(group.shutdown_gracefully(ms(0), ms(60_000))).unwrap();
     drop(group);
     wait_for_ends();
     assert_eq!(descriptors(), before);

@@ -5,9 +5,13 @@
 
 #![cfg(target_os = "linux")]
 
-use crate::support::handlers::Echo;
-use crate::support::process::*;
-use crate::support::tcp::*;
+use crate::support::{
+    loops::{end, metrics},
+    process::{Output, Process, play, plays, skip, strace_works, thread_of},
+    resources::raise_descriptor_limit,
+    servers::Echo,
+    tcp::{ANY_PORT, connect, ping},
+};
 use netwheel::{codec::LengthField, prelude::*};
 use std::{
     io::{self, Read},
@@ -18,7 +22,7 @@ use std::{
 const CONNECTIONS: usize = 1000;
 
 /// The descriptors of so many connections, and some.
-const DESCRIPTORS: u64 = 1200;
+const DESCRIPTORS: usize = 1200;
 
 /// The child: a server that watches its connections; until the end of its input.
 #[test]
@@ -26,7 +30,7 @@ fn idle_server() {
     if !plays("idle_server") {
         return;
     }
-    rlimit::increase_nofile_limit(DESCRIPTORS).unwrap();
+    raise_descriptor_limit();
     let minute = Duration::from_secs(60);
     let idle = IdleTimeouts::new().reader(minute).writer(minute).all(minute);
     let group = EventLoopGroup::builder().threads(1).name("idle").build().unwrap();
@@ -58,7 +62,7 @@ fn ten_seconds_of_a_thousand_idle_connections_are_no_system_call() {
     if !strace_works(&[]) {
         return;
     }
-    if rlimit::increase_nofile_limit(DESCRIPTORS).unwrap_or(0) < DESCRIPTORS {
+    if raise_descriptor_limit() < DESCRIPTORS {
         skip(&format!("fewer than {DESCRIPTORS} descriptors are allowed"));
         return;
     }

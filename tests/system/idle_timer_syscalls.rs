@@ -5,13 +5,12 @@
 
 #![cfg(target_os = "linux")]
 
-use crate::support::process::*;
+use crate::support::process::{Output, Process, play, plays, skip, strace_works, thread_of};
+use crate::support::wait::HOUR;
 use netwheel::{Error, timer::HashedWheelTimer};
 use std::{io, sync::mpsc::channel, time::Duration};
 
 const TIMEOUTS: usize = 10_000;
-
-const HOUR: Duration = Duration::from_secs(3600);
 
 const THREAD: &str = "idle-timer";
 

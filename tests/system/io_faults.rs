@@ -9,8 +9,13 @@
 
 #![cfg(target_os = "linux")]
 
-use crate::support::process::*;
-use crate::support::tcp::*;
+use crate::support::{
+    loops::{end, metrics, one_loop},
+    process::{Process, play, plays, strace_works},
+    random::Random,
+    tcp::{ANY_PORT, assert_same, connect, patient, ping},
+    wait::done,
+};
 use bytes::Bytes;
 use netwheel::{Backoff, ReconnectEvent, codec::LengthField, prelude::*};
 use std::{

@@ -4,9 +4,15 @@
 #![cfg(target_os = "linux")]
 
 use crate::own_process;
-use crate::support::descriptor_limit::descriptors;
-use crate::support::process::{Process, play, plays};
-use crate::support::tcp::*;
+use crate::support::{
+    loops::{end, metrics, one_loop, some_turns, turn_until},
+    process::{Process, play, plays},
+    recorder::{Event, echo, read_bytes},
+    resources::{descriptors, raise_descriptor_limit},
+    servers::{Settings, serve_with},
+    tcp::{ANY_PORT, connect, patient, ping, read_n},
+    wait::{PATIENCE, SECOND},
+};
 use bytes::Bytes;
 use netwheel::{PeerError, TimeLimits, codec::LengthField, prelude::*, testing::ManualClock};
 use std::{
@@ -15,8 +21,6 @@ use std::{
     sync::{Mutex, mpsc},
     time::Duration,
 };
-
-const SECOND: Duration = Duration::from_secs(1);
 
 /// The tick of the wheel, by which a time limit may be late.
 const TICK: Duration = Duration::from_millis(10);
@@ -170,7 +174,7 @@ fn impatient_server() {
     if !plays("impatient_server") {
         return;
     }
-    rlimit::increase_nofile_limit(u64::MAX).unwrap();
+    raise_descriptor_limit();
     let clock = ManualClock::new();
     let builder = EventLoopGroup::builder().threads(1).clock(clock.clone()).wheel_tick(TICK);
     let group = builder.build().unwrap();
@@ -205,8 +209,7 @@ fn impatient_server() {
 #[test]
 fn ten_thousand_that_say_nothing_are_closed_in_time() {
     own_process!();
-    rlimit::increase_nofile_limit(u64::MAX).unwrap();
-    let may_open = usize::try_from(rlimit::Resource::NOFILE.get_soft().unwrap()).unwrap_or(usize::MAX);
+    let may_open = raise_descriptor_limit();
     let mute = may_open.saturating_sub(200).min(10_000);
     assert!(mute >= 1_000, "only {may_open} descriptors: raise `ulimit -n`");
     let mut child = Process::start(&play("impatient_server"));

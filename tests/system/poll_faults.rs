@@ -5,10 +5,15 @@
 
 #![cfg(target_os = "linux")]
 
-use crate::support::handlers::Echo;
-use crate::support::logs;
-use crate::support::process::*;
-use crate::support::tcp::*;
+use crate::support::{
+    logs,
+    loops::{end, metrics, on_loop, one_loop, the_loop},
+    process::{Process, play, plays, skip, strace_works},
+    random::Random,
+    servers::Echo,
+    tcp::{ANY_PORT, connect, ping},
+    wait::receive,
+};
 use netwheel::{codec::RawBytes, prelude::*};
 use std::{
     io::{self, Read},

@@ -5,9 +5,14 @@
 
 #![cfg(target_os = "linux")]
 
-use crate::support::handlers::Echo;
-use crate::support::process::*;
-use crate::support::tcp::*;
+use crate::support::{
+    loops::{end, metrics, one_loop, the_loop},
+    process::{Process, play, plays, strace_works},
+    random::Random,
+    servers::Echo,
+    tcp::{ANY_PORT, connect, ping},
+    wait::{PATIENCE, done},
+};
 use netwheel::{EventLoop, LoopMetrics, MissedRuns, codec::RawBytes, prelude::*};
 use std::{
     io::{self, BufRead},

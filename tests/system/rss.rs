@@ -5,11 +5,13 @@
 
 #![cfg(target_os = "linux")]
 
-use crate::support::memory::anonymous;
-use crate::support::process::*;
-use crate::support::tcp::*;
+use crate::support::{
+    loops::{end, one_loop, turn_until},
+    process::{Process, play, plays},
+    resources::{anonymous, raise_descriptor_limit},
+    tcp::{ANY_PORT, patient, read_n},
+};
 use netwheel::{codec::LengthField, prelude::*, stage::Json};
-use rlimit::Resource;
 use serde::{Deserialize, Serialize};
 use std::{
     io::{self, Write},
@@ -29,12 +31,6 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {
     ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// More descriptors, if there may be more: that takes nothing from anybody. How many there may be.
-fn more_descriptors() -> usize {
-    rlimit::increase_nofile_limit(u64::MAX).unwrap();
-    Resource::NOFILE.get_soft().unwrap().try_into().unwrap_or(usize::MAX)
 }
 
 #[derive(Deserialize)]
@@ -76,7 +72,7 @@ fn session_server() {
     if !plays("session_server") {
         return;
     }
-    more_descriptors();
+    raise_descriptor_limit();
     let group = one_loop();
     let server = ServerBootstrap::new(&group)
         .backlog(4096)
@@ -169,7 +165,7 @@ fn frame(text: &[u8]) -> Vec<u8> {
 }
 
 fn many() -> usize {
-    let many = MANY.min(more_descriptors().saturating_sub(200));
+    let many = MANY.min(raise_descriptor_limit().saturating_sub(200));
     assert!(many >= 3 * FEW, "only {many} descriptors: raise `ulimit -n`");
     if many < MANY {
         eprintln!("only {many} connections, for want of descriptors");
@@ -206,7 +202,7 @@ const PEERS: usize = 2_000;
 
 /// Ten times they all come and go: how large the server is before, and after each time.
 fn ten_times(mut sessions: Sessions) -> (usize, Vec<usize>) {
-    assert!(more_descriptors() > PEERS + 200, "too few descriptors: raise `ulimit -n`");
+    assert!(raise_descriptor_limit() > PEERS + 200, "too few descriptors: raise `ulimit -n`");
     // What the first connections make the program touch, the loop's read buffers for one, is the program's own.
     sessions.grow_to(200);
     let start = sessions.leave();

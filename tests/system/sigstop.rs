@@ -5,8 +5,11 @@
 
 #![cfg(target_os = "linux")]
 
-use crate::support::loops::{Gate, PATIENCE, on, result, settle};
-use crate::support::process::{Process, play, plays};
+use crate::support::{
+    loops::{Gate, on, settle},
+    process::{Process, play, plays},
+    wait::{PATIENCE, done},
+};
 use netwheel::{EventLoopGroup, Watchdog, codec::Line, prelude::*};
 use std::{
     io::{self, Read, Write},
@@ -79,7 +82,7 @@ fn stopped_child() {
         "{stall:?}; it was stopped in turn {turn}"
     );
     drop(gate);
-    result(group.shutdown_gracefully(Duration::ZERO, Duration::ZERO)).unwrap();
+    done(group.shutdown_gracefully(Duration::ZERO, Duration::ZERO)).unwrap();
     println!("fine");
 }
 
@@ -146,7 +149,7 @@ fn idle_child() {
         .unwrap();
     println!("listening on {}", server.local_address());
     io::stdin().read_to_end(&mut Vec::new()).unwrap();
-    result(group.shutdown_gracefully(Duration::ZERO, Duration::ZERO)).unwrap();
+    done(group.shutdown_gracefully(Duration::ZERO, Duration::ZERO)).unwrap();
 }
 
 #[test]

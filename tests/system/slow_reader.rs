@@ -5,10 +5,15 @@
 
 #![cfg(target_os = "linux")]
 
-use crate::support::handlers::Echo;
-use crate::support::memory::resident;
-use crate::support::process::{Process, play, plays};
-use crate::support::tcp::*;
+use crate::support::{
+    loops::{end, metrics, one_loop, some_turns},
+    process::{Process, play, plays},
+    random::Random,
+    resources::resident,
+    servers::Echo,
+    tcp::{ANY_PORT, assert_same, connect, ping, read_n},
+    wait::receive,
+};
 use bytes::{BufMut, Bytes, BytesMut};
 use netwheel::{
     ChannelOptions, Overflow,

@@ -2,8 +2,11 @@
 
 #![cfg(unix)]
 
-use crate::support::handlers::Echo;
-use crate::support::process::{play, plays};
+use crate::support::wait::PATIENCE;
+use crate::support::{
+    process::{play, plays},
+    servers::Echo,
+};
 use netwheel::{codec::RawBytes, prelude::*};
 use std::{
     io::{Read, Write},
@@ -12,9 +15,6 @@ use std::{
     process::{Command, Stdio},
     time::Duration,
 };
-
-/// How long a test waits for what must happen before it gives up. It never decides a test that passes.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The child: serves on the socket that it was handed over, until it is killed.
 #[test]

@@ -4,15 +4,10 @@
 
 #![cfg(target_os = "linux")]
 
-use crate::support::process::*;
+use crate::support::process::{Process, play, plays, strace_works};
+use crate::support::wait::PATIENCE;
 use netwheel::WorkerPool;
-use std::{
-    sync::mpsc::{Receiver, channel},
-    time::Duration,
-};
-
-/// How long a test waits for what must happen before it gives up. It never decides a test that passes.
-const PATIENCE: Duration = Duration::from_secs(60);
+use std::sync::mpsc::{Receiver, channel};
 
 const WORKS: u32 = 100;
 

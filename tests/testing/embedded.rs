@@ -1,7 +1,11 @@
 //! The embedded test channel itself.
 
-use crate::support::auto_read::set_auto_read;
-use crate::support::recorder::{Call, Log, Recorder, embedded, embedded_with, reason};
+use crate::support::{
+    channels::{embedded, embedded_with, set_auto_read},
+    journal::Log,
+    recorder::{Event, Recorder},
+    wait::{SECOND, reason},
+};
 use bytes::Bytes;
 use netwheel::{
     ChannelOptions, Clock, Error, IdleTimeouts, TimeLimits,
@@ -12,13 +16,11 @@ use netwheel::{
 };
 use std::time::Duration;
 
-const SECOND: Duration = Duration::from_secs(1);
-
 /// Schedules what it reads, in milliseconds.
 fn alarm(log: &Log) -> Recorder {
     let inner = log.clone();
     Recorder::with(log, move |ctx, call| {
-        if let Call::Read(message) = call {
+        if let Event::Read(message) = call {
             let delay: u64 = std::str::from_utf8(message).unwrap().parse().unwrap();
             let (log, start) = (inner.clone(), ctx.now());
             ctx.schedule(Duration::from_millis(delay), move |_, ctx| {
@@ -198,7 +200,7 @@ fn c_73_callbacks_run_as_on_the_channels_loop() {
     let log = Log::new();
     let inner = log.clone();
     let mut channel = embedded(Recorder::with(&log, move |ctx, call| {
-        if *call == Call::Active {
+        if call.is_active() {
             inner.push(format!("in the loop: {}", ctx.channel().in_event_loop()));
         }
         Ok(())

@@ -1,5 +1,6 @@
 //! Many channels without sockets on one loop's services and one clock.
 
+use crate::support::wait::SECOND;
 use bytes::Bytes;
 use netwheel::{
     ChannelGroup, ChannelId, ChannelOptions, Error,
@@ -8,8 +9,6 @@ use netwheel::{
     testing::{EmbeddedLoop, ManualClock},
 };
 use std::{cell::RefCell, rc::Rc, time::Duration};
-
-const SECOND: Duration = Duration::from_secs(1);
 
 type Log = Rc<RefCell<Vec<String>>>;
 

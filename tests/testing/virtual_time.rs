@@ -4,6 +4,7 @@
 //! Both ends are on one loop, which the test turns by hand; nothing sleeps until a deadline. Each event has its exact time,
 //! and a second run has the same ones.
 
+use crate::support::wait::PATIENCE;
 use bytes::Bytes;
 use netwheel::{
     Backoff, Channel, ChannelPipeline, ManualEventLoop, ReconnectEvent, ShutdownOptions, TimeLimits,
@@ -25,9 +26,6 @@ const DAY: u64 = 24 * 3600;
 
 /// How far time is moved at once; each time below is a multiple of it, and it is one of the wheel's tick.
 const STEP: u64 = 10;
-
-/// How long a test waits for what must happen before it gives up. It never decides a test that passes.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 const fn seconds(n: u64) -> Duration {
     Duration::from_secs(n)

@@ -1,10 +1,14 @@
 //! Peers that connect and say nothing, or never come to the end of their first message: limits for the first byte and
 //! for the first message.
 
-use crate::support::limited::{Limited, NOTHING, SECOND, TICK};
-use crate::support::loops::{advance, settle, single};
-use crate::support::recorder;
-use crate::support::recorder::{Call, Log, Recorder, ask, connect, end, read_to_end};
+use crate::support::{
+    channels::{Limited, NOTHING, TICK},
+    journal::Log,
+    loops::{advance, end, settle, single},
+    recorder::{Event, Recorder},
+    tcp::{ask, connect, read_to_end},
+    wait::{self, SECOND},
+};
 use bytes::Bytes;
 use netwheel::{
     Error, TimeLimits,
@@ -57,7 +61,7 @@ fn a_whole_message_ends_the_wait_also_if_the_handler_fails_at_it() {
     for fails in [false, true] {
         let mut limited =
             Limited::with(TimeLimits::new().first_message(5 * SECOND), move |_, call| match call {
-                Call::Read(_) if fails => Err("on purpose".into()),
+                Event::Read(_) if fails => Err("on purpose".into()),
                 _ => Ok(()),
             });
         limited.receive(b"hel");
@@ -105,7 +109,7 @@ fn what_a_stage_keeps_is_no_message_for_the_handler() {
 fn a_program_that_does_not_read_is_not_the_peers_fault() {
     let limits = TimeLimits::new().first_byte(5 * SECOND).first_message(6 * SECOND);
     let mut limited = Limited::with(limits, |ctx, call| {
-        if *call == Call::Active {
+        if call.is_active() {
             ctx.set_auto_read(false);
         }
         Ok(())
@@ -131,7 +135,7 @@ fn limits_that_are_set_later_know_what_has_come() {
 
     // Set in the very callback of the first message.
     let mut limited = Limited::with(TimeLimits::new(), move |ctx, call| {
-        if matches!(call, Call::Read(_)) {
+        if matches!(call, Event::Read(_)) {
             ctx.set_time_limits(both);
         }
         Ok(())
@@ -170,7 +174,7 @@ fn first_byte_deadline() {
         })
         .bind("127.0.0.1:0")
         .unwrap();
-    let [mut mute, mut drips, mut talks] = [(); 3].map(|()| connect(&server));
+    let [mut mute, mut drips, mut talks] = [(); 3].map(|()| connect(server.local_address()));
     drips.write_all(b"h").unwrap();
     ask(&mut talks, "hello\n", "hello\n");
     let arrived = |channels, bytes| {
@@ -184,7 +188,7 @@ fn first_byte_deadline() {
     assert_eq!(event_loop.metrics().channels, 3, "never early");
     advance(&event_loop, &clock, 2 * TICK);
     assert!(read_to_end(&mut mute).is_empty());
-    let error = failed.recv_timeout(recorder::PATIENCE).unwrap();
+    let error = failed.recv_timeout(wait::PATIENCE).unwrap();
     assert!(
         matches!(error, Error::TimedOut { what: "the first byte", after } if after == 5 * SECOND),
         "{error}"
@@ -196,7 +200,7 @@ fn first_byte_deadline() {
     assert_eq!(event_loop.metrics().channels, 2, "never early");
     advance(&event_loop, &clock, 4 * TICK);
     assert!(read_to_end(&mut drips).is_empty());
-    let error = failed.recv_timeout(recorder::PATIENCE).unwrap();
+    let error = failed.recv_timeout(wait::PATIENCE).unwrap();
     assert!(
         matches!(error, Error::TimedOut { what: "the first message", after } if after == 20 * SECOND),
         "{error}"

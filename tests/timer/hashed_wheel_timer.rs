@@ -3,8 +3,12 @@
 
 #![allow(clippy::mutable_key_type, reason = "a timeout is hashed by its identity, not by its state")]
 
-use crate::support::logs;
-use crate::support::timers::*;
+use crate::support::{
+    journal::Journal,
+    logs,
+    timers::{advance, far, hold, manual, nothing, nudge, send},
+    wait::{HOUR, PATIENCE, ms, receive},
+};
 use netwheel::{
     Error, Refused, Result,
     timer::{HashedWheelTimer, HashedWheelTimerBuilder, Timeout},

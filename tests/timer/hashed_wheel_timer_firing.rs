@@ -1,7 +1,11 @@
 //! The stand-alone timer: what fires when, and in which order (W-16 to W-29).
 
-use crate::support::logs;
-use crate::support::timers::*;
+use crate::support::{
+    journal::Journal,
+    logs,
+    timers::{advance, far, hold, manual, nothing, nudge, send, with_slots},
+    wait::{HOUR, ms, receive},
+};
 use netwheel::{
     Clock, EventLoopGroup, Result,
     testing::ManualClock,

@@ -3,7 +3,10 @@
 
 #![allow(clippy::mutable_key_type, reason = "a timeout is hashed by its identity, not by its state")]
 
-use crate::support::timers::*;
+use crate::support::{
+    timers::{advance, manual},
+    wait::ms,
+};
 use netwheel::timer::{HashedWheelTimer, Timeout};
 use std::{
     collections::HashSet,

@@ -3,7 +3,12 @@
 //! Netty measures where its handler stands in the pipeline; here the channel core measures bytes that came and
 //! bytes that the kernel took, always (so I-09, its form without observation of the output, is not ours).
 
-use crate::support::recorder::{Call, Log, Recorder, ask, connect, done};
+use crate::support::{
+    journal::Log,
+    recorder::{Event, Recorder},
+    tcp::{ask, connect},
+    wait::{SECOND, done},
+};
 use bytes::Bytes;
 use netwheel::{
     ChannelOptions, IdleState,
@@ -13,7 +18,6 @@ use netwheel::{
 };
 use std::time::Duration;
 
-const SECOND: Duration = Duration::from_secs(1);
 const HALF: Duration = Duration::from_millis(500);
 const NANO: Duration = Duration::from_nanos(1);
 const TICK: Duration = Duration::from_millis(1);
@@ -32,13 +36,13 @@ impl Quiet {
     fn with(
         timeouts: IdleTimeouts,
         tick: Duration,
-        mut hook: impl FnMut(&mut Context<'_, Recorder>, &Call) -> Result + 'static,
+        mut hook: impl FnMut(&mut Context<'_, Recorder>, &Event) -> Result + 'static,
     ) -> Self {
         let (log, clock) = (Log::new(), ManualClock::new());
         let (inner, time) = (log.clone(), clock.clone());
         // The recorder's own log is not of interest: this one has times.
         let handler = Recorder::exactly(&Log::new(), move |ctx, call| {
-            if let Call::Idle(event) = call {
+            if let Event::Idle(event) = call {
                 inner.push(format!("{:?} {event}", time.elapsed()));
             }
             hook(ctx, call)
@@ -182,7 +186,7 @@ fn i_06_no_event_within_a_burst_of_reads() {
     let clock = ManualClock::new();
     let time = clock.clone();
     let handler = Recorder::exactly(&log, move |_, call| {
-        if let Call::Read(_) = call {
+        if let Event::Read(_) = call {
             time.advance(2 * SECOND);
         }
         Ok(())
@@ -250,7 +254,7 @@ fn i_11_zero_is_off_and_less_than_a_millisecond_is_a_millisecond() {
 #[test]
 fn i_12_one_timer_from_the_first_moment_to_the_last() {
     let mut quiet = Quiet::with(reader().writer(SECOND).all(SECOND), TICK, |ctx, call| {
-        if *call == Call::Inactive {
+        if *call == Event::Inactive {
             ctx.set_idle(reader());
         }
         Ok(())
@@ -279,7 +283,7 @@ fn i_13_a_closed_channel_has_no_timer_and_a_closing_one_no_events() {
 #[test]
 fn i_13_one_of_several_events_that_closes_is_the_last() {
     let mut quiet = Quiet::with(reader().writer(SECOND).all(SECOND), TICK, |ctx, call| {
-        if let Call::Idle(_) = call {
+        if let Event::Idle(_) = call {
             ctx.close();
         }
         Ok(())
@@ -307,8 +311,8 @@ fn i_15_when_the_handler_fails_the_next_event_is_armed_already_and_the_error_is_
     let log = Log::new();
     let inner = log.clone();
     let mut quiet = Quiet::with(reader(), TICK, move |_, call| match call {
-        Call::Idle(_) => Err("idle".into()),
-        Call::Error(text) => {
+        Event::Idle(_) => Err("idle".into()),
+        Event::Error(text) => {
             inner.push(text.clone());
             Ok(())
         }
@@ -384,7 +388,7 @@ fn a_channel_without_timeouts_can_be_given_some_later() {
 #[test]
 fn a_kind_that_was_turned_off_by_the_event_before_is_not_told() {
     let mut quiet = Quiet::with(reader().writer(SECOND).all(SECOND), TICK, |ctx, call| {
-        if let Call::Idle(_) = call {
+        if let Event::Idle(_) = call {
             ctx.set_idle(IdleTimeouts::new().all(SECOND));
         }
         Ok(())
@@ -396,7 +400,7 @@ fn a_kind_that_was_turned_off_by_the_event_before_is_not_told() {
 #[test]
 fn a_heartbeat_is_sent_only_when_nothing_else_was() {
     let mut quiet = Quiet::with(writer(), TICK, |ctx, call| match call {
-        Call::Idle(_) => ctx.write("ping".into()),
+        Event::Idle(_) => ctx.write("ping".into()),
         _ => Ok(()),
     });
     quiet.advance(HALF);
@@ -420,15 +424,15 @@ fn over_tcp_idle_events_follow_the_loops_clock() {
             Pipeline::new().idle(reader().writer(10 * SECOND)).codec(Line::new()).handler(Recorder::with(
                 &handler_log,
                 |ctx, call| match call {
-                    Call::Read(message) => ctx.write(message.clone()),
-                    Call::Idle(event) if event.state == IdleState::Writer => ctx.write("ping".into()),
+                    Event::Read(message) => ctx.write(message.clone()),
+                    Event::Idle(event) if event.state == IdleState::Writer => ctx.write("ping".into()),
                     _ => Ok(()),
                 },
             ))
         })
         .bind("127.0.0.1:0")
         .unwrap();
-    let mut peer = connect(&server);
+    let mut peer = connect(server.local_address());
     log.wait_for("active");
     clock.advance(SECOND);
     log.wait_for("idle Reader idle, first");

@@ -1,6 +1,11 @@
 //! What users of other frameworks ask of idle detection (user-asks 1.3, 1.8, 1.15 and 16.1).
 
-use crate::support::recorder::{Call, Log, Recorder, connect, done};
+use crate::support::{
+    journal::Log,
+    recorder::{Event, Recorder},
+    tcp::connect,
+    wait::{SECOND, done},
+};
 use bytes::Bytes;
 use netwheel::{
     ChannelOptions, TimeLimits,
@@ -10,14 +15,12 @@ use netwheel::{
 };
 use std::{io::Read, time::Duration};
 
-const SECOND: Duration = Duration::from_secs(1);
-
 /// A server on a manual clock, whose handler writes down all, and does what the test wants.
 fn server<C: netwheel::pipeline::Codec<In = Bytes, Out = Bytes>>(
     idle: IdleTimeouts,
     codec: fn() -> C,
     log: &Log,
-    hook: impl Fn(&mut Context<'_, Recorder>, &Call) -> Result + Clone + Send + Sync + 'static,
+    hook: impl Fn(&mut Context<'_, Recorder>, &Event) -> Result + Clone + Send + Sync + 'static,
 ) -> (EventLoopGroup, netwheel::Server, ManualClock) {
     let clock = ManualClock::new();
     let group = EventLoopGroup::builder().threads(1).clock(clock.clone()).build().unwrap();
@@ -45,12 +48,12 @@ fn idle_silent_peer_closed() {
     let log = Log::new();
     let idle = IdleTimeouts::new().reader(60 * SECOND);
     let (group, server, clock) = server(idle, Line::new, &log, |ctx, call| {
-        if let Call::Idle(_) = call {
+        if let Event::Idle(_) = call {
             ctx.close();
         }
         Ok(())
     });
-    let mut peer = connect(&server);
+    let mut peer = connect(server.local_address());
     log.wait_for("active");
     clock.advance(59 * SECOND);
     settle(&group);
@@ -71,7 +74,7 @@ fn idle_slow_big_write_not_idle() {
         .channel_options(ChannelOptions::new().max_outbound(2 * SIZE))
         .pipeline(move |_| {
             let handler = Recorder::with(&handlers, |ctx, call| {
-                if *call == Call::Active {
+                if call.is_active() {
                     ctx.write(Bytes::from(vec![7; SIZE]))?;
                 }
                 Ok(())
@@ -80,7 +83,7 @@ fn idle_slow_big_write_not_idle() {
         })
         .bind("127.0.0.1:0")
         .unwrap();
-    let mut peer = connect(&server);
+    let mut peer = connect(server.local_address());
     let written = || group.next().metrics().bytes_written as usize;
     let is_idle = || log.all().iter().any(|line| line.starts_with("idle"));
     log.wait_for("active");
@@ -112,7 +115,7 @@ fn idle_change_interval_runtime() {
     let inner = log.clone();
     // As mobile clients do: from 4.5 minutes in steps of one up to 9.5, as long as it works.
     let handler = Recorder::exactly(&Log::new(), move |ctx, call| {
-        if let Call::Idle(_) = call {
+        if let Event::Idle(_) = call {
             let interval = (ctx.idle_timeouts(), ctx.now());
             inner.push("ping");
             let next = Duration::from_secs(270 + 60 * (inner.all().len() as u64).min(5));
@@ -145,15 +148,15 @@ fn timeout_mid_frame_intact() {
     let inner = log.clone();
     let handler = Recorder::exactly(&Log::new(), move |ctx, call| {
         match call {
-            Call::Read(frame) => inner.push(format!("frame of {}", frame.len())),
-            Call::Active => {
+            Event::Read(frame) => inner.push(format!("frame of {}", frame.len())),
+            Event::Active(_) => {
                 let log = inner.clone();
                 ctx.timeout(SECOND, move |_, _| {
                     log.push("timeout");
                     Ok(())
                 });
             }
-            Call::Idle(_) => inner.push("idle"),
+            Event::Idle(_) => inner.push("idle"),
             _ => {}
         }
         Ok(())

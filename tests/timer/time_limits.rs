@@ -1,8 +1,13 @@
 //! Time limits that close a channel: reading and writing (I-16 to I-18), and the least progress of a message. Those for
 //! the first byte and the first message are in `first_byte.rs`.
 
-use crate::support::limited::{Limited, NOTHING, SECOND, TICK};
-use crate::support::recorder::{Call, Log, Recorder, connect};
+use crate::support::{
+    channels::{Limited, NOTHING, TICK},
+    journal::Log,
+    recorder::Recorder,
+    tcp::connect,
+    wait::SECOND,
+};
 use bytes::Bytes;
 use netwheel::{
     TimeLimits,
@@ -36,7 +41,7 @@ fn i_16_never_twice_even_if_the_close_takes_long() {
 #[test]
 fn i_16_a_program_that_does_not_read_is_not_the_peers_fault() {
     let mut limited = Limited::with(TimeLimits::new().read(5 * SECOND), |ctx, call| {
-        if *call == Call::Active {
+        if call.is_active() {
             ctx.set_auto_read(false);
         }
         Ok(())
@@ -207,7 +212,7 @@ fn over_tcp_a_peer_that_drips_is_closed() {
         })
         .bind("127.0.0.1:0")
         .unwrap();
-    let mut peer = connect(&server);
+    let mut peer = connect(server.local_address());
     // One byte after the other, until it is thrown out.
     while log.count("inactive") == 0 {
         if peer.write_all(b"x").is_err() {

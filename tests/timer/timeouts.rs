@@ -1,6 +1,10 @@
 //! Coarse timeouts of a channel (`ctx.timeout`), their bound, and options of idle detection: jitter, touch, no drift.
 
-use crate::support::recorder::{Call, Log, Recorder};
+use crate::support::{
+    journal::Log,
+    recorder::{Event, Recorder},
+    wait::SECOND,
+};
 use bytes::Bytes;
 use netwheel::{
     ChannelOptions, Error, IdleState, TaskKey,
@@ -14,7 +18,6 @@ use std::{
     time::Duration,
 };
 
-const SECOND: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_millis(100);
 
 /// An embedded channel with a wheel of 100 ms ticks, whose handler does on each line what the test wants.
@@ -26,8 +29,8 @@ fn channel(
     let clock = ManualClock::new();
     let (inner, time) = (log.clone(), clock.clone());
     let handler = Recorder::exactly(&Log::new(), move |ctx, call| match call {
-        Call::Read(_) => on_line(ctx, &inner, time.clone()),
-        Call::Error(_) => {
+        Event::Read(_) => on_line(ctx, &inner, time.clone()),
+        Event::Error(_) => {
             inner.push(call.to_string());
             Ok(())
         }
@@ -191,7 +194,7 @@ fn idle_times(
     let (inner, clock) = (times.clone(), ManualClock::new());
     let time = clock.clone();
     let handler = Recorder::exactly(&Log::new(), move |_, call| {
-        if let Call::Idle(_) = call {
+        if let Event::Idle(_) = call {
             inner.lock().unwrap().push(time.elapsed().as_millis());
         }
         Ok(())

@@ -4,7 +4,11 @@
 //! Each test holds up the loop on a manual clock for longer than the timeout, as a stopped process,
 //! a suspended machine or a slow callback does, while the peer sends.
 
-use crate::support::loops::{Gate, Journal, PATIENCE, advance, settle, single};
+use crate::support::{
+    journal::Journal,
+    loops::{Gate, advance, settle, single},
+    wait::PATIENCE,
+};
 use bytes::Bytes;
 use netwheel::{
     ChannelOptions, ChannelPipeline, TimeLimits,

@@ -1,10 +1,14 @@
 //! Connections come, fail and go over real sockets: T-08 to T-11, T-13, T-14, T-19, C-69; traps 12 and 20.
 
-use crate::support::handlers::Quiet;
+use crate::support::{
+    loops::{block, end, metrics, on_loop, one_loop, some_turns, the_loop, turn_until},
+    nobody::{BlackHole, Nobody},
+    recorder::{Event, Recorder, echo, read_bytes, silent},
+    servers::{Quiet, Settings, client, dial, serve},
+    tcp::{ANY_PORT, connect, ping, read_n},
+    wait::{PATIENCE, done, receive},
+};
 #[cfg(target_os = "linux")]
-use crate::support::nobody::BlackHole;
-use crate::support::nobody::Nobody;
-use crate::support::tcp::*;
 use bytes::Bytes;
 use netwheel::{
     ChannelOptions, Peer,
@@ -499,7 +503,7 @@ fn t_13_both_ends_know_both_addresses() {
     let (sender, seen) = mpsc::channel::<(&str, Addresses)>();
     let (at_server, at_client) = (sender.clone(), sender);
     let tell = |who: &'static str, sender: mpsc::Sender<(&'static str, Addresses)>| {
-        move |ctx: &mut Context<'_, Probe>, event: &Event| {
+        move |ctx: &mut Context<'_, Recorder>, event: &Event| {
             if let Event::Active(channel) = event {
                 sender.send((who, (ctx.local_address(), ctx.peer_address()))).unwrap();
                 sender.send((who, (channel.local_address(), channel.peer_address()))).unwrap();

@@ -1,8 +1,14 @@
 //! Bytes over real sockets arrive whole and in order: T-01 to T-05, T-07.
 
 use crate::over_each_transport;
-use crate::support::streams::{RawStream, anywhere, connect};
-use crate::support::tcp::*;
+use crate::support::{
+    loops::{end, metrics, one_loop, turn_until},
+    random::Random,
+    recorder::{Event, Recorder, echo, read_bytes},
+    servers::{Settings, dial, serve_at},
+    streams::{RawStream, anywhere, connect},
+    tcp::{assert_same, read_all, read_n},
+};
 use bytes::{Buf, Bytes};
 use netwheel::{
     ChannelOptions,
@@ -23,13 +29,13 @@ use std::{
 const MIB: usize = 1024 * 1024;
 
 /// Sends back what comes; where nothing is read by itself, asks in `active` and in `read_complete`.
-fn asking_echo(ctx: &mut Context<'_, Probe>, event: &Event) -> Result {
+fn asking_echo(ctx: &mut Context<'_, Recorder>, event: &Event) -> Result {
     asking(ctx, event)?;
     echo(ctx, event)
 }
 
 /// Where nothing is read by itself, asks in `active` and in `read_complete`.
-fn asking(ctx: &mut Context<'_, Probe>, event: &Event) -> Result {
+fn asking(ctx: &mut Context<'_, Recorder>, event: &Event) -> Result {
     if !ctx.auto_read() && matches!(event, Event::Active(_) | Event::ReadComplete) {
         ctx.read();
     }

@@ -2,7 +2,13 @@
 
 #![cfg(target_os = "linux")]
 
-use crate::support::recorder::{Call, Log, PATIENCE, Recorder, ask, connect, done, end, one_loop};
+use crate::support::{
+    journal::Log,
+    loops::{end, one_loop},
+    recorder::{Event, Recorder},
+    tcp::{ask, connect},
+    wait::{PATIENCE, done},
+};
 use bytes::Bytes;
 use netwheel::{ChannelPipeline, Error, LoopMetrics, Peer, codec::Line, prelude::*};
 use std::{
@@ -17,11 +23,11 @@ const CONNECTIONS: usize = 100;
 
 fn lines(_: &Peer) -> ChannelPipeline<Bytes> {
     let echo = Recorder::with(&Log::new(), |ctx, call| match call {
-        Call::Read(message) if message == "where" => {
+        Event::Read(message) if message == "where" => {
             let name = thread::current().name().unwrap_or_default().to_owned();
             ctx.write(name.into())
         }
-        Call::Read(message) => ctx.write(message.clone()),
+        Event::Read(message) => ctx.write(message.clone()),
         _ => Ok(()),
     });
     Pipeline::new().codec(Line::new()).handler(echo)
@@ -48,7 +54,7 @@ fn each_loop_serves_what_it_accepts() {
     let group = three_loops();
     let server = ServerBootstrap::new(&group).listener_per_loop(true).pipeline(lines).bind("127.0.0.1:0");
     let server = server.unwrap();
-    let mut peers: Vec<_> = (0..CONNECTIONS).map(|_| connect(&server)).collect();
+    let mut peers: Vec<_> = (0..CONNECTIONS).map(|_| connect(server.local_address())).collect();
     for peer in &mut peers {
         ask(peer, "x\n", "x\n");
     }
@@ -65,7 +71,7 @@ fn an_acceptor_groups_loops_listen_and_the_others_serve() {
     let (acceptors, group) = (three_loops(), one_loop());
     let bootstrap = ServerBootstrap::new(&group).acceptor_group(&acceptors).listener_per_loop(true);
     let server = bootstrap.pipeline(lines).bind("127.0.0.1:0").unwrap();
-    let mut peers: Vec<_> = (0..CONNECTIONS).map(|_| connect(&server)).collect();
+    let mut peers: Vec<_> = (0..CONNECTIONS).map(|_| connect(server.local_address())).collect();
     for peer in &mut peers {
         ask(peer, "where\n", "netwheel-0\n");
     }
@@ -81,7 +87,7 @@ fn all_listeners_are_closed_together_and_what_was_accepted_stays() {
     let group = three_loops();
     let server = ServerBootstrap::new(&group).listener_per_loop(true).pipeline(lines).bind("127.0.0.1:0");
     let server = server.unwrap();
-    let mut peers: Vec<_> = (0..CONNECTIONS).map(|_| connect(&server)).collect();
+    let mut peers: Vec<_> = (0..CONNECTIONS).map(|_| connect(server.local_address())).collect();
     for peer in &mut peers {
         ask(peer, "x\n", "x\n");
     }
@@ -109,7 +115,7 @@ fn closed_is_told_when_the_last_listener_has_ended() {
         done(event_loop.shutdown_gracefully(Default::default(), PATIENCE)).unwrap();
     }
     assert!(!closed.is_done(), "one of them listens yet");
-    ask(&mut connect(&server), "x\n", "x\n");
+    ask(&mut connect(server.local_address()), "x\n", "x\n");
     done(loops[2].shutdown_gracefully(Default::default(), PATIENCE)).unwrap();
     done(closed).unwrap();
 }
@@ -119,7 +125,7 @@ fn all_listeners_pause_and_go_on_together() {
     let group = three_loops();
     let bootstrap = ServerBootstrap::new(&group).listener_per_loop(true).accepting(false);
     let server = bootstrap.pipeline(lines).bind("127.0.0.1:0").unwrap();
-    let peers: Vec<_> = (0..CONNECTIONS).map(|_| connect(&server)).collect();
+    let peers: Vec<_> = (0..CONNECTIONS).map(|_| connect(server.local_address())).collect();
     // Whatever a loop was told of is behind it when it has run a task.
     for event_loop in group.event_loops() {
         done(event_loop.schedule(Default::default(), || ()).unwrap().completion()).unwrap();

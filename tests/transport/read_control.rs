@@ -1,10 +1,16 @@
 //! Who decides when bytes are read, on an edge-triggered poll: T-26 to T-31; traps 1, 2, 5, 17 and 20.
 
 use crate::over_each_transport;
-use crate::support::auto_read::{read, set_auto_read};
-use crate::support::handlers::Echo;
-use crate::support::streams::{anywhere, connect};
-use crate::support::tcp::*;
+use crate::support::{
+    channels::{read, set_auto_read},
+    loops::{block, end, metrics, one_loop, some_turns, the_loop, turn_until},
+    random::Random,
+    recorder::{Event, Recorder, read_bytes, silent},
+    servers::{Echo, Settings, client, dial, serve_at},
+    streams::{anywhere, connect},
+    tcp::{ANY_PORT, assert_same, patient, ping, read_n},
+    wait::done,
+};
 use netwheel::{
     ChannelOptions,
     codec::{Line, RawBytes},
@@ -252,7 +258,7 @@ fn t_28_a_request_to_read_is_used_up() {
 #[track_caller]
 fn nothing_follows_a_failed_read(options: ChannelOptions, lines: bool) {
     let group = one_loop();
-    let fail = |_: &mut Context<'_, Probe>, event: &Event| match event {
+    let fail = |_: &mut Context<'_, Recorder>, event: &Event| match event {
         Event::Read(_) => Err("on purpose".into()),
         _ => Ok(()),
     };

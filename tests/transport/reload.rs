@@ -1,6 +1,6 @@
 //! Changing servers on one listening socket, without a connection refused or lost (user-asks 10.6).
 
-use crate::support::loops::{PATIENCE, ms, result};
+use crate::support::wait::{PATIENCE, done, ms};
 use netwheel::{
     EventLoopGroup, Handler, Pipeline, Result, Server, ServerBootstrap, ShutdownOptions, codec::RawBytes,
 };
@@ -48,14 +48,14 @@ impl Generation {
 
     /// Takes no more connections, lets those that it has finish, and ends.
     fn retire(self) -> usize {
-        result(self.server.close()).unwrap();
+        done(self.server.close()).unwrap();
         let begun = Instant::now();
         while self.group.next().connections() > 0 {
             assert!(begun.elapsed() < PATIENCE, "its connections do not end");
             std::thread::yield_now();
         }
         let ended = self.group.shut_down(ShutdownOptions::new().quiet(ms(0)).timeout(PATIENCE));
-        assert_eq!(result(ended).unwrap().forced, 0);
+        assert_eq!(done(ended).unwrap().forced, 0);
         self.served.load(Ordering::Relaxed)
     }
 }

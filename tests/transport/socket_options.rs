@@ -1,7 +1,12 @@
 //! What socket options lead to, as the peer sees it; that each is set and read back is proved beside `TcpOptions`.
 
-use crate::support::handlers;
-use crate::support::tcp::*;
+use crate::support::{
+    loops::{end, metrics, one_loop, some_turns, the_loop},
+    recorder::{Event, Recorder, silent},
+    servers::{self, Settings, dial, serve},
+    tcp::{ANY_PORT, connect, patient, read_all},
+    wait::{PATIENCE, done},
+};
 use netwheel::{ChannelOptions, TcpOptions, WorkerPool, prelude::*};
 use socket2::{Domain, Socket, Type};
 use std::{
@@ -19,7 +24,7 @@ fn with(options: TcpOptions) -> Settings {
 }
 
 /// Closes when something is read.
-fn close_on_read(ctx: &mut Context<'_, Probe>, event: &Event) -> Result {
+fn close_on_read(ctx: &mut Context<'_, Recorder>, event: &Event) -> Result {
     if matches!(event, Event::Read(_)) {
         ctx.close();
     }
@@ -94,7 +99,7 @@ fn t_17_a_client_may_reset_as_well() {
 /// What a server answers, and does not wait for its peer to take: more than a narrow one does, less than the kernel.
 const ANSWER: usize = 64 * 1024;
 
-fn answer_and_close(ctx: &mut Context<'_, Probe>, event: &Event) -> Result {
+fn answer_and_close(ctx: &mut Context<'_, Recorder>, event: &Event) -> Result {
     if matches!(event, Event::Read(_)) {
         ctx.write(vec![7; ANSWER].into())?;
         ctx.close();
@@ -180,7 +185,7 @@ fn an_option_that_the_kernel_refuses_fails_the_connection() {
     {
         let client = ClientBootstrap::new(&group)
             .options(options)
-            .pipeline(|_| Pipeline::new().codec(netwheel::codec::RawBytes).handler(handlers::Quiet));
+            .pipeline(|_| Pipeline::new().codec(netwheel::codec::RawBytes).handler(servers::Quiet));
         let failed = done(client.connect(listener.local_addr().unwrap())).unwrap_err();
         assert!(failed.to_string().starts_with("setting a socket's options: "), "{failed}");
     }

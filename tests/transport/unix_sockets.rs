@@ -3,9 +3,12 @@
 
 #![cfg(unix)]
 
-use crate::support::handlers::Echo;
-use crate::support::tcp;
-use crate::support::tcp::{PATIENCE, done, end, metrics, one_loop, receive, turn_until};
+use crate::support::{
+    loops::{end, metrics, one_loop, turn_until},
+    recorder,
+    servers::{self, Echo},
+    wait::{PATIENCE, done, receive},
+};
 use bytes::Bytes;
 use netwheel::{
     Address, Admission, Backoff, IpFilter, IpRule, Peer, ReconnectEvent, UnixAddress, codec::RawBytes,
@@ -211,7 +214,8 @@ fn an_abstract_name_has_no_file_and_vanishes_with_its_socket() {
     assert_eq!(server.local_address(), address);
     let taken = bootstrap(&group).bind(address.clone()).unwrap_err();
     assert_eq!(taken.io_kind(), Some(ErrorKind::AddrInUse), "{taken}");
-    let (channel, events) = tcp::dial(&group, address.clone(), tcp::Settings::new(), tcp::silent);
+    let (channel, events) =
+        servers::dial(&group, address.clone(), servers::Settings::new(), recorder::silent);
     channel.write("hello".into()).unwrap();
     assert_eq!(events.message(), "hello");
     done(server.close()).unwrap();
@@ -233,7 +237,8 @@ fn neither_end_has_an_ip_address() {
         })
         .bind(Address::from(name(directory.join("socket"))))
         .unwrap();
-    let (channel, _events) = tcp::dial(&group, server.local_address(), tcp::Settings::new(), tcp::silent);
+    let (channel, _events) =
+        servers::dial(&group, server.local_address(), servers::Settings::new(), recorder::silent);
     let peer = receive(&peers);
     assert_eq!((peer.address, peer.local_address), (None, None));
     assert_eq!((channel.peer_address(), channel.local_address()), (None, None));
@@ -267,7 +272,7 @@ fn filters_of_addresses_do_not_apply_and_the_limit_of_connections_does() {
 #[test]
 fn a_connect_fails_as_the_system_says() {
     let (directory, group) = (Directory::new(), one_loop());
-    let (client, _events) = tcp::client(&group, tcp::Settings::new(), tcp::silent);
+    let (client, _events) = servers::client(&group, servers::Settings::new(), recorder::silent);
     let failed = |path: &Path| done(client.connect(name(path))).unwrap_err();
     let error = failed(&directory.join("nothing"));
     assert_eq!(error.io_kind(), Some(ErrorKind::NotFound), "{error}");
@@ -291,7 +296,7 @@ fn a_connect_to_a_full_backlog_fails_at_once() {
     let busy = UnixListener::bind(&path).unwrap();
     socket2::SockRef::from(&busy).listen(0).unwrap();
     let waiting = fill(&path);
-    let (client, _events) = tcp::client(&group, tcp::Settings::new(), tcp::silent);
+    let (client, _events) = servers::client(&group, servers::Settings::new(), recorder::silent);
     let error = done(client.connect(name(&path))).unwrap_err();
     assert!(matches!(error, Error::Io { during: "connecting: too many wait to be accepted", .. }), "{error}");
     assert_eq!(error.io_kind(), Some(ErrorKind::WouldBlock));
@@ -308,7 +313,7 @@ fn a_client_stays_connected_to_a_server_that_comes_back() {
     let server = bootstrap(&group).bind(name(&path)).unwrap();
     let (sender, connected) = mpsc::channel();
     let sender = Mutex::new(sender);
-    let (client, _events) = tcp::client(&group, tcp::Settings::new(), tcp::silent);
+    let (client, _events) = servers::client(&group, servers::Settings::new(), recorder::silent);
     let tried = Arc::new(Mutex::new(None));
     let noted = tried.clone();
     let backoff = Backoff::new().initial(std::time::Duration::from_millis(1));
@@ -342,7 +347,7 @@ fn a_client_stays_connected_to_a_server_that_comes_back() {
 fn a_pool_gives_out_channels_to_a_unix_socket() {
     let (directory, group) = (Directory::new(), one_loop());
     let server = bootstrap(&group).bind(name(directory.join("socket"))).unwrap();
-    let (client, _events) = tcp::client(&group, tcp::Settings::new(), tcp::silent);
+    let (client, _events) = servers::client(&group, servers::Settings::new(), recorder::silent);
     let pool = client.pool().size(1).build(server.local_address()).unwrap();
     for _ in 0..2 {
         let channel = done(pool.acquire()).unwrap();
@@ -376,8 +381,8 @@ fn options_of_tcp_are_left_out_and_those_of_sockets_apply() {
         .receive_buffer(64 * 1024);
     let _server = bootstrap(&group).child_options(options.clone()).bind(name(&path)).unwrap();
     ping(&mut connect(&path));
-    let settings = tcp::Settings { tcp: options, ..tcp::Settings::new() };
-    let (channel, events) = tcp::dial(&group, name(&path), settings, tcp::silent);
+    let settings = servers::Settings { tcp: options, ..servers::Settings::new() };
+    let (channel, events) = servers::dial(&group, name(&path), settings, recorder::silent);
     channel.write("hello".into()).unwrap();
     assert_eq!(events.message(), "hello");
     end(&group);

@@ -1,8 +1,9 @@
 //! The limits of one channel: H-01 to H-05.
 
 use crate::support::{
-    loops::ms,
-    recorder::{Call, Log, Recorder},
+    journal::Log,
+    recorder::{Event, Recorder},
+    wait::ms,
 };
 use crate::traffic::{SLOW, bytes, read, set, shaped, with};
 use bytes::Bytes;
@@ -131,7 +132,7 @@ fn h_03_no_wait_is_longer_than_100_ms_or_a_byte() {
 #[test]
 fn h_04_the_end_of_a_pause_leaves_the_users_auto_read_alone() {
     let log = Log::new();
-    let hold = |_: &mut Context<'_, Recorder>, _: &Call| Ok(());
+    let hold = |_: &mut Context<'_, Recorder>, _: &Event| Ok(());
     let mut channel = with(
         &ChannelOptions::new(),
         &ManualClock::new(),
@@ -194,7 +195,7 @@ fn messages_of_bytes_that_are_there_are_not_held_up() {
     let log = Log::new();
     let pipeline = Pipeline::new().traffic(TrafficLimits::new().read(SLOW)).codec(Line::new());
     let handler = Recorder::with(&log, |ctx, call| {
-        if *call == Call::Read("a".into()) {
+        if *call == Event::Read("a".into()) {
             ctx.set_auto_read(false);
         }
         Ok(())

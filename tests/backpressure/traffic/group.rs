@@ -1,9 +1,6 @@
 //! Channels that share their limits: H-06.
 
-use crate::support::{
-    loops::ms,
-    recorder::{Log, Recorder},
-};
+use crate::support::{journal::Log, recorder::Recorder, wait::ms};
 use crate::traffic::{bytes, read, set, with};
 use bytes::Bytes;
 use netwheel::{

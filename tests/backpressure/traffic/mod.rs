@@ -7,8 +7,7 @@ mod channel;
 mod group;
 mod over_tcp;
 
-use crate::support::loops::ms;
-use crate::support::recorder::{Log, Recorder};
+use crate::support::{journal::Log, recorder::Recorder, wait::ms};
 use bytes::Bytes;
 use netwheel::{
     ChannelOptions, TrafficShaping,

@@ -1,8 +1,11 @@
 //! Over sockets: what the kernel gets, and what is left to it.
 
 use crate::support::{
-    loops::{advance, ms, settle, single},
-    recorder::{Call, Log, PATIENCE, Recorder, connect, end},
+    journal::Log,
+    loops::{advance, end, settle, single},
+    recorder::{Event, Recorder},
+    tcp::connect,
+    wait::{PATIENCE, ms},
 };
 use crate::traffic::bytes;
 use bytes::Bytes;
@@ -30,7 +33,7 @@ fn serve(
         .pipeline(move |_| {
             let answer = answer.clone();
             let handler = Recorder::with(&log.lock().unwrap(), move |ctx, call| {
-                if *call == Call::Active && !answer.is_empty() {
+                if call.is_active() && !answer.is_empty() {
                     ctx.write(answer.clone())?;
                 }
                 Ok(())
@@ -78,7 +81,7 @@ fn h_02_over_tcp_a_write_limit_paces_what_the_kernel_gets() {
     let all = bytes(RATE);
     let limits = TrafficLimits::new().write(RATE as u64);
     let (group, event_loop, clock, server) = serve(limits, all.clone(), &Log::new());
-    let mut peer = connect(&server);
+    let mut peer = connect(server.local_address());
     let mut got = receive(&mut peer, 100_000);
     settle(&event_loop);
     assert_eq!(event_loop.metrics().bytes_written, 100_000);
@@ -101,7 +104,7 @@ fn h_01_over_tcp_a_read_limit_leaves_the_rest_to_the_kernel() {
     let log = Log::new();
     let limits = TrafficLimits::new().read(100_000);
     let (group, event_loop, clock, server) = serve(limits, Bytes::new(), &log);
-    let mut peer = connect(&server);
+    let mut peer = connect(server.local_address());
     log.wait_for("active");
     peer.write_all(&[b'x'; 30_000]).unwrap();
     let total = |log: &Log| -> usize {
@@ -156,7 +159,7 @@ fn over_tcp_a_quiet_peer_is_late_when_the_pause_is_over() {
         })
         .bind("127.0.0.1:0")
         .unwrap();
-    let mut peer = connect(&server);
+    let mut peer = connect(server.local_address());
     log.wait_for("active");
     peer.write_all(&[b'x'; 10_000]).unwrap();
     log.wait_until("the burst", |_| event_loop.metrics().bytes_read == 10_000);
@@ -179,7 +182,7 @@ fn h_06_over_tcp_loops_share_a_limit() {
     let server = ServerBootstrap::new(&group)
         .pipeline(move |_| {
             let echo = Recorder::with(&Log::new(), |ctx, call| match call {
-                Call::Read(message) => ctx.write(message.clone()),
+                Event::Read(message) => ctx.write(message.clone()),
                 _ => Ok(()),
             });
             Pipeline::new().traffic(&shared).codec(RawBytes).handler(echo)
@@ -190,7 +193,7 @@ fn h_06_over_tcp_loops_share_a_limit() {
     std::thread::scope(|scope| {
         let peers = (0..PEERS).map(|_| {
             scope.spawn(|| {
-                let mut peer = connect(&server);
+                let mut peer = connect(server.local_address());
                 let mut sender = peer.try_clone().unwrap();
                 let sent = text.clone();
                 let sending = std::thread::spawn(move || sender.write_all(&sent).unwrap());

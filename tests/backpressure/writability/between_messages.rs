@@ -1,8 +1,11 @@
 //! Water marks act between two messages of one read: small requests with large answers do not pile up.
 
 use crate::over_each_transport;
-use crate::support::recorder::{Call, Log, Recorder};
-use crate::support::streams::{anywhere, connect};
+use crate::support::{
+    journal::Log,
+    recorder::{Event, Recorder},
+    streams::{anywhere, connect},
+};
 use crate::writability::blocked;
 use bytes::Bytes;
 use netwheel::{ChannelOptions, codec::Line, prelude::*};
@@ -20,8 +23,8 @@ fn answer() -> Bytes {
 fn answers(log: &Log, pauses: bool) -> Recorder {
     Recorder::with(log, move |ctx, call| {
         match call {
-            Call::Read(_) => ctx.write(answer())?,
-            Call::Writability(writable) if pauses => ctx.set_auto_read(*writable),
+            Event::Read(_) => ctx.write(answer())?,
+            Event::Writable(writable) if pauses => ctx.set_auto_read(*writable),
             _ => {}
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! A message that was accepted is sent in its place, or the channel ends. There is never a hole.
 
-use crate::support::recorder::{Log, Recorder};
+use crate::support::{journal::Log, recorder::Recorder};
 use crate::writability::{blocked, zeros};
 use netwheel::{ChannelOptions, Error, buffer::WaterMark};
 

@@ -8,7 +8,7 @@ mod notification;
 mod queued;
 mod relay;
 
-use crate::support::recorder::{Log, Recorder};
+use crate::support::{journal::Log, recorder::Recorder};
 use bytes::Bytes;
 use netwheel::{
     ChannelOptions,
@@ -17,9 +17,6 @@ use netwheel::{
     testing::{EmbeddedChannel, ManualClock},
 };
 use std::time::Duration;
-
-/// How long a test waits for what must happen before it gives up. It never decides a test that passes.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// An embedded channel of lines whose peer takes nothing yet.
 fn blocked(options: &ChannelOptions, handler: Recorder) -> EmbeddedChannel<Bytes> {
@@ -37,10 +34,4 @@ fn zeros(n: usize) -> Bytes {
 /// The changes of writability that the handler was notified of.
 fn changes(log: &Log) -> Vec<String> {
     log.take().into_iter().filter(|entry| entry.starts_with("writable")).collect()
-}
-
-/// The result of a completion that has to come.
-#[track_caller]
-fn done<T>(completion: Completion<T>) -> Result<T> {
-    completion.wait_timeout(PATIENCE).expect("it completes")
 }

@@ -4,8 +4,10 @@
 //! one message for each producer, and every byte arrives once and in order.
 
 use crate::over_each_transport;
-use crate::support::streams::{anywhere, connect};
-use crate::writability::PATIENCE;
+use crate::support::{
+    streams::{anywhere, connect},
+    wait::{PATIENCE, done},
+};
 use bytes::Bytes;
 use netwheel::{
     ChannelGroup, ChannelOptions, Completion, Overflow, Remote,
@@ -412,7 +414,7 @@ fn one_connection(seed: u64) {
             scope.spawn(move || {
                 for (number, size) in (0..).zip(sizes) {
                     while !channel.is_writable() {
-                        crate::writability::done(channel.writable()).expect("it stays open");
+                        done(channel.writable()).expect("it stays open");
                     }
                     channel.write(message(producer, number, *size)).expect("it was told that it may");
                 }
@@ -425,10 +427,10 @@ fn one_connection(seed: u64) {
             for (number, size) in (0..).zip(&all[usize::from(THREADS) + 1]) {
                 let mut members_left = 1;
                 while members_left > 0 {
-                    crate::writability::done(channel.writable()).expect("it stays open");
+                    done(channel.writable()).expect("it stays open");
                     let message = message(GROUP, number, *size);
                     let broadcast = members.broadcast_where(|member| member.is_writable(), message).unwrap();
-                    let report = crate::writability::done(broadcast.report()).unwrap();
+                    let report = done(broadcast.report()).unwrap();
                     assert_eq!(report.written, report.members, "{report:?}");
                     members_left -= report.written;
                 }

@@ -1,7 +1,11 @@
 //! Whoever saw that a channel is not writable is notified when it is again.
 
-use crate::support::recorder::{Log, Recorder};
-use crate::writability::{blocked, changes, done, zeros};
+use crate::support::{
+    journal::Log,
+    recorder::{Event, Recorder},
+    wait::done,
+};
+use crate::writability::{blocked, changes, zeros};
 use netwheel::{ChannelOptions, Error, prelude::*};
 
 /// The peer takes everything. What is queued alone makes the channel unwritable.
@@ -93,10 +97,8 @@ fn the_last_notification_of_a_writer_that_flips_for_ever_is_that_it_may_write() 
     use netwheel::{Overflow, buffer::WaterMark};
     let log = Log::new();
     let handler = Recorder::exactly(&log, |ctx, call| match call {
-        crate::support::recorder::Call::Writability(true) => {
-            (0..2).try_for_each(|_| ctx.write("1234567".into()))
-        }
-        crate::support::recorder::Call::Writability(false) => ctx.write("1234567".into()),
+        Event::Writable(true) => (0..2).try_for_each(|_| ctx.write("1234567".into())),
+        Event::Writable(false) => ctx.write("1234567".into()),
         _ => Ok(()),
     });
     let options = ChannelOptions::new()

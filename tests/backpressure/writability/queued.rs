@@ -2,9 +2,13 @@
 //! bounded, however long the loop is busy.
 
 use crate::over_each_transport;
-use crate::support::recorder::{Log, Recorder, hand_over};
-use crate::support::streams::{anywhere, connect};
-use crate::writability::{PATIENCE, blocked, done, zeros};
+use crate::support::{
+    journal::Log,
+    recorder::{Recorder, hand_over},
+    streams::{anywhere, connect},
+    wait::{PATIENCE, done},
+};
+use crate::writability::{blocked, zeros};
 use bytes::Bytes;
 use netwheel::{
     ChannelOptions, Error, Overflow, Result,

@@ -1,7 +1,6 @@
 //! Relays: two connections that look like one, with backpressure, half-close, closes and resets passed on.
 
-use crate::support::recorder::end;
-use crate::writability::PATIENCE;
+use crate::support::{loops::end, wait::PATIENCE};
 use bytes::Bytes;
 use netwheel::{ChannelOptions, ClientBootstrap, LoopMetrics, Relay, Server, codec::RawBytes, prelude::*};
 use std::{

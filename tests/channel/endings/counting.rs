@@ -1,6 +1,6 @@
 //! A connection counts until its handler is dropped and its socket is closed.
 
-use crate::support::loops::{PATIENCE, result};
+use crate::support::wait::{PATIENCE, done};
 use bytes::Bytes;
 use netwheel::{Admission, Channel, codec::RawBytes, prelude::*};
 use std::{
@@ -91,7 +91,7 @@ fn never_are_more_handlers_alive_than_connections_may_be() {
     assert!(served > 0, "nobody was served");
     assert!(alive.most.load(SeqCst) <= LIMIT, "{} handlers", alive.most.load(SeqCst));
     for group in [&children, &acceptors] {
-        result(group.shutdown_gracefully(Duration::ZERO, PATIENCE)).unwrap();
+        done(group.shutdown_gracefully(Duration::ZERO, PATIENCE)).unwrap();
     }
     assert_eq!(alive.now.load(SeqCst), 0);
 }
@@ -126,7 +126,7 @@ fn the_connection_counts_while_its_handler_is_told_of_the_end_and_dropped() {
         let me = event_loop.clone();
         let client = ClientBootstrap::new(&group)
             .pipeline(move |_| Pipeline::new().codec(RawBytes).handler(Last(me.clone(), sender.clone())));
-        let channel = result(client.connect(nobody.local_addr().unwrap())).unwrap();
+        let channel = done(client.connect(nobody.local_addr().unwrap())).unwrap();
         close(&channel);
         for _ in 0..2 {
             assert_eq!(counts.recv_timeout(PATIENCE).unwrap(), 1);
@@ -136,5 +136,5 @@ fn the_connection_counts_while_its_handler_is_told_of_the_end_and_dropped() {
             thread::yield_now();
         }
     }
-    result(group.shutdown_gracefully(Duration::ZERO, PATIENCE)).unwrap();
+    done(group.shutdown_gracefully(Duration::ZERO, PATIENCE)).unwrap();
 }

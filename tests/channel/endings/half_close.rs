@@ -1,8 +1,14 @@
 //! The peer ends its stream: what it sent before is read, what it asked for is answered.
 
 use crate::over_each_transport;
-use crate::support::streams::{anywhere, connect};
-use crate::support::tcp::*;
+use crate::support::{
+    loops::{end, one_loop, some_turns, turn_until},
+    random::Random,
+    recorder::{Event, echo, read_bytes},
+    servers::{Settings, serve_at},
+    streams::{anywhere, connect},
+    tcp::{assert_same, read_all},
+};
 use bytes::Bytes;
 use netwheel::{
     ChannelOptions,

@@ -1,6 +1,13 @@
 //! One direction of a connection ends, the other goes on (T-20 to T-23; user-asks 12.1, 12.2).
 
-use crate::support::tcp::*;
+use crate::support::{
+    loops::{end, metrics, one_loop, some_turns, turn_until},
+    random::Random,
+    recorder::{Event, read_bytes, silent},
+    servers::{Settings, serve},
+    tcp::{assert_same, connect, read_all},
+    wait::done,
+};
 use bytes::Bytes;
 use netwheel::{
     ChannelOptions, Error,

@@ -1,7 +1,10 @@
 //! After a graceful close the socket lingers until the peer has read everything, or the close
 //! timeout expires.
 
-use crate::support::loops::{PATIENCE, advance, ms, result, settle, single};
+use crate::support::{
+    loops::{advance, settle, single},
+    wait::{PATIENCE, done, ms},
+};
 use bytes::Bytes;
 use netwheel::{
     Admission, ChannelOptions, EventLoopGroupBuilder, LoopMetrics, ShutdownOptions, codec::RawBytes,
@@ -271,7 +274,7 @@ fn lingering_sockets_count_as_connections_so_that_a_flood_takes_no_more_descript
 fn sockets_linger_on_a_new_poll() {
     let house = House::new(BACKLOG);
     let mut peer = house.dismissed();
-    let report = result(house.event_loop.rebuild_poll().unwrap()).unwrap();
+    let report = done(house.event_loop.rebuild_poll().unwrap()).unwrap();
     assert_eq!((report.moved, report.closed), (2, 0), "the listener and the socket");
     peer.say("ping");
     settle(&house.event_loop);
@@ -285,7 +288,7 @@ fn a_shutdown_without_a_quiet_period_does_not_wait_for_lingering_sockets() {
     let house = House::new(BACKLOG);
     let mut peer = house.dismissed();
     let options = ShutdownOptions::new().quiet(Duration::ZERO).timeout(CLOSE_TIMEOUT);
-    let report = result(house.group.shut_down(options)).unwrap();
+    let report = done(house.group.shut_down(options)).unwrap();
     assert_eq!((report.channels, report.took), (0, Duration::ZERO), "{report}");
     peer.expect_reset();
     assert_eq!((house.event_loop.connections(), house.metrics().lingering), (0, 0));
@@ -325,7 +328,7 @@ fn lingering_sockets_have_the_quiet_period_of_a_shutdown() {
             house.clock.advance(ms(1));
             LAST + QUIET
         };
-        let report = result(ended).unwrap();
+        let report = done(ended).unwrap();
         assert_eq!((report.graceful, report.took), (2, took), "{report}");
         assert_eq!(house.event_loop.connections(), 0);
     }
@@ -349,7 +352,7 @@ mod traced {
             .unwrap();
         println!("listening on {}", server.local_address());
         std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
-        result(group.shutdown_gracefully(Duration::ZERO, CLOSE_TIMEOUT)).unwrap();
+        done(group.shutdown_gracefully(Duration::ZERO, CLOSE_TIMEOUT)).unwrap();
     }
 
     #[test]

@@ -2,8 +2,12 @@
 //! the events with the table there.
 
 use crate::support::{
-    loops::{Journal, PATIENCE, advance, ms, result, settle, single},
-    recorder::{AtLast, Log, Recorder, quiet_panics},
+    codecs::AtLast,
+    journal::{Journal, Log},
+    logs::quiet_panics,
+    loops::{advance, settle, single},
+    recorder::Recorder,
+    wait::{HOUR, PATIENCE, done, ms},
 };
 use bytes::Bytes;
 use netwheel::{
@@ -25,8 +29,6 @@ const TABLE: &str = "| ending |";
 
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 const LIMIT: Duration = Duration::from_secs(60);
-const HOUR: Duration = Duration::from_secs(3600);
-
 /// More than two kernels take, and less than a channel may have waiting.
 const MUCH: usize = 15 * 1024 * 1024;
 
@@ -222,7 +224,7 @@ impl Socket {
         let client = ClientBootstrap::new(&group)
             .channel_options(setup.options.clone())
             .pipeline(move |_| of_channel.pipeline(&inner));
-        let channel = result(client.connect(listener.local_addr().unwrap())).unwrap();
+        let channel = done(client.connect(listener.local_addr().unwrap())).unwrap();
         let peer = listener.accept().unwrap().0;
         peer.set_nodelay(true).unwrap();
         Socket { event_loop, clock, channel, peer: Some(peer), group }
@@ -405,7 +407,7 @@ fn over_a_socket(setup: &Setup, act: Act) -> Vec<&'static str> {
         assert!(began.elapsed() < PATIENCE, "the socket stays");
         settle(&channel.event_loop);
     }
-    result(channel.group.shutdown_gracefully(Duration::ZERO, PATIENCE)).unwrap();
+    done(channel.group.shutdown_gracefully(Duration::ZERO, PATIENCE)).unwrap();
     journal.all()
 }
 
@@ -425,10 +427,10 @@ fn a_factory_fails() -> Vec<&'static str> {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let client = ClientBootstrap::new(&group)
         .pipeline(|_| -> Result<ChannelPipeline<Bytes>> { Err(Error::other("on purpose")) });
-    let connected = result(client.connect(listener.local_addr().unwrap()));
+    let connected = done(client.connect(listener.local_addr().unwrap()));
     let mut end = Vec::new();
     listener.accept().unwrap().0.read_to_end(&mut end).unwrap();
-    result(group.shutdown_gracefully(Duration::ZERO, PATIENCE)).unwrap();
+    done(group.shutdown_gracefully(Duration::ZERO, PATIENCE)).unwrap();
     connected.err().map(|_| "connect fails").into_iter().collect()
 }
 
@@ -448,7 +450,7 @@ fn a_loop_shuts_down(stays: bool) -> Vec<&'static str> {
         }
         channel.clock.advance(LIMIT);
     }
-    result(ended).unwrap();
+    done(ended).unwrap();
     journal.all()
 }
 

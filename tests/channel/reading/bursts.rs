@@ -3,8 +3,13 @@
 use crate::over_each_transport;
 use crate::reading::{raw, serve};
 use crate::support::{
-    recorder::{Call, Log, Recorder, done, embedded, end, one_loop, read_to_end},
+    channels::embedded,
+    journal::Log,
+    loops::{end, one_loop},
+    recorder::{Event, Recorder},
     streams::{self, connect},
+    tcp::read_to_end,
+    wait::done,
 };
 use netwheel::{ChannelOptions, codec::RawBytes, prelude::*};
 use std::{
@@ -31,7 +36,7 @@ fn c_58_a_burst_ends_when_auto_read_is_turned_off() {
     let mut channel = raw(
         &options,
         Recorder::with(&log, |ctx, call| {
-            if let Call::Read(message) = call {
+            if let Event::Read(message) = call {
                 ctx.set_auto_read(message != "cd");
             }
             Ok(())
@@ -52,7 +57,7 @@ fn c_58_over_tcp_a_turn_reads_so_often_and_no_more() {
         let server = serve(&group, options, RawBytes, &log, |log| {
             // Nothing is read before everything is there: then each turn is a full one.
             Recorder::with(log, |ctx, call| {
-                if *call == Call::Active {
+                if call.is_active() {
                     ctx.schedule(Duration::ZERO, when_there);
                 }
                 Ok(())
@@ -164,7 +169,7 @@ fn a_reset_comes_after_the_bytes() {
 fn nothing_is_read_after_a_close_in_the_same_burst() {
     let log = Log::new();
     let mut channel = embedded(Recorder::with(&log, |ctx, call| {
-        if let Call::Read(_) = call {
+        if let Event::Read(_) = call {
             ctx.close();
         }
         Ok(())

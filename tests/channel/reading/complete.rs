@@ -1,7 +1,11 @@
 //! `read_complete` comes once behind the messages of a read, in the same place whether it is a call of its own or part of the
 //! read's.
 
-use crate::support::recorder::{Call, Log, Recorder, embedded_with};
+use crate::support::{
+    channels::embedded_with,
+    journal::Log,
+    recorder::{Event, Recorder},
+};
 use bytes::Bytes;
 use netwheel::{ChannelOptions, buffer::WaterMark, prelude::*};
 use std::time::Duration;
@@ -41,10 +45,10 @@ const ACTS: [(&str, Act); 10] = [
 ];
 
 /// What a channel tells and sends when `act` is done in its `nth` call of a kind, from that read on.
-fn story(act: Act, is_it: fn(&Call) -> bool, nth: usize, stays_open: bool) -> (Vec<String>, Bytes) {
+fn story(act: Act, is_it: fn(&Event) -> bool, nth: usize, stays_open: bool) -> (Vec<String>, Bytes) {
     let log = Log::new();
     let mut calls = 0;
-    let hook = move |ctx: &mut Context<'_, Recorder>, call: &Call| {
+    let hook = move |ctx: &mut Context<'_, Recorder>, call: &Event| {
         if is_it(call) {
             calls += 1;
             if calls == nth {
@@ -70,7 +74,8 @@ fn story(act: Act, is_it: fn(&Call) -> bool, nth: usize, stays_open: bool) -> (V
 #[test]
 fn read_complete_comes_once_and_in_its_place() {
     for (name, act) in ACTS {
-        for is_it in [|call: &Call| matches!(call, Call::Read(_)), |call: &Call| *call == Call::ReadComplete]
+        for is_it in
+            [|call: &Event| matches!(call, Event::Read(_)), |call: &Event| *call == Event::ReadComplete]
         {
             for stays_open in [false, true] {
                 let first = story(act, is_it, 1, stays_open);
@@ -85,7 +90,7 @@ fn read_complete_comes_once_and_in_its_place() {
 /// What a message asks for comes first; a channel that is closing hears no more of reading.
 #[test]
 fn what_a_message_asks_for_comes_before_read_complete() {
-    let is_read = |call: &Call| matches!(call, Call::Read(_));
+    let is_read = |call: &Event| matches!(call, Event::Read(_));
     let told = |name: &str| {
         let act = ACTS.iter().find(|(n, _)| *n == name).unwrap().1;
         let told = story(act, is_read, 2, true).0;

@@ -3,8 +3,12 @@
 use crate::over_each_transport;
 use crate::reading::{serve, with_codec};
 use crate::support::{
-    recorder::{self, AtLast, Call, Log, Recorder, end, one_loop},
+    codecs::AtLast,
+    journal::Log,
+    loops::{end, one_loop},
+    recorder::{Event, Recorder},
     streams::connect,
+    tcp,
 };
 use bytes::Bytes;
 use netwheel::{
@@ -25,7 +29,7 @@ fn c_59_what_is_left_at_the_end_is_decoded_for_the_last_time_even_across_flushes
         &ChannelOptions::new(),
         AtLast,
         Recorder::with(&log, |ctx, call| match call {
-            Call::Read(message) => {
+            Event::Read(message) => {
                 ctx.write(message.clone())?;
                 ctx.flush();
                 Ok(())
@@ -107,8 +111,8 @@ impl Codec for Unasking {
 #[test]
 fn a_codec_is_not_asked_to_decode_no_bytes_whatever_happens_around_it() {
     let log = Log::new();
-    let hook = |ctx: &mut Context<'_, Recorder>, call: &Call| {
-        if let Call::Read(message) = call {
+    let hook = |ctx: &mut Context<'_, Recorder>, call: &Event| {
+        if let Event::Read(message) = call {
             ctx.write(message.clone())?;
             ctx.flush();
         }
@@ -137,13 +141,13 @@ fn a_codec_is_not_asked_to_decode_no_bytes_over_a_socket() {
     let log = Log::new();
     let server = serve(&group, ChannelOptions::new(), Unasking, &log, |log| {
         Recorder::with(log, |ctx, call| match call {
-            Call::Read(message) => ctx.write(message.clone()),
+            Event::Read(message) => ctx.write(message.clone()),
             _ => Ok(()),
         })
     });
     let mut peer = connect(&server);
-    recorder::ask(&mut peer, "1a", "a");
-    recorder::ask(&mut peer, "2bc1d", "bcd");
+    tcp::ask(&mut peer, "1a", "a");
+    tcp::ask(&mut peer, "2bc1d", "bcd");
     drop(peer);
     log.wait_for("drop");
     assert!(log.take().iter().all(|entry| !entry.starts_with("error")));
@@ -216,7 +220,7 @@ fn a_large_frame_grows_across_many_reads() {
     let server = serve(&group, ChannelOptions::new(), codec, &log, |log| {
         let inner = log.clone();
         Recorder::with(&Log::new(), move |ctx, call| {
-            if let Call::Read(message) = call {
+            if let Event::Read(message) = call {
                 inner.push(format!("{} {}", message.len(), message.iter().all(|b| *b == 7)));
                 ctx.write(message.slice(..3))?;
             }
@@ -227,7 +231,7 @@ fn a_large_frame_grows_across_many_reads() {
     for size in [3_000_000u32, 10, 70_000] {
         peer.write_all(&size.to_be_bytes()).unwrap();
         peer.write_all(&vec![7; size as usize]).unwrap();
-        recorder::ask(&mut peer, "", "\0\0\0\x03\x07\x07\x07");
+        tcp::ask(&mut peer, "", "\0\0\0\x03\x07\x07\x07");
     }
     assert_eq!(log.take(), ["3000000 true", "10 true", "70000 true"]);
     end(&group);
@@ -263,7 +267,7 @@ impl Stage for Shouting {
 fn a_stage_may_swallow_answer_change_and_close() {
     let log = Log::new();
     let handler = Recorder::with(&log, |ctx, call| match call {
-        Call::Read(message) => ctx.write(message.clone()),
+        Event::Read(message) => ctx.write(message.clone()),
         _ => Ok(()),
     });
     let mut channel =

@@ -1,9 +1,16 @@
 //! Reading on demand: what one request brings, one message at a time, and how the size of reads is chosen: C-61 to C-64,
 //! D-09, D-12, H-10 to H-12 and T-32 in the form in which a channel does this by itself.
 
-use crate::support::auto_read::{read, set_auto_read};
-use crate::support::recorder::{Call, Log, Recorder, embedded_with, hand_over};
-use crate::support::tcp::*;
+use crate::support::{
+    channels::{embedded_with, read, set_auto_read},
+    journal::Log,
+    loops::{block, end, metrics, one_loop, some_turns, turn_until},
+    random::Random,
+    recorder::{Event, Recorder, hand_over, read_bytes, silent},
+    servers::{Settings, serve, serve_with},
+    tcp::{ANY_PORT, assert_same, connect},
+    wait::receive,
+};
 use bytes::Bytes;
 use netwheel::{
     ChannelOptions, codec::Line, codec::RawBytes, pipeline::*, prelude::*, testing::EmbeddedChannel,
@@ -112,7 +119,7 @@ fn h_11_auto_read_that_is_turned_off_in_each_read_is_one_by_one_with_and_without
         let mut channel = embedded_with(
             &options,
             Recorder::with(&log, |ctx, call| {
-                if let Call::Read(_) = call {
+                if let Event::Read(_) = call {
                     ctx.set_auto_read(false);
                 }
                 Ok(())
@@ -138,8 +145,8 @@ fn c_64_requests_from_within_reads_neither_nest_nor_change_the_order() {
             &options,
             Recorder::with(&log, move |ctx, call| {
                 match call {
-                    Call::Active => ctx.read(),
-                    Call::Read(message) => {
+                    Event::Active(_) => ctx.read(),
+                    Event::Read(message) => {
                         ctx.read();
                         ctx.read();
                         inner.push(format!("end of {}", String::from_utf8_lossy(message)));
@@ -223,7 +230,7 @@ fn d_09_a_request_that_was_taken_back_does_not_go_on() {
     let mut channel = embedded_with(
         &on_demand(),
         Recorder::with(&log, |ctx, call| {
-            if *call == Call::ReadComplete {
+            if *call == Event::ReadComplete {
                 ctx.set_auto_read(false);
             }
             Ok(())

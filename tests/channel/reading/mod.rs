@@ -8,8 +8,7 @@ mod on_demand;
 mod several;
 mod stuck;
 
-use crate::support::recorder::{Log, Recorder};
-use crate::support::streams::anywhere;
+use crate::support::{journal::Log, recorder::Recorder, streams::anywhere};
 use bytes::Bytes;
 use netwheel::{
     Address, ChannelOptions,

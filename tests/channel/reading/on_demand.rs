@@ -3,9 +3,12 @@
 use crate::over_each_transport;
 use crate::reading::{raw, serve};
 use crate::support::{
-    auto_read::{read, set_auto_read},
-    recorder::{Call, Log, Recorder, done, embedded_with, end, one_loop},
+    channels::{embedded_with, read, set_auto_read},
+    journal::Log,
+    loops::{end, one_loop},
+    recorder::{Event, Recorder},
     streams::connect,
+    wait::done,
 };
 use netwheel::{
     ChannelOptions,
@@ -61,8 +64,8 @@ fn c_66_over_tcp_bytes_that_came_while_auto_read_was_off_need_no_further_event()
         let sender = sender.lock().unwrap().clone();
         Recorder::with(log, move |ctx, call| {
             match call {
-                Call::Active => sender.send(ctx.channel()).unwrap(),
-                Call::Read(message) if message == "off" => ctx.set_auto_read(false),
+                Event::Active(_) => sender.send(ctx.channel()).unwrap(),
+                Event::Read(message) if message == "off" => ctx.set_auto_read(false),
                 _ => {}
             }
             Ok(())
@@ -88,7 +91,7 @@ fn t_27_auto_read_off_in_the_first_read_ends_the_burst_and_loses_nothing() {
     let mut channel = raw(
         &options,
         Recorder::with(&log, |ctx, call| {
-            if let Call::Read(_) = call {
+            if let Event::Read(_) = call {
                 ctx.set_auto_read(false);
             }
             Ok(())
@@ -110,7 +113,7 @@ fn t_27_messages_behind_the_one_that_turned_auto_read_off_are_kept_whatever_max_
     let mut channel = embedded_with(
         &options,
         Recorder::with(&log, |ctx, call| {
-            if let Call::Read(_) = call {
+            if let Event::Read(_) = call {
                 ctx.set_auto_read(false);
             }
             Ok(())
@@ -137,8 +140,8 @@ fn t_27_over_tcp_auto_read_off_in_a_read_and_on_again_from_another_thread() {
         let sender = sender.lock().unwrap().clone();
         Recorder::with(log, move |ctx, call| {
             match call {
-                Call::Active => sender.send(ctx.channel()).unwrap(),
-                Call::Read(_) => ctx.set_auto_read(false),
+                Event::Active(_) => sender.send(ctx.channel()).unwrap(),
+                Event::Read(_) => ctx.set_auto_read(false),
                 _ => {}
             }
             Ok(())
@@ -166,7 +169,7 @@ fn t_28_a_read_that_was_asked_for_is_used_up_by_one_read() {
     let mut channel = raw(
         &options,
         Recorder::with(&log, move |ctx, call| {
-            if *call == Call::Active || (matches!(call, Call::Read(_)) && first.replace(false)) {
+            if call.is_active() || (matches!(call, Event::Read(_)) && first.replace(false)) {
                 ctx.read();
             }
             Ok(())
@@ -185,7 +188,7 @@ fn t_28_one_read_gives_all_messages_of_its_bytes() {
     let mut channel = embedded_with(
         &options,
         Recorder::with(&log, |ctx, call| {
-            if *call == Call::Active {
+            if call.is_active() {
                 ctx.read();
             }
             Ok(())

@@ -3,9 +3,12 @@
 use crate::over_each_transport;
 use crate::reading::{serve, with_codec};
 use crate::support::{
-    auto_read::{read, set_auto_read},
-    recorder::{Call, Log, Recorder, ask, end, hand_over, one_loop, read_to_end},
+    channels::{read, set_auto_read},
+    journal::Log,
+    loops::{end, one_loop},
+    recorder::{Event, Recorder, hand_over},
     streams::{anywhere, connect},
+    tcp::{ask, read_to_end},
 };
 use bytes::{Buf, Bytes};
 use netwheel::{
@@ -98,7 +101,7 @@ fn auto_read_off_between_two_messages_leaves_the_others_for_the_next_read() {
         let mut channel = runs(
             &options,
             Recorder::with(&log, |ctx, call| {
-                if *call == Call::Read("a1".into()) {
+                if *call == Event::Read("a1".into()) {
                     ctx.set_auto_read(false);
                 }
                 Ok(())
@@ -144,7 +147,7 @@ fn a_flush_between_two_messages_loses_none() {
     let mut channel = runs(
         &ChannelOptions::new(),
         Recorder::with(&log, |ctx, call| {
-            if let Call::Read(message) = call {
+            if let Event::Read(message) = call {
                 ctx.write(message.clone())?;
                 ctx.flush();
             }
@@ -161,7 +164,7 @@ fn a_flush_between_two_messages_loses_none_over_a_socket() {
     let log = Log::new();
     let server = serve(&group, ChannelOptions::new(), Runs::default(), &log, |log| {
         Recorder::with(log, |ctx, call| {
-            if let Call::Read(message) = call {
+            if let Event::Read(message) = call {
                 ctx.write(message.clone())?;
                 ctx.flush();
             }
@@ -180,7 +183,7 @@ fn a_close_between_two_messages_drops_the_others() {
     let mut channel = runs(
         &ChannelOptions::new(),
         Recorder::with(&log, |ctx, call| {
-            if let Call::Read(_) = call {
+            if let Event::Read(_) = call {
                 ctx.close();
             }
             Ok(())
@@ -200,7 +203,7 @@ fn another_pipeline_gets_the_bytes_and_not_the_messages_of_the_one_before() {
         let mut channel = runs(
             &ChannelOptions::new(),
             Recorder::with(&log, move |ctx, call| match call {
-                Call::Read(_) => {
+                Event::Read(_) => {
                     let lines = Pipeline::new().codec(Line::new()).handler(Recorder::new(&other));
                     ctx.replace_pipeline(lines)
                 }
@@ -360,7 +363,7 @@ fn stages_that_make_several_messages_stand_behind_each_other_and_behind_such_a_c
 fn auto_read_off_between_two_messages_of_a_stage_leaves_the_others_for_the_next_read() {
     let log = Log::new();
     let handler = Recorder::with(&log, |ctx, call| {
-        if let Call::Read(_) = call {
+        if let Event::Read(_) = call {
             ctx.set_auto_read(false);
         }
         Ok(())
@@ -443,7 +446,7 @@ proptest! {
         let stream: Vec<u8> = runs.iter().flat_map(|(of, byte)| [of + b'0', *byte]).collect();
         let mut next = interruptions.into_iter().cycle();
         let handler = Recorder::with(&Log::new(), move |ctx, call| {
-            if let Call::Read(message) = call {
+            if let Event::Read(message) = call {
                 ctx.write(message.clone())?;
                 let interruption = next.next();
                 if let Some(Interruption::Flush | Interruption::FlushAndPause) = interruption {
@@ -519,7 +522,7 @@ fn messages_without_end_take_a_share_of_each_turn_and_not_the_loop() {
         let endless = serve(&group, ChannelOptions::new(), Endless::default(), &quiet, move |_| {
             let hook = hook.clone();
             Recorder::with(&Log::new(), move |ctx, call| {
-                if flushes && matches!(call, Call::Read(_)) {
+                if flushes && matches!(call, Event::Read(_)) {
                     ctx.flush();
                 }
                 hook(ctx, call)
@@ -528,7 +531,7 @@ fn messages_without_end_take_a_share_of_each_turn_and_not_the_loop() {
         let log = Log::new();
         let lines = serve(&group, ChannelOptions::new(), Line::new(), &log, |log| {
             Recorder::with(log, |ctx, call| match call {
-                Call::Read(message) => ctx.write(message.clone()),
+                Event::Read(message) => ctx.write(message.clone()),
                 _ => Ok(()),
             })
         });
@@ -555,7 +558,7 @@ fn more_messages_than_a_turn_delivers_all_come_at_the_end_of_the_stream() {
         let mut channel = runs(
             &options,
             Recorder::with(&log, |ctx, call| {
-                if let Call::Read(_) = call {
+                if let Event::Read(_) = call {
                     ctx.flush();
                 }
                 Ok(())

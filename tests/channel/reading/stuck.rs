@@ -3,9 +3,13 @@
 use crate::over_each_transport;
 use crate::reading::{serve, with_codec};
 use crate::support::{
-    auto_read::{read, set_auto_read},
-    recorder::{self, Call, Log, Recorder, embedded_with, end, one_loop, read_to_end},
+    channels::{embedded_with, read, set_auto_read},
+    codecs,
+    journal::Log,
+    loops::{end, one_loop},
+    recorder::{Event, Recorder},
     streams::connect,
+    tcp::read_to_end,
 };
 use bytes::{Buf, Bytes};
 use netwheel::{ChannelOptions, PeerError, buffer::Outbound, codec::Line, pipeline::Codec, prelude::*};
@@ -246,9 +250,9 @@ fn a_handler_that_stays_open_after_an_error_reads_on_behind_it() {
     let log = Log::new();
     let mut channel = with_codec(
         &ChannelOptions::new(),
-        recorder::Fussy::new(),
+        codecs::Fussy::new(),
         Recorder::exactly(&log, |_, call| match call {
-            Call::Read(message) if message == "mine" => Err("my own".into()),
+            Event::Read(message) if message == "mine" => Err("my own".into()),
             _ => Ok(()),
         }),
     );

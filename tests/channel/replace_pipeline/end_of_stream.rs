@@ -1,8 +1,12 @@
 //! At the end of the stream: the last decoding, the last `read_complete`.
 
 use crate::support::{
-    named::{embedded, lines, named, raw, silent},
-    recorder::{AtLast, Call, Log, connect, end, read_to_end},
+    channels::{embedded_pipeline, lines, raw},
+    codecs::AtLast,
+    journal::Log,
+    loops::end,
+    recorder::{Event, named, quiet},
+    tcp::{connect, read_to_end},
 };
 use bytes::Bytes;
 use netwheel::{ChannelOptions, buffer::Outbound, codec::Line, pipeline::Codec, prelude::*};
@@ -38,11 +42,11 @@ fn d_08_a_codec_that_was_replaced_is_not_asked_at_the_end() {
     let log = Log::new();
     let inner = log.clone();
     let old = named("old", &log, move |ctx, call| match call {
-        Call::Read(_) => ctx.replace_pipeline(lines(silent("new", &inner))),
+        Event::Read(_) => ctx.replace_pipeline(lines(quiet("new", &inner))),
         _ => Ok(()),
     });
     let options = ChannelOptions::new().half_close(true);
-    let mut channel = embedded(&options, Pipeline::new().codec(NotAtLast(Line::new())).handler(old));
+    let mut channel = embedded_pipeline(&options, Pipeline::new().codec(NotAtLast(Line::new())).handler(old));
     channel.write_inbound(b"a\nb\nc").unwrap();
     channel.end_inbound();
     assert!(log.take().ends_with(&["new read_complete".into(), "new read (end)".into()]));
@@ -58,16 +62,16 @@ fn d_08_in_the_last_decoding_what_is_left_is_decoded_for_the_last_time_by_the_ne
         // Nor does it matter that nobody reads: it is the end.
         ctx.set_auto_read(false);
         match call {
-            Call::Active => ctx.set_auto_read(true),
-            Call::ReadComplete => ctx.set_auto_read(true),
-            Call::Read(message) if message == "b" => {
-                ctx.replace_pipeline(Pipeline::new().codec(AtLast).handler(silent("new", &inner)))?
+            Event::Active(_) => ctx.set_auto_read(true),
+            Event::ReadComplete => ctx.set_auto_read(true),
+            Event::Read(message) if message == "b" => {
+                ctx.replace_pipeline(Pipeline::new().codec(AtLast).handler(quiet("new", &inner)))?
             }
             _ => {}
         }
         Ok(())
     });
-    let mut channel = embedded(&ChannelOptions::new(), Pipeline::new().codec(AtLast).handler(old));
+    let mut channel = embedded_pipeline(&ChannelOptions::new(), Pipeline::new().codec(AtLast).handler(old));
     channel.write_inbound(b"abcd").unwrap();
     channel.end_inbound();
     assert_eq!(
@@ -95,10 +99,10 @@ fn d_05_in_the_last_read_complete() {
         let inner = log.clone();
         let (mut completes, options) = (0, ChannelOptions::new().half_close(half_close));
         let old = named("old", &log, move |ctx, call| {
-            completes += usize::from(*call == Call::ReadComplete);
-            if completes == 2 { ctx.replace_pipeline(raw(silent("new", &inner))) } else { Ok(()) }
+            completes += usize::from(*call == Event::ReadComplete);
+            if completes == 2 { ctx.replace_pipeline(raw(quiet("new", &inner))) } else { Ok(()) }
         });
-        let mut channel = embedded(&options, lines(old));
+        let mut channel = embedded_pipeline(&options, lines(old));
         // Half a line at its end is a message only where the codec says so; this one leaves it.
         channel.write_inbound(b"a\nrest").unwrap();
         channel.end_inbound();
@@ -142,14 +146,14 @@ fn over_tcp_the_old_one_is_dropped_on_the_loop_and_the_end_is_told_to_the_new_on
                 let _held = &mut guard;
                 match call {
                     // The end of the stream: the last bytes make no line, but they make something for the next one.
-                    Call::Read(message) if message == "(end)" => {
+                    Event::Read(message) if message == "(end)" => {
                         ctx.replace_pipeline(raw(named("new", &log, |ctx, call| match call {
-                            Call::Read(message) if message == "(end)" => {
+                            Event::Read(message) if message == "(end)" => {
                                 ctx.write("bye".into())?;
                                 ctx.close();
                                 Ok(())
                             }
-                            Call::Read(message) => ctx.write(message.clone()),
+                            Event::Read(message) => ctx.write(message.clone()),
                             _ => Ok(()),
                         })))
                     }
@@ -159,7 +163,7 @@ fn over_tcp_the_old_one_is_dropped_on_the_loop_and_the_end_is_told_to_the_new_on
         })
         .bind("127.0.0.1:0")
         .unwrap();
-    let mut peer = connect(&server);
+    let mut peer = connect(server.local_address());
     peer.write_all(b"line\nno line").unwrap();
     peer.shutdown(Shutdown::Write).unwrap();
     assert_eq!(read_to_end(&mut peer), b"no linebye");

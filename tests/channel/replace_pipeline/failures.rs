@@ -1,8 +1,12 @@
 //! What becomes of failures: C-24.
 
 use crate::support::{
-    named::{lines, named, raw, silent},
-    recorder::{self, Call, Log, connect, end, one_loop, quiet_panics, read_to_end},
+    channels::{lines, raw},
+    journal::Log,
+    logs::quiet_panics,
+    loops::{end, one_loop},
+    recorder::{Event, named, quiet},
+    tcp::{self, connect, read_to_end},
 };
 use bytes::Bytes;
 use netwheel::{ChannelPipeline, Error, codec::Line, prelude::*, testing::EmbeddedChannel};
@@ -21,31 +25,31 @@ fn c_24_one_that_cannot_be_made_closes_just_this_channel() {
                 match &line[..] {
                     b"fail" => Err("cannot be made".into()),
                     b"panic" => panic!("made on purpose"),
-                    _ => Ok(lines(silent("new", log))),
+                    _ => Ok(lines(quiet("new", log))),
                 }
             };
             let log = inner.clone();
             lines(named("old", &inner, move |ctx, call| match call {
-                Call::Read(line) if line == "ping" => ctx.write("pong".into()),
-                Call::Read(line) => ctx.replace_pipeline(make(line, &log)),
+                Event::Read(line) if line == "ping" => ctx.write("pong".into()),
+                Event::Read(line) => ctx.replace_pipeline(make(line, &log)),
                 _ => Ok(()),
             }))
         })
         .bind("127.0.0.1:0")
         .unwrap();
-    let mut bystander = connect(&server);
-    recorder::ask(&mut bystander, "ping\n", "pong\n");
+    let mut bystander = connect(server.local_address());
+    tcp::ask(&mut bystander, "ping\n", "pong\n");
     for (line, error) in
         [("fail", "old error cannot be made"), ("panic", "old error panicked: made on purpose")]
     {
         log.take();
-        let mut peer = connect(&server);
+        let mut peer = connect(server.local_address());
         peer.write_all(format!("{line}\nmore\n").as_bytes()).unwrap();
         assert!(read_to_end(&mut peer).is_empty());
         log.wait_for("old drop");
         let read = format!("old read {line}");
         assert_eq!(log.take(), ["old active", &read, error, "old inactive", "old drop"]);
-        recorder::ask(&mut bystander, "ping\n", "pong\n");
+        tcp::ask(&mut bystander, "ping\n", "pong\n");
     }
     end(&group);
 }
@@ -57,8 +61,8 @@ fn a_callback_that_fails_behind_its_request_replaces_nothing() {
         let log = Log::new();
         let inner = log.clone();
         let mut old = named("old", &log, move |ctx, call| {
-            if let Call::Read(_) = call {
-                ctx.replace_pipeline(lines(silent("new", &inner)))?;
+            if let Event::Read(_) = call {
+                ctx.replace_pipeline(lines(quiet("new", &inner)))?;
                 assert!(!panics, "on purpose");
                 return Err("second thoughts".into());
             }
@@ -81,8 +85,8 @@ fn the_error_of_a_callback_may_ask_as_well_but_not_on_a_broken_connection() {
         let log = Log::new();
         let inner = log.clone();
         let mut old = named("old", &log, move |ctx, call| match call {
-            Call::Read(_) => Err("a fault".into()),
-            Call::Error(_) => ctx.replace_pipeline(raw(silent("new", &inner))),
+            Event::Read(_) => Err("a fault".into()),
+            Event::Error(_) => ctx.replace_pipeline(raw(quiet("new", &inner))),
             _ => Ok(()),
         });
         old.closes = false;
@@ -108,9 +112,9 @@ fn the_new_one_that_fails_in_active_closes_just_its_channel() {
         let log = Log::new();
         let inner = log.clone();
         let mut channel = EmbeddedChannel::new(lines(named("old", &log, move |ctx, call| match call {
-            Call::Read(_) => ctx.replace_pipeline(lines(named("new", &inner, move |_, call| match call {
-                Call::Active if panics => panic!("on purpose"),
-                Call::Active => Err("not today".into()),
+            Event::Read(_) => ctx.replace_pipeline(lines(named("new", &inner, move |_, call| match call {
+                Event::Active(_) if panics => panic!("on purpose"),
+                Event::Active(_) => Err("not today".into()),
                 _ => Ok(()),
             }))),
             _ => Ok(()),
@@ -131,7 +135,7 @@ fn an_old_handler_that_panics_when_it_is_dropped_does_no_harm() {
         type In = Bytes;
         type Out = Bytes;
         fn read(&mut self, ctx: &mut Context<'_, Self>, _: Bytes) -> Result {
-            ctx.replace_pipeline(raw(silent("new", &self.0)))
+            ctx.replace_pipeline(raw(quiet("new", &self.0)))
         }
     }
     impl Drop for Sore {
@@ -155,17 +159,17 @@ fn a_channel_that_is_closing_keeps_its_pipeline() {
         let inner = log.clone();
         let mut channel = EmbeddedChannel::new(lines(named("old", &log, move |ctx, call| {
             match call {
-                Call::Read(_) if close_first => {
+                Event::Read(_) if close_first => {
                     ctx.close();
-                    let refused = ctx.replace_pipeline(lines(silent("new", &inner)));
+                    let refused = ctx.replace_pipeline(lines(quiet("new", &inner)));
                     assert!(matches!(refused, Err(Error::Closed)));
                 }
-                Call::Read(_) => {
-                    ctx.replace_pipeline(lines(silent("new", &inner)))?;
+                Event::Read(_) => {
+                    ctx.replace_pipeline(lines(quiet("new", &inner)))?;
                     ctx.close();
                 }
-                Call::Inactive => {
-                    let refused = ctx.replace_pipeline(lines(silent("late", &inner)));
+                Event::Inactive => {
+                    let refused = ctx.replace_pipeline(lines(quiet("late", &inner)));
                     assert!(matches!(refused, Err(Error::Closed)));
                 }
                 _ => {}

@@ -1,8 +1,10 @@
 //! What handles of a channel are told whose pipeline was replaced.
 
 use crate::support::{
-    named::{Guard, SECOND, frames, lines, named, silent},
-    recorder::{Call, Log, done, reason},
+    channels::{Guard, frames, lines},
+    journal::Log,
+    recorder::{Event, named, quiet},
+    wait::{SECOND, done, reason},
 };
 use bytes::Bytes;
 use netwheel::{
@@ -62,8 +64,8 @@ fn handles_of_another_message_type_are_told_so_and_get_the_message_back() {
     let (sender, olds) = mpsc::channel();
     let mut channel = EmbeddedChannel::new(lines(named("old", &log, move |ctx, call| {
         match call {
-            Call::Active => sender.send(ctx.remote()).unwrap(),
-            Call::Read(_) => {
+            Event::Active(_) => sender.send(ctx.remote()).unwrap(),
+            Event::Read(_) => {
                 let new = Texts { handle: handle.take(), heard: 0 };
                 ctx.replace_pipeline(Pipeline::new().codec(Text(Line::new())).handler(new))?;
             }
@@ -114,7 +116,7 @@ fn what_such_handles_had_in_the_queue_is_dropped_and_answered_and_is_nobodys_err
     let log = Log::new();
     let (sender, olds) = mpsc::channel();
     let mut channel = EmbeddedChannel::new(lines(named("old", &log, move |ctx, call| {
-        if *call == Call::Active {
+        if call.is_active() {
             sender.send(ctx.remote()).unwrap();
         }
         Ok(())
@@ -149,8 +151,8 @@ fn handles_of_the_same_types_go_on() {
     let inner = log.clone();
     let mut channel = EmbeddedChannel::new(lines(named("old", &log, move |ctx, call| {
         match call {
-            Call::Active => sender.send(ctx.remote()).unwrap(),
-            Call::Read(_) => ctx.replace_pipeline(frames(silent("new", &inner)))?,
+            Event::Active(_) => sender.send(ctx.remote()).unwrap(),
+            Event::Read(_) => ctx.replace_pipeline(frames(quiet("new", &inner)))?,
             _ => {}
         }
         Ok(())
@@ -178,12 +180,12 @@ fn groups_are_left_if_the_message_type_changes() {
     let log = Log::new();
     let room = ChannelGroup::new();
     let inner = log.clone();
-    let mut stays = EmbeddedChannel::new(lines(silent("stays", &log)));
-    let mut leaves = EmbeddedChannel::new(lines(silent("leaves", &log)));
+    let mut stays = EmbeddedChannel::new(lines(quiet("stays", &log)));
+    let mut leaves = EmbeddedChannel::new(lines(quiet("leaves", &log)));
     let handle = leaves.channel();
     let closed = handle.closed();
     assert!(room.join(stays.channel()) && room.join(handle.clone()));
-    stays.channel().execute(move |scope| scope.replace_pipeline(frames(silent("stayed", &inner)))).unwrap();
+    stays.channel().execute(move |scope| scope.replace_pipeline(frames(quiet("stayed", &inner)))).unwrap();
     handle
         .execute(|scope| {
             let new = Texts { handle: None, heard: 0 };

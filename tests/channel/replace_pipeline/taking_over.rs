@@ -1,8 +1,12 @@
 //! From whatever callback, and every byte is somebody's.
 
 use crate::support::{
-    named::{Named, SECOND, embedded, frames, lines, named, raw, silent},
-    recorder::{Call, Log, connect, end, one_loop, read_to_end},
+    channels::{embedded_pipeline, frames, lines, raw},
+    journal::Log,
+    loops::{end, one_loop},
+    recorder::{Event, Recorder, named, quiet},
+    tcp::{connect, read_to_end},
+    wait::SECOND,
 };
 use bytes::Bytes;
 use netwheel::{
@@ -14,14 +18,14 @@ use std::{io::Write, net::Shutdown};
 fn upgrading(log: &Log) -> ChannelPipeline<Bytes> {
     let inner = log.clone();
     lines(named("old", log, move |ctx, call| match call {
-        Call::Read(line) if line == "upgrade" => {
+        Event::Read(line) if line == "upgrade" => {
             ctx.write("switching".into())?;
             ctx.replace_pipeline(frames(named("new", &inner, |ctx, call| match call {
-                Call::Read(frame) => ctx.write(frame.clone()),
+                Event::Read(frame) => ctx.write(frame.clone()),
                 _ => Ok(()),
             })))
         }
-        Call::Read(line) => ctx.write(line.clone()),
+        Event::Read(line) => ctx.write(line.clone()),
         _ => Ok(()),
     }))
 }
@@ -80,7 +84,7 @@ fn d_03_over_tcp_with_the_end_of_the_stream_behind_it() {
     let server =
         ServerBootstrap::new(&group).pipeline(move |_| upgrading(&inner)).bind("127.0.0.1:0").unwrap();
     for chunk in [UPGRADE.len(), 1, 7] {
-        let mut peer = connect(&server);
+        let mut peer = connect(server.local_address());
         for bytes in UPGRADE.chunks(chunk) {
             peer.write_all(bytes).unwrap();
         }
@@ -123,12 +127,16 @@ fn d_05_from_every_callback_with_and_without_bytes_that_are_left() {
             let log = Log::new();
             let asked = log.clone();
             let take_over =
-                move |ctx: &mut Context<'_, Named>| ctx.replace_pipeline(raw(silent("new", &asked)));
+                move |ctx: &mut Context<'_, Recorder>| ctx.replace_pipeline(raw(quiet("new", &asked)));
             let mut handler = named("old", &log, move |ctx, call| {
                 let take_over = take_over.clone();
                 match (call, when) {
-                    (Call::Active, "task") => drop(ctx.schedule(SECOND / 2, move |_, ctx| take_over(ctx))),
-                    (Call::Active, "timeout") => drop(ctx.timeout(SECOND / 2, move |_, ctx| take_over(ctx))),
+                    (Event::Active(_), "task") => {
+                        let _ = ctx.schedule(SECOND / 2, move |_, ctx| take_over(ctx));
+                    }
+                    (Event::Active(_), "timeout") => {
+                        let _ = ctx.timeout(SECOND / 2, move |_, ctx| take_over(ctx));
+                    }
                     _ if call.to_string().starts_with(when) => return take_over(ctx),
                     _ => {}
                 }
@@ -138,7 +146,7 @@ fn d_05_from_every_callback_with_and_without_bytes_that_are_left() {
             let pipeline =
                 Pipeline::new().idle(IdleTimeouts::new().reader(SECOND)).codec(Line::new()).handler(handler);
             let options = ChannelOptions::new().half_close(true).water_mark(WaterMark::new(1, 50).unwrap());
-            let mut channel = embedded(&options, pipeline);
+            let mut channel = embedded_pipeline(&options, pipeline);
             channel.set_outbound_room(Some(0));
             if !left.is_empty() {
                 channel.write_inbound(left.as_bytes()).unwrap();
@@ -185,10 +193,10 @@ fn from_active_before_anything_else() {
     let log = Log::new();
     let inner = log.clone();
     let mut channel = EmbeddedChannel::new(lines(named("old", &log, move |ctx, call| {
-        assert_eq!(*call, Call::Active);
+        assert!(call.is_active());
         ctx.write("hello".into())?;
         ctx.replace_pipeline(frames(named("new", &inner, |ctx, call| match call {
-            Call::Active => ctx.write("there".into()),
+            Event::Active(_) => ctx.write("there".into()),
             _ => Ok(()),
         })))
     })));
@@ -202,16 +210,16 @@ fn from_active_before_anything_else() {
 #[test]
 fn from_a_task_that_a_handle_brings() {
     let log = Log::new();
-    let mut channel = EmbeddedChannel::new(lines(silent("one", &log)));
+    let mut channel = EmbeddedChannel::new(lines(quiet("one", &log)));
     let inner = log.clone();
     let handle = channel.channel();
-    handle.execute(move |scope| scope.replace_pipeline(lines(silent("two", &inner)))).unwrap();
+    handle.execute(move |scope| scope.replace_pipeline(lines(quiet("two", &inner)))).unwrap();
     channel.run_pending();
     let inner = log.clone();
     handle
         .execute(move |scope| {
             scope.write("from two".into())?;
-            scope.replace_pipeline(lines(silent("three", &inner)))?;
+            scope.replace_pipeline(lines(quiet("three", &inner)))?;
             scope.write("from two still".into())
         })
         .unwrap();
@@ -225,9 +233,9 @@ fn asked_for_twice_in_one_callback_the_second_counts() {
     let log = Log::new();
     let inner = log.clone();
     let mut channel = EmbeddedChannel::new(lines(named("old", &log, move |ctx, call| {
-        if let Call::Read(_) = call {
-            ctx.replace_pipeline(lines(silent("first", &inner)))?;
-            ctx.replace_pipeline(raw(silent("second", &inner)))?;
+        if let Event::Read(_) = call {
+            ctx.replace_pipeline(lines(quiet("first", &inner)))?;
+            ctx.replace_pipeline(raw(quiet("second", &inner)))?;
         }
         Ok(())
     })));
@@ -250,7 +258,7 @@ fn asked_for_twice_in_one_callback_the_second_counts() {
 fn chain(log: &Log, left: usize) -> ChannelPipeline<Bytes> {
     let inner = log.clone();
     lines(named("link", log, move |ctx, call| match call {
-        Call::Active if left > 0 => ctx.replace_pipeline(chain(&inner, left - 1)),
+        Event::Active(_) if left > 0 => ctx.replace_pipeline(chain(&inner, left - 1)),
         _ => Ok(()),
     }))
 }
@@ -281,7 +289,7 @@ fn c_15_each_of_many_begins_once_and_ends_once() {
     fn link(log: &Log, names: &'static [&'static str]) -> ChannelPipeline<Bytes> {
         let inner = log.clone();
         lines(named(names[0], log, move |ctx, call| match call {
-            Call::Read(_) if names.len() > 1 => ctx.replace_pipeline(link(&inner, &names[1..])),
+            Event::Read(_) if names.len() > 1 => ctx.replace_pipeline(link(&inner, &names[1..])),
             _ => Ok(()),
         }))
     }

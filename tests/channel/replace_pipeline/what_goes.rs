@@ -1,8 +1,10 @@
 //! What goes with a pipeline that is replaced: tasks, timeouts, limits, stages.
 
 use crate::support::{
-    named::{Guard, SECOND, embedded, lines, named, raw, silent},
-    recorder::{Call, Log},
+    channels::{Guard, embedded_pipeline, lines, raw},
+    journal::Log,
+    recorder::{Event, named, quiet},
+    wait::SECOND,
 };
 use bytes::Bytes;
 use netwheel::{
@@ -21,14 +23,14 @@ fn its_tasks_are_cancelled_and_what_they_hold_is_dropped_before_the_new_one_begi
     let inner = log.clone();
     let mut channel = EmbeddedChannel::new(lines(named("old", &log, move |ctx, call| {
         match call {
-            Call::Active => {
+            Event::Active(_) => {
                 let (exact, coarse) = (Guard("exact", inner.clone()), Guard("coarse", inner.clone()));
                 ctx.schedule(SECOND, move |_, _| exact.runs());
                 ctx.timeout(SECOND, move |_, _| coarse.runs());
             }
-            Call::Read(_) => {
+            Event::Read(_) => {
                 ctx.replace_pipeline(lines(named("new", &inner, |ctx, call| {
-                    if *call == Call::Active {
+                    if call.is_active() {
                         ctx.schedule(SECOND, |me, _| {
                             me.log.push("new task");
                             Ok(())
@@ -77,13 +79,13 @@ fn idle_timeouts_and_time_limits_are_those_of_the_new_one_from_now_on() {
         .time_limits(TimeLimits::new().read(SECOND).first_message(SECOND))
         .codec(Line::new())
         .handler(named("old", &log, move |ctx, call| match call {
-            Call::Idle(_) => {
+            Event::Idle(_) => {
                 // Both kinds of quiet and both limits are due: of these the new one hears nothing.
                 let new = Pipeline::new()
                     .idle(IdleTimeouts::new().reader(3 * SECOND).all(3 * SECOND))
                     .time_limits(TimeLimits::new().first_message(5 * SECOND))
                     .codec(Line::new())
-                    .handler(silent("new", &inner));
+                    .handler(quiet("new", &inner));
                 ctx.replace_pipeline(new)
             }
             _ => Ok(()),
@@ -105,9 +107,9 @@ fn the_first_message_is_waited_for_anew() {
     let log = Log::new();
     let inner = log.clone();
     let mut channel = EmbeddedChannel::new(lines(named("old", &log, move |ctx, call| match call {
-        Call::Read(_) => {
+        Event::Read(_) => {
             let limits = TimeLimits::new().first_byte(SECOND).first_message(2 * SECOND);
-            let new = Pipeline::new().time_limits(limits).codec(Line::new()).handler(silent("new", &inner));
+            let new = Pipeline::new().time_limits(limits).codec(Line::new()).handler(quiet("new", &inner));
             ctx.replace_pipeline(new)
         }
         _ => Ok(()),
@@ -125,14 +127,14 @@ fn a_task_of_the_old_one_that_was_refused_is_no_error_of_the_new_one() {
     let log = Log::new();
     let inner = log.clone();
     let options = ChannelOptions::new().max_scheduled_tasks(1);
-    let mut channel = embedded(
+    let mut channel = embedded_pipeline(
         &options,
         lines(named("old", &log, move |ctx, call| {
-            if let Call::Read(_) = call {
+            if let Event::Read(_) = call {
                 for _ in 0..3 {
                     ctx.schedule(SECOND, |_, _| Ok(()));
                 }
-                ctx.replace_pipeline(lines(silent("new", &inner)))?;
+                ctx.replace_pipeline(lines(quiet("new", &inner)))?;
             }
             Ok(())
         })),
@@ -168,8 +170,8 @@ fn what_the_old_codec_failed_on_is_the_new_ones_to_try() {
     fn link(log: &Log, names: &'static [&'static str]) -> ChannelPipeline<Bytes> {
         let inner = log.clone();
         let mut handler = named(names[0], log, move |ctx, call| match call {
-            Call::Error(_) if names.len() == 1 => ctx.replace_pipeline(raw(silent("last", &inner))),
-            Call::Error(_) => ctx.replace_pipeline(link(&inner, &names[1..])),
+            Event::Error(_) if names.len() == 1 => ctx.replace_pipeline(raw(quiet("last", &inner))),
+            Event::Error(_) => ctx.replace_pipeline(link(&inner, &names[1..])),
             _ => Ok(()),
         });
         handler.closes = false;
@@ -190,7 +192,7 @@ fn without_idle_timeouts_nothing_is_left_on_the_wheel() {
         "old",
         &log,
         move |ctx, call| match call {
-            Call::Read(_) => ctx.replace_pipeline(lines(silent("new", &inner))),
+            Event::Read(_) => ctx.replace_pipeline(lines(quiet("new", &inner))),
             _ => Ok(()),
         },
     ));
@@ -238,7 +240,7 @@ fn stages_and_their_timers_give_way_too() {
     };
     let inner = log.clone();
     let old = named("old", &log, move |ctx, call| match call {
-        Call::Read(_) => ctx.replace_pipeline(ticking("new", &inner, silent("new", &inner))),
+        Event::Read(_) => ctx.replace_pipeline(ticking("new", &inner, quiet("new", &inner))),
         _ => Ok(()),
     });
     let mut channel = EmbeddedChannel::new(ticking("old", &log, old));

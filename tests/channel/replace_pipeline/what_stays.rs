@@ -1,9 +1,12 @@
 //! What a pipeline has begun when another one takes over.
 
 use crate::support::{
-    auto_read::read,
-    named::{embedded, frames, lines, named, raw, silent},
-    recorder::{Call, Log, connect, done, end, one_loop},
+    channels::{embedded_pipeline, frames, lines, raw, read},
+    journal::Log,
+    loops::{end, one_loop},
+    recorder::{Event, named, quiet},
+    tcp::connect,
+    wait::done,
 };
 use netwheel::{ChannelOptions, prelude::*, testing::EmbeddedChannel};
 use std::{
@@ -17,11 +20,11 @@ fn what_the_old_one_wrote_goes_first_and_its_completions_hold() {
     let inner = log.clone();
     let (sender, completions) = mpsc::channel();
     let mut channel = EmbeddedChannel::new(lines(named("old", &log, move |ctx, call| {
-        if let Call::Read(_) = call {
+        if let Event::Read(_) = call {
             ctx.set_auto_read(false);
             sender.send(ctx.write_notify("old words".into())?).unwrap();
             ctx.replace_pipeline(frames(named("new", &inner, |ctx, call| match call {
-                Call::Active => {
+                Event::Active(_) => {
                     assert!(!ctx.auto_read() && !ctx.is_writable());
                     ctx.write("new".into())
                 }
@@ -58,11 +61,11 @@ fn a_flush_of_the_old_one_goes_out_before_the_new_one_reads() {
     let log = Log::new();
     let inner = log.clone();
     let mut channel = EmbeddedChannel::new(lines(named("old", &log, move |ctx, call| {
-        if let Call::Read(_) = call {
+        if let Event::Read(_) = call {
             ctx.write("flushed".into())?;
             ctx.flush();
             ctx.replace_pipeline(raw(named("new", &inner, |ctx, call| {
-                if let Call::Read(_) = call {
+                if let Event::Read(_) = call {
                     assert_eq!(ctx.pending_bytes(), 0);
                 }
                 Ok(())
@@ -81,8 +84,8 @@ fn c_10_it_is_not_replaced_under_the_running_callback() {
     let log = Log::new();
     let inner = log.clone();
     let mut channel = EmbeddedChannel::new(lines(named("old", &log, move |ctx, call| {
-        if let Call::Read(_) = call {
-            ctx.replace_pipeline(frames(silent("new", &inner)))?;
+        if let Event::Read(_) = call {
+            ctx.replace_pipeline(frames(quiet("new", &inner)))?;
             ctx.write("a line still".into())?;
             inner.push("end of read");
         }
@@ -102,15 +105,15 @@ fn d_10_a_read_that_is_asked_for_within_a_read_comes_after_it_whoever_takes_over
     let log = Log::new();
     let inner = log.clone();
     let options = ChannelOptions::new().auto_read(false).one_message_per_read(true);
-    let mut channel = embedded(
+    let mut channel = embedded_pipeline(
         &options,
         lines(named("old", &log, move |ctx, call| {
             match call {
-                Call::Active => ctx.read(),
-                Call::Read(message) => {
+                Event::Active(_) => ctx.read(),
+                Event::Read(message) => {
                     ctx.read();
                     if message == "4" {
-                        ctx.replace_pipeline(lines(silent("new", &inner)))?;
+                        ctx.replace_pipeline(lines(quiet("new", &inner)))?;
                     }
                     ctx.read();
                 }
@@ -146,7 +149,7 @@ fn over_tcp_what_was_kept_needs_no_further_event() {
         .pipeline(move |_| {
             let sender = sender.lock().unwrap().clone();
             lines(named("old", &inner, move |ctx, call| {
-                if *call == Call::Active {
+                if call.is_active() {
                     sender.send(ctx.channel()).unwrap();
                 }
                 Ok(())
@@ -154,12 +157,12 @@ fn over_tcp_what_was_kept_needs_no_further_event() {
         })
         .bind("127.0.0.1:0")
         .unwrap();
-    let mut peer = connect(&server);
+    let mut peer = connect(server.local_address());
     peer.write_all(b"\0\x05hello").unwrap();
     let channel = channels.recv().unwrap();
     log.wait_for("old read_complete");
     let inner = log.clone();
-    channel.execute(move |scope| scope.replace_pipeline(frames(silent("new", &inner)))).unwrap();
+    channel.execute(move |scope| scope.replace_pipeline(frames(quiet("new", &inner)))).unwrap();
     log.wait_for("new read_complete");
     let told = log.take();
     let expected = ["old drop", "new active", "new read hello", "new read_complete"];

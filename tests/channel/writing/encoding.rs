@@ -1,6 +1,10 @@
 //! What is encoded, and what a failed encoding leaves behind: C-42.
 
-use crate::support::recorder::{Call, Fussy, Log, Recorder};
+use crate::support::{
+    codecs::Fussy,
+    journal::Log,
+    recorder::{Event, Recorder},
+};
 use crate::writing::zeros;
 use bytes::Bytes;
 use netwheel::{
@@ -18,7 +22,7 @@ fn c_42_a_failed_encode_is_rolled_back_and_its_neighbours_are_whole() {
     let log = Log::new();
     let inner = log.clone();
     let handler = Recorder::with(&log, move |ctx, call| match call {
-        Call::Active => {
+        Event::Active(_) => {
             ctx.write("one".into())?;
             let before = ctx.pending_bytes();
             let failed = ctx.write("fail".into()).unwrap_err();
@@ -86,7 +90,7 @@ impl Stage for Twice {
 fn c_42_a_message_of_which_a_stage_makes_two_goes_whole_or_not_at_all() {
     let log = Log::new();
     let handler = Recorder::exactly(&log, |ctx, call| match call {
-        Call::Active => {
+        Event::Active(_) => {
             assert!(ctx.write("fail".into()).is_err());
             assert_eq!(ctx.pending_bytes(), 0);
             ctx.write("good".into())

@@ -1,8 +1,12 @@
 //! What leaves when, counted in system calls (H-13 to H-15). Ours in form: bytes that are written while a channel is read leave
 //! when it has been read, all others at the end of the turn, together; `flush` sends them when the callback returns; there is no write that nobody flushes.
 
-use crate::support::recorder::{
-    Call, Log, Recorder, ask, connect, done, end, hand_over, one_loop, read_to_end,
+use crate::support::{
+    journal::Log,
+    loops::{end, one_loop},
+    recorder::{Event, Recorder, hand_over},
+    tcp::{ask, connect, read_to_end},
+    wait::done,
 };
 use bytes::Bytes;
 use netwheel::{
@@ -20,7 +24,7 @@ use std::{
 /// A server of lines on one loop, whose handlers do what `hook` does.
 fn serve<F>(group: &EventLoopGroup, log: &Log, hook: F) -> Server
 where
-    F: Fn(&mut Context<'_, Recorder>, &Call) -> Result + Clone + Send + Sync + 'static,
+    F: Fn(&mut Context<'_, Recorder>, &Event) -> Result + Clone + Send + Sync + 'static,
 {
     let log = Mutex::new(log.clone());
     ServerBootstrap::new(group)
@@ -37,11 +41,11 @@ fn h_13_the_writes_of_a_read_burst_leave_in_one_system_call() {
     const LINES: usize = 300;
     let group = one_loop();
     let server = serve(&group, &Log::new(), |ctx, call| match call {
-        Call::Read(message) => ctx.write(message.clone()),
+        Event::Read(message) => ctx.write(message.clone()),
         _ => Ok(()),
     });
     let text = "line\n".repeat(LINES);
-    ask(&mut connect(&server), &text, &text);
+    ask(&mut connect(server.local_address()), &text, &text);
     end(&group);
     let metrics = group.next().metrics();
     assert_eq!(metrics.messages_written, LINES as u64);
@@ -55,7 +59,7 @@ fn h_13_the_writes_of_a_read_burst_leave_in_one_system_call() {
 fn h_13_flush_again_and_again_in_a_callback_is_once() {
     let group = one_loop();
     let server = serve(&group, &Log::new(), |ctx, call| {
-        if let Call::Read(message) = call {
+        if let Event::Read(message) = call {
             for _ in 0..10 {
                 ctx.write(message.clone())?;
                 ctx.flush();
@@ -63,7 +67,7 @@ fn h_13_flush_again_and_again_in_a_callback_is_once() {
         }
         Ok(())
     });
-    ask(&mut connect(&server), "x\n", &"x\n".repeat(10));
+    ask(&mut connect(server.local_address()), "x\n", &"x\n".repeat(10));
     end(&group);
     assert_eq!(group.next().metrics().writes, 1);
 }
@@ -75,7 +79,7 @@ fn h_14_what_waits_is_sent_at_the_latest_when_the_channel_closes_or_fails() {
         let group = one_loop();
         let log = Log::new();
         let server = serve(&group, &log, move |ctx, call| match call {
-            Call::Read(_) => {
+            Event::Read(_) => {
                 ctx.write("last".into())?;
                 ctx.write("words".into())?;
                 if end_of == "close" {
@@ -86,7 +90,7 @@ fn h_14_what_waits_is_sent_at_the_latest_when_the_channel_closes_or_fails() {
             }
             _ => Ok(()),
         });
-        let mut peer = connect(&server);
+        let mut peer = connect(server.local_address());
         peer.write_all(b"go\n").unwrap();
         assert_eq!(read_to_end(&mut peer), b"last\nwords\n", "{end_of}");
         end(&group);
@@ -98,13 +102,13 @@ fn h_14_what_waits_is_sent_at_the_latest_when_the_channel_closes_or_fails() {
         .channel_options(options)
         .pipeline(|_| {
             Pipeline::new().codec(Line::new()).handler(Recorder::with(&Log::new(), |ctx, call| match call {
-                Call::Read(message) => ctx.write(message.clone()),
+                Event::Read(message) => ctx.write(message.clone()),
                 _ => Ok(()),
             }))
         })
         .bind("127.0.0.1:0")
         .unwrap();
-    ask(&mut connect(&server), "aaaa\nbbbb\n", "aaaa\nbbbb\n");
+    ask(&mut connect(server.local_address()), "aaaa\nbbbb\n", "aaaa\nbbbb\n");
     end(&group);
     assert!(group.next().metrics().writes <= 2, "two only if TCP brought them one by one");
 }
@@ -115,7 +119,7 @@ fn h_15_what_a_task_writes_leaves_together() {
     let group = one_loop();
     let (hand_over, channels) = hand_over();
     let server = serve(&group, &Log::new(), hand_over);
-    let mut peer = connect(&server);
+    let mut peer = connect(server.local_address());
     let channel = channels.recv().unwrap();
     let task = |scope: &mut netwheel::Scope<'_, Bytes>| {
         (0..50).try_for_each(|n| scope.write(format!("{n:02}").into()))
@@ -133,7 +137,7 @@ fn h_15_what_is_written_when_a_write_is_answered_is_not_lost() {
     let group = one_loop();
     let (hand_over, channels) = hand_over();
     let server = serve(&group, &Log::new(), hand_over);
-    let mut peer = connect(&server);
+    let mut peer = connect(server.local_address());
     let channel: Channel<Bytes> = channels.recv().unwrap();
     let (again, (told, answered)) = (channel.clone(), mpsc::channel());
     channel.write_notify("first".into()).unwrap().on_complete(move |sent| {
@@ -160,8 +164,8 @@ fn write_to_another_channel_calls_nothing_from_within_the_callback() {
             let log = inner.clone();
             Pipeline::new().codec(Line::new()).handler(Recorder::with(&inner, move |ctx, call| {
                 match call {
-                    Call::Active => others.lock().unwrap().push(ctx.channel()),
-                    Call::Read(message) => {
+                    Event::Active(_) => others.lock().unwrap().push(ctx.channel()),
+                    Event::Read(message) => {
                         let others = others.lock().unwrap();
                         let own = ctx.id();
                         for other in others.iter().filter(|other| other.id() != own) {
@@ -176,7 +180,7 @@ fn write_to_another_channel_calls_nothing_from_within_the_callback() {
         })
         .bind("127.0.0.1:0")
         .unwrap();
-    let mut peers = [connect(&server), connect(&server)];
+    let mut peers = [connect(server.local_address()), connect(server.local_address())];
     log.wait_until("both", |log| log.iter().filter(|entry| *entry == "active").count() == 2);
     log.take();
     peers[0].write_all(b"hello\n").unwrap();
@@ -219,7 +223,7 @@ fn an_answer_leaves_before_the_next_channel_is_read() {
             })
             .bind("127.0.0.1:0")
             .unwrap();
-        let mut peers = [connect(&server), connect(&server)];
+        let mut peers = [connect(server.local_address()), connect(server.local_address())];
         while by_hand.event_loop().metrics().channels < 2 {
             by_hand.run_once(Duration::from_millis(10));
         }

@@ -2,8 +2,13 @@
 
 use crate::over_each_transport;
 use crate::support::{
-    recorder::{Call, Log, Recorder, done, embedded, end, hand_over, one_loop, read_to_end},
+    channels::embedded,
+    journal::Log,
+    loops::{end, one_loop},
+    recorder::{Event, Recorder, hand_over},
     streams::{anywhere, connect},
+    tcp::read_to_end,
+    wait::done,
 };
 use crate::writing::{marks, raw, zeros};
 use bytes::Bytes;
@@ -28,8 +33,8 @@ fn c_40_a_write_without_flush_leaves_at_the_end_of_the_turn() {
     let pending = Rc::new(Cell::new(0));
     let seen = pending.clone();
     let mut channel = embedded(Recorder::with(&log, move |ctx, call| match call {
-        Call::Read(message) => ctx.write(message.clone()),
-        Call::ReadComplete => {
+        Event::Read(message) => ctx.write(message.clone()),
+        Event::ReadComplete => {
             seen.set(ctx.pending_bytes());
             Ok(())
         }
@@ -46,7 +51,7 @@ fn c_40_over_tcp_the_writes_of_a_turn_leave_in_one_system_call() {
     let server = ServerBootstrap::new(&group)
         .pipeline(|_| {
             Pipeline::new().codec(Line::new()).handler(Recorder::with(&Log::new(), |ctx, call| match call {
-                Call::Active => {
+                Event::Active(_) => {
                     for n in 0..100 {
                         ctx.write(format!("{n:02}").into())?;
                     }
@@ -70,12 +75,12 @@ fn c_40_flush_sends_what_was_written_before_it_and_no_more() {
     let pending = Rc::new(Cell::new(0));
     let seen = pending.clone();
     let mut channel = embedded(Recorder::with(&log, move |ctx, call| match call {
-        Call::Read(message) if message == "flush" => {
+        Event::Read(message) if message == "flush" => {
             ctx.write("before".into())?;
             ctx.flush();
             Ok(())
         }
-        Call::Read(_) => {
+        Event::Read(_) => {
             seen.set(ctx.pending_bytes());
             ctx.write("after".into())
         }
@@ -136,7 +141,7 @@ fn c_43_more_slices_than_one_system_call_takes_arrive_in_order() {
     let server = ServerBootstrap::new(&group)
         .pipeline(|_| {
             Pipeline::new().codec(RawBytes).handler(Recorder::with(&Log::new(), |ctx, call| {
-                if *call == Call::Active {
+                if call.is_active() {
                     for n in 0..500u32 {
                         let size = if n % 3 == 0 { 7 } else { KEEP_FROM + n as usize };
                         ctx.write(Bytes::from(vec![n as u8; size]))?;
@@ -165,7 +170,7 @@ fn c_47_a_flush_within_a_flush_does_not_recurse_and_its_data_is_sent() {
     let mut channel = raw(
         &marks(2, 3),
         Recorder::with(&log, move |ctx, call| {
-            if *call == Call::Writability(true) && more.get() > 0 {
+            if *call == Event::Writable(true) && more.get() > 0 {
                 more.set(more.get() - 1);
                 ctx.write("cdef".into())?;
                 ctx.flush();
@@ -194,14 +199,14 @@ fn c_47_over_tcp_what_is_written_while_flushing_is_sent_without_another_trigger(
             Pipeline::new().codec(RawBytes).handler(Recorder::with(
                 &Log::new(),
                 move |ctx, call| match call {
-                    Call::Active => ctx.write("abcd".into()),
-                    Call::Writability(true) if more.get() > 0 => {
+                    Event::Active(_) => ctx.write("abcd".into()),
+                    Event::Writable(true) if more.get() > 0 => {
                         more.set(more.get() - 1);
                         ctx.write("cdef".into())?;
                         ctx.flush();
                         Ok(())
                     }
-                    Call::Writability(true) => {
+                    Event::Writable(true) => {
                         ctx.close();
                         Ok(())
                     }
@@ -241,7 +246,7 @@ fn c_53_a_flush_that_spent_its_writes_goes_on_in_the_next_turn() {
         .pipeline(move |_| {
             let sender = sender.lock().unwrap().clone();
             Pipeline::new().codec(RawBytes).handler(Recorder::with(&Log::new(), move |ctx, call| {
-                if *call == Call::Active {
+                if call.is_active() {
                     for _ in 0..CHUNKS {
                         ctx.write(zeros(KEEP_FROM))?;
                     }

@@ -2,8 +2,12 @@
 
 use crate::over_each_transport;
 use crate::support::{
-    recorder::{Call, Log, Recorder, end, hand_over, read_to_end, reason},
+    journal::Log,
+    loops::end,
+    recorder::{Event, Recorder, hand_over},
     streams::{anywhere, connect},
+    tcp::read_to_end,
+    wait::{done, reason},
 };
 use crate::writing::{OVERHEAD, marks, raw, take, write, zeros};
 use netwheel::{Error, buffer::KEEP_FROM, codec::RawBytes, prelude::*};
@@ -68,7 +72,7 @@ fn c_44_the_scope_says_the_same_within_the_callback_that_writes() {
     let mut channel = raw(
         &marks(100, 200),
         Recorder::with(&log, move |ctx, call| {
-            if *call == Call::Active {
+            if call.is_active() {
                 ctx.write(zeros(200))?;
                 inner.push(format!("at the mark: {}", ctx.is_writable()));
                 ctx.write(zeros(1))?;
@@ -161,7 +165,7 @@ fn c_46_a_write_that_the_loops_queue_refuses_does_not_stay_counted() {
         assert!(matches!(refused.reason, Error::Full { what: "pending tasks", limit: 16 }), "{refused}");
     }
     gate.wait();
-    channel.writable().wait_timeout(crate::support::recorder::PATIENCE).expect("it completes").unwrap();
+    done(channel.writable()).unwrap();
     channel.write("taken".into()).unwrap();
     channel.close();
     assert_eq!(read_to_end(&mut peer), b"taken".repeat(4));
@@ -174,7 +178,7 @@ fn c_46_flushing_within_writability_changed_is_allowed() {
     let mut channel = raw(
         &marks(512, 1024),
         Recorder::with(&log, |ctx, call| {
-            if let Call::Writability(_) = call {
+            if let Event::Writable(_) = call {
                 ctx.flush();
             }
             Ok(())
@@ -214,7 +218,7 @@ fn c_44_a_writer_that_goes_by_the_marks_is_always_told_to_go_on() {
     let mut channel = raw(
         &marks(100, 250),
         Recorder::with(&Log::new(), move |ctx, call| match call {
-            Call::Active | Call::Writability(true) => fill(ctx, &inner),
+            Event::Active(_) | Event::Writable(true) => fill(ctx, &inner),
             _ => Ok(()),
         }),
     );

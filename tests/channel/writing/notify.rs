@@ -1,9 +1,14 @@
 //! Writes that answer: when, in which order, with which error, and what may be done meanwhile (C-30, C-41, C-47 to C-51).
 
 use crate::over_each_transport;
-use crate::support::recorder;
-use crate::support::recorder::{Call, Log, Recorder, done, end, hand_over};
-use crate::support::streams::{anywhere, connect};
+use crate::support::{
+    journal::Log,
+    loops::{self, end},
+    recorder::{Event, Recorder, hand_over},
+    streams::{anywhere, connect},
+    tcp,
+    wait::done,
+};
 use bytes::Bytes;
 use netwheel::{
     ChannelOptions, Error, TimeLimits,
@@ -59,7 +64,7 @@ fn c_40_nothing_is_answered_before_it_is_sent() {
     let log = Log::new();
     let inner = log.clone();
     let handler = Recorder::exactly(&Log::new(), move |ctx, call| {
-        if let Call::Read(_) = call {
+        if let Event::Read(_) = call {
             let log = inner.clone();
             ctx.write_notify("answer".into())?.on_complete(move |result| log.push(format!("{result:?}")));
             inner.push("callback returns");
@@ -217,7 +222,7 @@ fn c_51_and_with_what_made_the_handler_close() {
 
     // An error after which the handler goes on is not the cause of a later close.
     let handler = Recorder::exactly(&Log::new(), |_, call| match call {
-        Call::Read(_) => Err(Error::other("not so bad")),
+        Event::Read(_) => Err(Error::other("not so bad")),
         _ => Ok(()),
     });
     let mut channel = EmbeddedChannel::new(Pipeline::new().codec(Line::new()).handler(handler));
@@ -308,7 +313,7 @@ fn c_74_who_is_answered_may_write_and_close_and_the_data_goes_first() {
 /// C-55: a write that fails closes the channel, and its answer is what it failed with.
 #[test]
 fn c_55_over_tcp_a_broken_write_closes_and_answers_fail_with_its_error() {
-    let group = recorder::one_loop();
+    let group = loops::one_loop();
     let log = Log::new();
     let (channels, channel) = std::sync::mpsc::channel();
     let inner = log.clone();
@@ -318,7 +323,7 @@ fn c_55_over_tcp_a_broken_write_closes_and_answers_fail_with_its_error() {
         .pipeline(move |_| {
             let channels = channels.clone();
             Pipeline::new().codec(Line::new()).handler(Recorder::with(&inner, move |ctx, call| {
-                if *call == Call::Active {
+                if call.is_active() {
                     channels.send(ctx.channel()).unwrap();
                     ctx.write("not read".into())?;
                 }
@@ -327,7 +332,7 @@ fn c_55_over_tcp_a_broken_write_closes_and_answers_fail_with_its_error() {
         })
         .bind("127.0.0.1:0")
         .unwrap();
-    let peer = recorder::connect(&server);
+    let peer = tcp::connect(server.local_address());
     let channel: Channel<Bytes> = channel.recv().unwrap();
     done(channel.write_notify("nor this".into()).unwrap()).unwrap();
     // Its unread bytes make this a reset.

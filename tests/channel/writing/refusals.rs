@@ -2,8 +2,12 @@
 
 use crate::over_each_transport;
 use crate::support::{
-    recorder::{Call, Log, Recorder, embedded_with, end, one_loop, reason},
+    channels::embedded_with,
+    journal::Log,
+    loops::{end, one_loop},
+    recorder::{Event, Recorder},
     streams::{anywhere, connect},
+    wait::reason,
 };
 use crate::writing::{OVERHEAD, marks, raw, take, write};
 use bytes::Bytes;
@@ -17,7 +21,7 @@ fn c_50_a_closed_channel_refuses_writes_at_once_and_tells_of_writability_no_more
     let mut channel = raw(
         &marks(100, 200),
         Recorder::with(&log, move |ctx, call| {
-            if *call == Call::Inactive {
+            if *call == Event::Inactive {
                 let failed = ctx.write("late".into()).unwrap_err();
                 inner.push(format!("write: {failed}"));
             }
@@ -52,7 +56,7 @@ fn c_50_over_tcp_a_write_in_inactive_is_refused() {
         .pipeline(move |_| {
             let inner = handler_log.clone();
             Pipeline::new().codec(Line::new()).handler(Recorder::with(&handler_log, move |ctx, call| {
-                if *call == Call::Inactive {
+                if *call == Event::Inactive {
                     let (own, handle) = (ctx.write("late".into()), ctx.channel());
                     inner.push(format!("{} / {}", own.unwrap_err(), reason(handle.write("late".into()))));
                     assert!(!ctx.is_open() && !ctx.is_writable());
@@ -77,7 +81,7 @@ fn max_outbound_refuses_with_full_and_loses_nothing_else() {
     let mut channel = embedded_with(
         &options,
         Recorder::exactly(&log, move |ctx, call| match call {
-            Call::Active => {
+            Event::Active(_) => {
                 ctx.write("1234".into())?;
                 ctx.write("5678".into())?;
                 assert!(ctx.pending_bytes() == 10 && !ctx.is_writable());

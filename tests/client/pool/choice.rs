@@ -1,7 +1,11 @@
 //! Which channel is given out, and which is not: H-20.
 
-use crate::pool::{Trial, pool, quiet_panics};
-use crate::support::tcp::*;
+use crate::pool::{Trial, pool};
+use crate::support::{
+    logs::quiet_panics,
+    loops::{block, end, some_turns},
+    wait::{done, receive},
+};
 use bytes::Bytes;
 use netwheel::{PoolOrder, prelude::*};
 use std::sync::{

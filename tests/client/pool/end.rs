@@ -1,7 +1,14 @@
 //! The end of a pool, and hooks that fail: H-21.
 
-use crate::pool::{Trial, pool, quiet_panics};
-use crate::support::{nobody::Nobody, tcp::*};
+use crate::pool::{Trial, pool};
+use crate::support::{
+    logs::quiet_panics,
+    loops::{block, end, metrics, one_loop, some_turns},
+    nobody::Nobody,
+    recorder::silent,
+    servers::{Settings, serve},
+    wait::done,
+};
 use bytes::Bytes;
 use netwheel::prelude::*;
 use std::{

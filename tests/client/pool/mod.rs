@@ -5,14 +5,15 @@ mod end;
 mod sharing;
 mod waiting;
 
-use crate::support::tcp::*;
+use crate::support::{
+    loops::turn_until,
+    recorder::{Event, Events, silent},
+    servers::{Settings, client, serve},
+    wait::done,
+};
 use bytes::Bytes;
 use netwheel::{ChannelPool, PoolBuilder, Pooled, prelude::*, testing::ManualClock};
-use std::{net::SocketAddr, time::Duration};
-
-const fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
-}
+use std::net::SocketAddr;
 
 /// A loop whose time stands still, a server on it, and a pool of channels to that server.
 struct Trial {
@@ -69,13 +70,4 @@ fn pool(
 ) -> ChannelPool<Bytes> {
     let (bootstrap, _) = client(group, Settings::new(), silent);
     settings(bootstrap.pool()).build(to).unwrap()
-}
-
-/// Panics that a test makes on purpose do not fill the output.
-fn quiet_panics() {
-    std::panic::set_hook(Box::new(|info| {
-        if !info.to_string().contains("on purpose") {
-            eprintln!("{info}");
-        }
-    }));
 }

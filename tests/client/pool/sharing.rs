@@ -1,7 +1,13 @@
 //! A pool among threads and loops, and its settings.
 
 use crate::pool::Trial;
-use crate::support::tcp::*;
+use crate::support::{
+    loops::{end, on_loop, one_loop, some_turns, turn_until},
+    recorder::silent,
+    servers::{Settings, client},
+    tcp::ANY_PORT,
+    wait::done,
+};
 use netwheel::prelude::*;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 

@@ -1,7 +1,10 @@
 //! Who waits for a channel, for how long, and who gets it: H-19.
 
-use crate::pool::{Trial, ms};
-use crate::support::tcp::*;
+use crate::pool::Trial;
+use crate::support::{
+    loops::{block, end, metrics, on_loop, some_turns, turn_until},
+    wait::{done, ms, receive},
+};
 use bytes::Bytes;
 use netwheel::{ChannelPool, PoolTimeout, prelude::*};
 use std::sync::mpsc;

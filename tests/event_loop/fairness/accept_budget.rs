@@ -1,6 +1,6 @@
 //! How many connections a listener accepts in one turn: never more than its share, and none is forgotten.
 
-use crate::support::handlers::Quiet;
+use crate::support::servers::Quiet;
 use netwheel::{
     Admission, Error, IpFilter, IpRule, LoopMetrics, ManualEventLoop, SettingError, codec::RawBytes,
     prelude::*,

@@ -1,7 +1,12 @@
 //! What a turn costs, counted and not timed: readings of the clock, writes to the waker (E-23).
 
-use crate::support::handlers::Echo;
-use crate::support::tcp::*;
+use crate::support::{
+    loops::{block, end, metrics, on_loop, one_loop, some_turns, the_loop},
+    recorder::silent,
+    servers::{Echo, Settings, serve},
+    tcp::{ANY_PORT, connect, ping, read_n},
+    wait::{PATIENCE, receive},
+};
 use netwheel::{Clock, LoopMetrics, codec::LengthField, prelude::*};
 use std::{
     sync::{

@@ -3,7 +3,12 @@
 
 #![cfg(target_os = "linux")]
 
-use crate::support::loops::{Gate, Journal, PATIENCE, settle, single};
+use crate::support::resources::need_descriptors;
+use crate::support::{
+    journal::Journal,
+    loops::{Gate, settle, single},
+    wait::PATIENCE,
+};
 use bytes::Bytes;
 use netwheel::{EventLoopGroup, codec::Line, prelude::*, testing::ManualClock};
 use std::{
@@ -34,8 +39,7 @@ impl Handler for Pauses {
 fn a_close_before_a_listed_channel_was_read_to_its_end_is_no_reset() {
     // A turn reads 1024 of them.
     const CHANNELS: usize = 1100;
-    let descriptors = rlimit::increase_nofile_limit(10_000).unwrap();
-    assert!(descriptors > 2 * CHANNELS as u64 + 200, "only {descriptors} descriptors: raise `ulimit -n`");
+    need_descriptors(2 * CHANNELS + 200);
     let (group, event_loop) = single(EventLoopGroup::builder().clock(ManualClock::new()).io_ratio(100));
     let channels = Journal::new();
     let journal = channels.clone();

@@ -6,7 +6,12 @@
 
 #![cfg(target_os = "linux")]
 
-use crate::support::loops::{Gate, Journal, PATIENCE, ms, on, settle, single};
+use crate::support::resources::need_descriptors;
+use crate::support::{
+    journal::Journal,
+    loops::{Gate, on, settle, single},
+    wait::{PATIENCE, ms},
+};
 use bytes::Bytes;
 use netwheel::{
     ChannelOptions, EventLoop, EventLoopGroup, EventLoopGroupBuilder, ListenerOptions, Peer,
@@ -81,13 +86,6 @@ struct Sink {
     seen: Journal<Seen>,
 }
 
-/// Both ends of all connections are here, those of tests that run at the same time too.
-#[track_caller]
-fn raise_descriptors() {
-    let descriptors = rlimit::increase_nofile_limit(10_000).unwrap();
-    assert!(descriptors >= 4_000, "only {descriptors} descriptors: raise `ulimit -n`");
-}
-
 impl Sink {
     fn new(builder: EventLoopGroupBuilder, options: ChannelOptions) -> Self {
         Self::with(builder, options, |_, _| ())
@@ -98,7 +96,7 @@ impl Sink {
         options: ChannelOptions,
         at_read: impl Fn(SocketAddr, usize) + Send + Sync + 'static,
     ) -> Self {
-        raise_descriptors();
+        need_descriptors(4_000);
         let (group, event_loop) = single(builder);
         let (seen, at_read): (_, Arc<AtRead>) = (Journal::new(), Arc::new(at_read));
         let (me, mine) = (event_loop.clone(), seen.clone());
@@ -315,7 +313,7 @@ fn a_listener_accepts_64_a_turn() {
         })
         .collect();
     let gate = Gate::shut(&event_loop);
-    raise_descriptors();
+    need_descriptors(4_000);
     let connect = |server: &Server| TcpStream::connect(server.local_address()).unwrap();
     deliver_all(servers.iter().flat_map(|server| (0..150).map(|_| connect(server))).collect(), b"");
     drop(gate);
@@ -334,7 +332,7 @@ fn a_listener_accepts_64_a_turn() {
 /// More come in every turn, so there is an event for a listener that was carried over.
 #[test]
 fn a_listener_that_is_carried_over_has_no_second_share() {
-    raise_descriptors();
+    need_descriptors(4_000);
     let (group, event_loop) = single(EventLoopGroup::builder());
     let (turns, clients): (Journal<u64>, Journal<Arc<TcpStream>>) = (Journal::new(), Journal::new());
     let (me, mine, kept) = (event_loop.clone(), turns.clone(), clients.clone());
@@ -478,7 +476,7 @@ fn slow_requests_of_one_read_are_interrupted_between_two_messages() {
 /// A slow pipeline factory ends the I/O of a turn between two accepted connections.
 #[test]
 fn slow_pipelines_interrupt_a_listener() {
-    raise_descriptors();
+    need_descriptors(4_000);
     let clock = ManualClock::new();
     let builder = EventLoopGroup::builder().clock(clock.clone()).max_io_time(ms(20));
     let (group, event_loop) = single(builder);

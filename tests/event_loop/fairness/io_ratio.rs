@@ -2,10 +2,12 @@
 //!
 //! Time is moved by what runs: a read that "takes" 100 ms moves the clock on by that, and so does a task.
 
-use crate::support::loops::{
-    PATIENCE, acting_server, advance, assert_echoes, connect, echo_server, flood, manual, ms, on,
+use crate::support::{
+    loops::{advance, flood, manual, on, settle, single},
+    servers::{acting_server, echo_server, silent_server},
+    tcp::{assert_echoes, connect},
+    wait::{PATIENCE, done, ms},
 };
-use crate::support::loops::{result, settle, silent_server, single};
 use netwheel::{Clock, Error, EventLoop, EventLoopGroup, testing::ManualClock};
 use std::{
     io::{Read, Write},
@@ -44,7 +46,7 @@ fn run_after_io(
         }
         Ok(())
     });
-    assert_echoes(&mut connect(&server));
+    assert_echoes(&mut connect(server.local_address()));
     let turns: Vec<_> = (0..tasks).map(|_| runs.recv_timeout(PATIENCE).unwrap()).collect();
     assert!(turns.is_sorted());
     turns.iter().filter(|turn| **turn == 0).count()
@@ -206,7 +208,7 @@ fn readings_at_tasks(clock: &Counting, each: Duration) -> Vec<u64> {
         }
         Ok(())
     });
-    assert_echoes(&mut connect(&server));
+    assert_echoes(&mut connect(server.local_address()));
     let seen: Vec<_> = (0..640).map(|_| runs.recv_timeout(PATIENCE).unwrap()).collect();
     let (first_turn, first_reads) = seen[0];
     assert!(seen.iter().all(|(turn, _)| *turn == first_turn), "the budget is not used up");
@@ -235,11 +237,11 @@ fn e_38_an_endless_task_starves_neither_a_timer_nor_a_socket() {
         let flood = flood(&event_loop);
         let begun = Instant::now();
         let timer = event_loop.schedule(ms(20), Instant::now).unwrap();
-        let mut peer = connect(&server);
+        let mut peer = connect(server.local_address());
         for _ in 0..10 {
             assert_echoes(&mut peer);
         }
-        assert!(result(timer.completion()).unwrap() - begun >= ms(20));
+        assert!(done(timer.completion()).unwrap() - begun >= ms(20));
         drop(flood);
     }
 }
@@ -249,7 +251,7 @@ fn e_38_an_endless_task_starves_neither_a_timer_nor_a_socket() {
 fn e_38_a_busy_socket_does_not_starve_tasks() {
     let (group, event_loop) = single(EventLoopGroup::builder().io_ratio(99));
     let (server, _failed) = silent_server(&group);
-    let (mut peer, running) = (connect(&server), Arc::new(()));
+    let (mut peer, running) = (connect(server.local_address()), Arc::new(()));
     let alive = Arc::downgrade(&running);
     std::thread::scope(|scope| {
         scope.spawn(move || {
@@ -277,7 +279,7 @@ fn e_39_tasks_run_although_io_failed() {
             assert!(!panics, "on purpose");
             Err(Error::from("on purpose"))
         });
-        let mut peer = connect(&server);
+        let mut peer = connect(server.local_address());
         peer.write_all(b"x").unwrap();
         assert_eq!(runs.recv_timeout(PATIENCE).unwrap(), 0, "in the very same turn");
         let error = failed.recv_timeout(PATIENCE).unwrap();
@@ -313,7 +315,7 @@ fn e_40_a_poll_sleeps_until_the_next_timer_or_for_ever() {
     settle(&idle);
     settle(&busy);
     let before = (idle.metrics(), busy.metrics());
-    result(busy.schedule(ms(1200), || ()).unwrap().completion()).unwrap();
+    done(busy.schedule(ms(1200), || ()).unwrap().completion()).unwrap();
     let after = (idle.metrics(), busy.metrics());
     assert_eq!(after.0.wakes_deadline, 0, "nobody looks round once a second: {after:?}");
     assert!(after.0.turns - before.0.turns <= 5, "{before:?} {after:?}");

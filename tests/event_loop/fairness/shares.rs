@@ -2,11 +2,13 @@
 //! counted on a clock that stands still unless what runs moves it. The formula of the budget is in `io_ratio`, what
 //! sockets get in `fairness_io`.
 
-use crate::support::loops;
-use crate::support::loops::{
-    Journal, PATIENCE, acting_server, assert_echoes, connect, echo_server, manual, ms, on, result,
+use crate::support::{
+    journal::Journal,
+    loops::{self, manual, on, settle, single},
+    servers::{acting_server, echo_server},
+    tcp::{assert_echoes, connect},
+    wait::{PATIENCE, done, ms},
 };
-use crate::support::loops::{settle, single};
 use bytes::Bytes;
 use netwheel::{
     Error, EventLoop, EventLoopGroup, EventLoopGroupBuilder, codec::RawBytes, prelude::*,
@@ -76,7 +78,7 @@ impl AfterIo {
             give(&me, &time, &mine);
             Ok(())
         });
-        let mut peer = connect(&server);
+        let mut peer = connect(server.local_address());
         assert_echoes(&mut peer);
         AfterIo { event_loop, runs }
     }
@@ -364,7 +366,7 @@ fn timer_zero_delay_rearm() {
             })
             .bind("127.0.0.1:0")
             .unwrap();
-        let mut peer = connect(&server);
+        let mut peer = connect(server.local_address());
         for n in 0..100 {
             assert_echoes(&mut peer);
             assert_eq!(on(&event_loop, move || n), n);
@@ -435,7 +437,7 @@ fn no_task_for_the_end_of_a_turn_is_lost_when_the_loop_ends() {
         // It is told of that in the same turn, in which only ten have their time.
         event_loop.shutdown_gracefully(Duration::ZERO, Duration::ZERO).detach();
     });
-    result(after.event_loop.terminated()).unwrap();
+    done(after.event_loop.terminated()).unwrap();
     assert_eq!(after.runs.all().iter().filter(|run| run.0 == "end").count(), 3000);
 }
 
@@ -481,7 +483,7 @@ fn idle_connections(
         })
         .bind("127.0.0.1:0")
         .unwrap();
-    let peers = (0..n).map(|_| connect(&server)).collect();
+    let peers = (0..n).map(|_| connect(server.local_address())).collect();
     while event_loop.metrics().channels < n as u64 {
         settle(&event_loop);
     }
@@ -527,7 +529,7 @@ fn the_wheel_has_the_share_of_timers() {
             time.advance(ms(1100));
             me.execute(|| ())
         });
-        assert_echoes(&mut connect(&acting));
+        assert_echoes(&mut connect(acting.local_address()));
         while runs.len() < 200 {
             settle(&event_loop);
         }
@@ -551,11 +553,11 @@ fn floods_of_tasks_and_timers_stop_neither_each_other_nor_sockets() {
             // Always behind: due again as soon as it has run.
             event_loop.schedule_at_fixed_rate(Duration::ZERO, Duration::from_nanos(1), storm).unwrap();
         }
-        let mut peer = connect(&server);
+        let mut peer = connect(server.local_address());
         for n in 0..20 {
             assert_echoes(&mut peer);
             assert_eq!(on(&event_loop, move || n), n);
-            result(event_loop.schedule(ms(1), || ()).unwrap().completion()).unwrap();
+            done(event_loop.schedule(ms(1), || ()).unwrap().completion()).unwrap();
         }
         assert_every_turn_polled(&event_loop);
         stop.store(true, Ordering::Relaxed);

@@ -2,7 +2,10 @@
 
 #![cfg(target_os = "linux")]
 
-use crate::support::loops::{Gate, PATIENCE, settle, single};
+use crate::support::{
+    loops::{Gate, settle, single},
+    wait::PATIENCE,
+};
 use bytes::Bytes;
 use netwheel::{EventLoopGroup, codec::RawBytes, prelude::*};
 use socket2::SockRef;

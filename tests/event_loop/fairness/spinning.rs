@@ -1,7 +1,10 @@
 //! What must not make a loop spin, and must not keep it from its sockets: the counts of its polls say so.
 
-use crate::support::loops::{
-    Gate, PATIENCE, assert_echoes, connect, echo_server, ms, on, result, settle, single,
+use crate::support::{
+    loops::{Gate, on, settle, single},
+    servers::echo_server,
+    tcp::{assert_echoes, connect},
+    wait::{PATIENCE, done, ms},
 };
 use bytes::Bytes;
 use netwheel::{
@@ -48,7 +51,7 @@ fn sub_ms_deadline_two_polls() {
             let due = Duration::from_micros(micros);
             (polls, me.schedule(due, move || counting.metrics().polls).unwrap())
         });
-        let polls = result(timer.completion()).unwrap() - before;
+        let polls = done(timer.completion()).unwrap() - before;
         assert!(polls <= 2, "{polls} polls for {micros} microseconds");
     }
     assert_eq!(event_loop.metrics().wakes_premature, 0);
@@ -102,7 +105,7 @@ fn reset_without_interest_does_not_spin() {
     let (group, event_loop) = single(EventLoopGroup::builder());
     let (server, read) = counting_server(&group, ChannelOptions::new().auto_read(false));
     for n in 1..=10 {
-        let mut peer = connect(&server);
+        let mut peer = connect(server.local_address());
         until_accepted(&event_loop, n);
         peer.write_all(b"hello").unwrap();
         let before = event_loop.metrics();
@@ -122,7 +125,7 @@ fn reset_without_interest_does_not_spin() {
     assert_eq!(after.wakes_premature, 0);
     assert!(read.lock().unwrap().iter().all(|n| *n == 0));
     // A new poll tells of them once more, and once only.
-    result(event_loop.rebuild_poll().unwrap()).unwrap();
+    done(event_loop.rebuild_poll().unwrap()).unwrap();
     let rebuilt = assert_rests(&event_loop);
     settle(&event_loop);
     assert_eq!(assert_rests(&event_loop).wakes_io, rebuilt.wakes_io);
@@ -136,7 +139,7 @@ fn bounded_read_no_lost_edge() {
     let (group, event_loop) = single(EventLoopGroup::builder());
     let options = ChannelOptions::new().read_size(512).reads_per_turn(2);
     let (server, read) = counting_server(&group, options);
-    let mut peers: Vec<_> = (0..CONNECTIONS).map(|_| connect(&server)).collect();
+    let mut peers: Vec<_> = (0..CONNECTIONS).map(|_| connect(server.local_address())).collect();
     until_accepted(&event_loop, CONNECTIONS as u64);
     for rebuilt in [false, true] {
         read.lock().unwrap().fill(0);
@@ -149,7 +152,7 @@ fn bounded_read_no_lost_edge() {
         if rebuilt {
             // In the middle of it, most likely; what is still to be read is announced once more then.
             settle(&event_loop);
-            result(event_loop.rebuild_poll().unwrap()).unwrap();
+            done(event_loop.rebuild_poll().unwrap()).unwrap();
         }
         let begun = Instant::now();
         while event_loop.metrics().bytes_read < before.bytes_read + (CONNECTIONS * BYTES) as u64 {
@@ -174,7 +177,7 @@ const WAKES: usize = 500_000;
 fn waker_flood_then_quiet() {
     let (group, event_loop) = single(EventLoopGroup::builder());
     let (server, failed) = echo_server(&group);
-    let mut peer = connect(&server);
+    let mut peer = connect(server.local_address());
     assert_echoes(&mut peer);
     let ran = Arc::new(AtomicUsize::new(0));
     std::thread::scope(|scope| {

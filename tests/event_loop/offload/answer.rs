@@ -1,6 +1,7 @@
 //! Where the work runs, and who gets the answer.
 
-use crate::offload::{Log, embedded, end, open, receive, until};
+use crate::offload::{embedded, open, until};
+use crate::support::{journal::Log, loops::end, wait::receive};
 use netwheel::{ChannelOptions, WorkerPool, prelude::*};
 use std::{
     io::{Read, Write},

@@ -6,7 +6,10 @@ mod refusals;
 mod threads;
 mod unwanted;
 
-use crate::support::loops::*;
+use crate::support::{
+    journal::Log,
+    wait::{PATIENCE, done, ms, receive},
+};
 use bytes::Bytes;
 use netwheel::{
     ChannelOptions, ChannelPipeline, ClientBootstrap, WorkerMetrics, WorkerPool,
@@ -24,8 +27,6 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-
-type Log = Journal<String>;
 
 /// Does as the test says with each line; everything that happens to it is in the journal.
 struct Session {
@@ -81,23 +82,8 @@ fn open(
     let act = Mutex::new(Some(act));
     let client = ClientBootstrap::new(group)
         .pipeline(move |_| session(&log, act.lock().unwrap().take().expect("one connection")));
-    let channel = result(client.connect(listener.local_addr().unwrap())).unwrap();
+    let channel = done(client.connect(listener.local_addr().unwrap())).unwrap();
     (channel, listener.accept().unwrap().0)
-}
-
-/// Waits until so much has happened.
-#[track_caller]
-fn wait_for(log: &Log, entries: usize) {
-    let end = Instant::now() + PATIENCE;
-    while log.len() < entries {
-        assert!(Instant::now() < end, "waited in vain: {:?}", log.all());
-        thread::yield_now();
-    }
-}
-
-#[track_caller]
-fn end(group: &EventLoopGroup) {
-    result(group.shutdown_gracefully(Duration::ZERO, PATIENCE)).unwrap();
 }
 
 /// Says when it is dropped.
@@ -112,11 +98,6 @@ impl Drop for Token {
 fn token() -> (Token, Receiver<()>) {
     let (dropped, drops) = channel();
     (Token(dropped), drops)
-}
-
-#[track_caller]
-fn receive<T>(receiver: &Receiver<T>) -> T {
-    receiver.recv_timeout(PATIENCE).expect("it comes")
 }
 
 /// Looks at a pool until it is as it has to become.

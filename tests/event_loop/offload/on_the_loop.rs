@@ -1,7 +1,11 @@
 //! The loop that the answer comes to: a full queue, a shutdown.
 
-use crate::offload::{Log, end, open, receive, until, wait_for};
-use crate::support::loops::*;
+use crate::offload::{open, until};
+use crate::support::{
+    journal::Log,
+    loops::{Gate, end, single},
+    wait::{PATIENCE, done, receive},
+};
 use bytes::Bytes;
 use netwheel::{ClientBootstrap, WorkerPool, codec::Line, prelude::*};
 use std::{
@@ -35,13 +39,13 @@ fn an_answer_reaches_the_channel_although_the_queue_of_its_loop_is_full() {
         Ok(())
     });
     peer.write_all(b"go\n").unwrap();
-    wait_for(&log, 1);
+    log.wait_len(1);
     let gate = Gate::shut(&event_loop);
     while event_loop.execute(|| ()).is_ok() {}
     drop(release);
     until(&pool, |metrics| metrics.finished == 1);
     drop(gate);
-    wait_for(&log, 2);
+    log.wait_len(2);
     assert_eq!(log.all(), ["offloaded", "answered"]);
     end(&group);
 }
@@ -95,11 +99,11 @@ fn a_graceful_shutdown_waits_for_an_answer_if_the_handler_does() {
     let client = ClientBootstrap::new(&group).pipeline(move |_| {
         Pipeline::new().codec(Line::new()).handler(handler.lock().unwrap().take().unwrap())
     });
-    result(client.connect(listener.local_addr().unwrap())).unwrap();
+    done(client.connect(listener.local_addr().unwrap())).unwrap();
     receive(&begins);
     let end = group.shutdown_gracefully(Duration::ZERO, PATIENCE);
     assert_eq!(receive(&tells), "shutdown");
     drop(release);
     assert_eq!([receive(&tells), receive(&tells)], ["answer", "inactive"]);
-    result(end).unwrap();
+    done(end).unwrap();
 }

@@ -1,6 +1,7 @@
 //! What is refused.
 
-use crate::offload::{Log, Session, embedded, end, held_up, open, receive, wait_for};
+use crate::offload::{Session, embedded, held_up, open};
+use crate::support::{journal::Log, loops::end, wait::receive};
 use netwheel::{ChannelOptions, Refused, WorkerPool, prelude::*};
 use std::{io::Write, sync::mpsc::channel, time::Duration};
 
@@ -34,7 +35,7 @@ fn a_full_pool_hands_the_work_back() {
     let refused = pool.execute(|| "handed back").unwrap_err();
     assert_eq!((refused.value)(), "handed back");
     drop(release);
-    wait_for(&log, 5);
+    log.wait_len(5);
     assert_eq!(log.all().iter().filter(|line| line.starts_with("then")).count(), 2);
     end(&group);
 }

@@ -1,7 +1,7 @@
 //! The threads of a pool: when they start, when they end, where they run.
 
-use crate::offload::{Token, held_up, receive, token, until};
-use crate::support::loops::*;
+use crate::offload::{Token, held_up, token, until};
+use crate::support::wait::{ms, receive};
 use netwheel::WorkerPool;
 use std::{
     sync::{Arc, mpsc::channel},
@@ -55,7 +55,8 @@ fn what_waits_is_run_when_the_last_handle_is_gone_and_then_the_threads_end() {
 #[cfg(target_os = "linux")]
 #[test]
 fn workers_may_run_on_all_cores_although_the_loop_is_pinned_to_one() {
-    use crate::offload::{Log, end, open, wait_for};
+    use crate::offload::open;
+    use crate::support::{journal::Log, loops::end};
     use netwheel::prelude::*;
     use std::io::Write;
 
@@ -77,7 +78,7 @@ fn workers_may_run_on_all_cores_although_the_loop_is_pinned_to_one() {
         Ok(())
     });
     peer.write_all(b"go\n").unwrap();
-    wait_for(&log, 2);
+    log.wait_len(2);
     assert_eq!(log.all(), [here, format!("Cpus_allowed_list:\t{core}")]);
     end(&group);
 }

@@ -1,7 +1,11 @@
 //! What becomes of work that nobody wants any more.
 
-use crate::offload::{Log, embedded, end, held_up, open, receive, session, token, until, wait_for};
-use crate::support::loops::*;
+use crate::offload::{embedded, held_up, open, session, token, until};
+use crate::support::{
+    journal::Log,
+    loops::{end, settle},
+    wait::{PATIENCE, done, receive},
+};
 use netwheel::{ChannelOptions, TaskKey, WorkerPool, prelude::*};
 use std::{io::Write, sync::mpsc::channel};
 
@@ -30,15 +34,15 @@ fn the_work_and_the_answer_of_a_channel_that_is_gone_are_dropped() {
         Ok(())
     });
     peer.write_all(b"go\n").unwrap();
-    wait_for(&log, 1);
+    log.wait_len(1);
     channel.close();
-    result(channel.closed()).unwrap();
+    done(channel.closed()).unwrap();
     receive(&thens);
     assert_eq!(works.try_recv().ok(), None, "it lies in the pool's queue");
     drop(release);
     receive(&works);
     until(&pool, |metrics| metrics.skipped == 1);
-    wait_for(&log, 2);
+    log.wait_len(2);
     assert_eq!(log.all(), ["offloaded", "inactive"], "neither ran");
     end(&group);
 }
@@ -68,11 +72,11 @@ fn an_answer_that_comes_after_the_close_is_dropped() {
     peer.write_all(b"go\n").unwrap();
     receive(&begins);
     channel.close();
-    result(channel.closed()).unwrap();
+    done(channel.closed()).unwrap();
     drop(release);
     receive(&answers);
     until(&pool, |metrics| metrics.finished == 1);
-    wait_for(&log, 1);
+    log.wait_len(1);
     settle(group.next());
     assert_eq!(log.all(), ["inactive"]);
     end(&group);
@@ -172,12 +176,12 @@ fn what_nobody_wants_makes_room_for_what_somebody_does() {
         Ok(())
     });
     peer.write_all(b"work\nwork\ncancel\nwork\n").unwrap();
-    wait_for(&log, 3);
+    log.wait_len(3);
     const FULL: &str = "refused: full: at most 1 works that wait for a worker";
     assert_eq!(log.all(), ["taken", FULL, "taken"]);
     assert_eq!(pool.metrics().skipped, 1);
     drop(release);
-    wait_for(&log, 4);
+    log.wait_len(4);
     assert_eq!(log.all()[3..], ["answered"]);
     end(&group);
 }

@@ -2,11 +2,12 @@
 //!
 //! A suspend itself cannot be made here; what it needs is that a loop looks at its clock now and then.
 
-use crate::support::loops::*;
+use crate::support::{
+    loops::{settle, single},
+    wait::{HOUR, PATIENCE, done, ms},
+};
 use netwheel::{Clock, EventLoop, EventLoopGroup, SystemClock};
 use std::time::{Duration, Instant};
-
-const HOUR: Duration = Duration::from_secs(3600);
 
 /// Waits until the loop has woken so often at a deadline; a test that fails does not wait for ever.
 fn wakes_at_deadlines(event_loop: &EventLoop, times: u64) {
@@ -43,7 +44,7 @@ fn a_loop_looks_at_a_clock_that_wants_it_as_often_as_that_says() {
     assert_eq!((metrics.timers_fired, metrics.wakes_premature, metrics.rebuilds), (0, 0, 0));
     // A look at the clock is no work: it does not keep a shutdown from being quiet.
     assert!(timer.cancel());
-    result(group.shutdown_gracefully(ms(50), HOUR)).unwrap();
+    done(group.shutdown_gracefully(ms(50), HOUR)).unwrap();
 }
 
 #[test]
@@ -52,7 +53,7 @@ fn without_a_deadline_there_is_no_need_to_look() {
     settle(&event_loop);
     let metrics = event_loop.metrics();
     let timer = event_loop.schedule(ms(30), || ()).unwrap();
-    result(timer.completion()).unwrap();
+    done(timer.completion()).unwrap();
     settle(&event_loop);
     let then = event_loop.metrics();
     assert_eq!(metrics.wakes_deadline, 0);
@@ -64,7 +65,7 @@ fn without_a_deadline_there_is_no_need_to_look() {
 fn a_clock_of_its_own_is_slept_by_until_the_deadline() {
     let (_group, event_loop) = single(EventLoopGroup::builder().clock(Restless(None)));
     let timer = event_loop.schedule(ms(30), || ()).unwrap();
-    result(timer.completion()).unwrap();
+    done(timer.completion()).unwrap();
     // The poll may be let go a moment before the time that the clock tells.
     assert!(event_loop.metrics().wakes_deadline <= 2);
 }
@@ -103,7 +104,7 @@ mod boot {
         for delay in [1, 7, 30] {
             let began = Instant::now();
             let timer = event_loop.schedule(ms(delay), || ()).unwrap();
-            result(timer.completion()).unwrap();
+            done(timer.completion()).unwrap();
             assert!(began.elapsed() >= ms(delay), "{:?}", began.elapsed());
         }
         assert_eq!(event_loop.metrics().wakes_premature, 0);

@@ -1,6 +1,9 @@
 //! Loops that poll for a while before they sleep. Time stands still here, so the while is as long as the test wants.
 
-use crate::support::loops::*;
+use crate::support::{
+    loops::{manual, on, single},
+    wait::{PATIENCE, done},
+};
 use netwheel::{EventLoop, EventLoopGroup, testing::ManualClock};
 use std::time::{Duration, Instant};
 
@@ -79,7 +82,7 @@ fn work_begins_the_window_anew_and_timers_fire_in_it() {
     }
     assert!(!timer.is_done());
     clock.advance(WINDOW / 2);
-    result(timer.completion()).unwrap();
+    done(timer.completion()).unwrap();
     polls_on(&event_loop, 100);
     clock.advance(WINDOW - Duration::from_nanos(1));
     polls_on(&event_loop, 100);
@@ -103,11 +106,11 @@ fn by_default_a_loop_sleeps_at_once() {
 fn a_loop_that_polls_shuts_down() {
     let (event_loop, _clock, _) = busy();
     let ended = event_loop.shutdown_gracefully(Duration::ZERO, Duration::from_secs(5));
-    result(ended).unwrap();
+    done(ended).unwrap();
 
     let (event_loop, clock, _) = busy();
     let ended = event_loop.shutdown_gracefully(WINDOW * 4, WINDOW * 8);
     polls_on(&event_loop, 100);
     clock.advance(WINDOW * 4);
-    result(ended).unwrap();
+    done(ended).unwrap();
 }

@@ -4,8 +4,12 @@
 #![cfg(target_os = "linux")]
 
 use crate::own_process;
-use crate::support::loops::{Gate, PATIENCE, assert_echoes, connect, settle, single};
-use crate::support::{descriptors, loops};
+use crate::support::{
+    loops::{Gate, settle, single},
+    resources,
+    tcp::{assert_echoes, connect},
+    wait::{self, PATIENCE},
+};
 use bytes::Bytes;
 use netwheel::{
     Context, EventLoop, EventLoopGroup, Handler, Pipeline, Result, Server, ServerBootstrap, codec::RawBytes,
@@ -40,7 +44,7 @@ fn serve(group: &EventLoopGroup) -> Server {
 
 /// The server's end of a connection.
 fn descriptor(stream: &TcpStream) -> i32 {
-    descriptors::of_connection(stream.peer_addr().unwrap(), stream.local_addr().unwrap())
+    resources::descriptor_of(stream.peer_addr().unwrap(), stream.local_addr().unwrap())
 }
 
 #[track_caller]
@@ -60,20 +64,20 @@ fn dup_fd_no_ghost() {
     let (group, event_loop) = single(EventLoopGroup::builder());
     let server = serve(&group);
     for rebuilt in [false, true] {
-        let mut peer = connect(&server);
+        let mut peer = connect(server.local_address());
         assert_echoes(&mut peer);
         // SAFETY: the loop keeps it open for as long as the connection is.
         let theirs = unsafe { BorrowedFd::borrow_raw(descriptor(&peer)) }.try_clone_to_owned().unwrap();
         let mut duplicate = TcpStream::from(theirs);
         if rebuilt {
             // The old poll is gone, and with it what it watched.
-            loops::result(event_loop.rebuild_poll().unwrap()).unwrap();
+            wait::done(event_loop.rebuild_poll().unwrap()).unwrap();
         }
         peer.write_all(b"bye").unwrap();
         until_channels(&event_loop, 0);
 
         // Whoever comes next gets the place that the channel had in the loop.
-        let mut next = connect(&server);
+        let mut next = connect(server.local_address());
         assert_echoes(&mut next);
         settle(&event_loop);
         let before = event_loop.metrics();
@@ -110,7 +114,7 @@ fn fd_reuse_same_batch() {
     let server = serve(&group);
     let mut reused = 0;
     for round in 0..20 {
-        let mut first = connect(&server);
+        let mut first = connect(server.local_address());
         assert_echoes(&mut first);
         until_channels(&event_loop, 1);
         let number = descriptor(&first);
@@ -121,7 +125,7 @@ fn fd_reuse_same_batch() {
             // Its event says that it has hung up, too.
             first.shutdown(Shutdown::Both).unwrap();
         }
-        let mut second = connect(&server);
+        let mut second = connect(server.local_address());
         second.write_all(b"hello").unwrap();
         drop(gate);
         let mut back = [0; 5];

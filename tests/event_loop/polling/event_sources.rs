@@ -2,8 +2,12 @@
 
 #![cfg(unix)]
 
-use crate::support::logs;
-use crate::support::loops::{Gate, PATIENCE, manual, on, result, settle, single};
+use crate::support::loops::end;
+use crate::support::{
+    logs,
+    loops::{Gate, manual, on, settle, single},
+    wait::{PATIENCE, done},
+};
 use netwheel::{
     Error, EventLoop, EventLoopGroup, Interest, Readiness, Refused, Result, SourceAction, SourceContext,
     SourceHandle, Watchdog,
@@ -29,11 +33,6 @@ fn one() -> (EventLoopGroup, EventLoop) {
     single(EventLoopGroup::builder())
 }
 
-#[track_caller]
-fn end(group: &EventLoopGroup) {
-    result(group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(5))).unwrap();
-}
-
 /// A pair of streams, the second one for a loop.
 fn pair() -> (UnixStream, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
@@ -53,7 +52,7 @@ fn register<S: AsFd + Send + 'static>(
     interest: Interest,
     callback: impl Callback<S>,
 ) -> SourceHandle<S> {
-    result(event_loop.register(source, interest, callback).unwrap()).unwrap()
+    done(event_loop.register(source, interest, callback).unwrap()).unwrap()
 }
 
 /// Sends everything that can be read to the test; deregisters at the end of the stream.
@@ -106,11 +105,11 @@ fn a_foreign_stream_is_read_on_the_loop_until_its_end() {
     assert_eq!(event_loop.metrics().event_sources, 1);
     let ended = handle.ended();
     drop(ours);
-    result(ended).unwrap();
+    done(ended).unwrap();
     assert!(!handle.is_registered());
     assert!(matches!(handle.deregister(), Err(Error::Closed)));
     assert!(matches!(handle.set_interest(Interest::BOTH), Err(Error::Closed)));
-    result(handle.ended()).unwrap();
+    done(handle.ended()).unwrap();
     settle(&event_loop);
     assert_eq!(event_loop.metrics().event_sources, 0);
     end(&group);
@@ -185,8 +184,8 @@ mod linux {
         let ended = source.ended();
         rooms.recv_timeout(PATIENCE).unwrap();
         // The callback has dropped the writing end: that is the end of what can be read.
-        result(ended).unwrap();
-        result(room.ended()).unwrap();
+        done(ended).unwrap();
+        done(room.ended()).unwrap();
         let read: Vec<u8> = bytes.try_iter().flatten().collect();
         assert_eq!((read.len(), &read[filled..]), (filled + 4, &b"more"[..]));
         end(&group);
@@ -275,9 +274,9 @@ mod linux {
             },
         );
         called.recv_timeout(PATIENCE).unwrap();
-        let report = result(event_loop.rebuild_poll().unwrap()).unwrap();
+        let report = done(event_loop.rebuild_poll().unwrap()).unwrap();
         assert_eq!((report.moved, report.closed), (1, 1));
-        assert!(matches!(result(handle.ended()), Err(Error::Io { during: "moving to a new poll", .. })));
+        assert!(matches!(done(handle.ended()), Err(Error::Io { during: "moving to a new poll", .. })));
         ours.write_all(b"x").unwrap();
         expect(&bytes, b"x");
         end(&group);
@@ -289,7 +288,7 @@ mod linux {
         let ignore = |_: &mut SourceContext<'_>, _: &mut File| Ok(SourceAction::Continue);
         for _ in 0..3 {
             let file = File::open(std::env::current_exe().unwrap()).unwrap();
-            let refused = result(event_loop.register(file, Interest::READABLE, ignore).unwrap());
+            let refused = done(event_loop.register(file, Interest::READABLE, ignore).unwrap());
             assert!(matches!(refused, Err(Error::Io { during: "registering an event source", .. })));
         }
         assert_eq!(event_loop.metrics().event_sources, 0);
@@ -423,9 +422,9 @@ fn a_source_comes_back_and_its_callback_is_not_called_any_more() {
         },
     );
     let (again, ended) = (handle.clone(), handle.ended());
-    let mut theirs = result(handle.deregister().unwrap()).unwrap();
+    let mut theirs = done(handle.deregister().unwrap()).unwrap();
     assert_eq!(Arc::strong_count(&calls), 1, "the callback is dropped");
-    result(ended).unwrap();
+    done(ended).unwrap();
     assert!(matches!(again.deregister(), Err(Error::Closed)));
     ours.write_all(b"late").unwrap();
     settle(&event_loop);
@@ -450,8 +449,8 @@ fn two_requests_for_one_source_get_it_once() {
     let gate = Gate::shut(&event_loop);
     let (first, second) = (handle.deregister().unwrap(), handle.deregister().unwrap());
     drop(gate);
-    result(first).unwrap();
-    assert!(matches!(result(second), Err(Error::Closed)));
+    done(first).unwrap();
+    assert!(matches!(done(second), Err(Error::Closed)));
     end(&group);
 }
 
@@ -470,7 +469,7 @@ fn deregistration_races_with_events_and_with_the_end_from_the_callback() {
         };
         let handle = register(&event_loop, source, Interest::BOTH, callback);
         let writer = std::thread::spawn(move || ours.write_all(b"x"));
-        match handle.deregister().map(result) {
+        match handle.deregister().map(done) {
             Ok(Ok(source)) => {
                 back += 1;
                 drop(source);
@@ -478,7 +477,7 @@ fn deregistration_races_with_events_and_with_the_end_from_the_callback() {
             Ok(Err(Error::Closed)) | Err(Error::Closed) => {}
             other => panic!("{:?}", other.map(|back| back.map(|_| ()))),
         }
-        result(handle.ended()).unwrap();
+        done(handle.ended()).unwrap();
         let _ = writer.join().unwrap();
     }
     assert_eq!(drops.load(SeqCst), 200);
@@ -507,7 +506,7 @@ fn an_error_and_a_panic_of_a_callback_cost_their_source_alone() {
         let (first, second) = (handle.ended(), handle.ended());
         ours.write_all(b"x").unwrap();
         for ended in [first, second, handle.ended()] {
-            match result(ended) {
+            match done(ended) {
                 Err(Error::Panicked(message)) if panics => assert_eq!(message, "on purpose"),
                 Err(Error::Other(error)) if !panics => assert_eq!(error.to_string(), "wrong on purpose"),
                 other => panic!("{other:?}"),
@@ -547,7 +546,7 @@ fn a_source_and_a_callback_that_panic_when_they_are_dropped_do_no_harm() {
             Ok(SourceAction::Deregister)
         });
     ours.write_all(b"x").unwrap();
-    result(handle.ended()).unwrap();
+    done(handle.ended()).unwrap();
     assert_eq!(on(&event_loop, || 1), 1, "the loop goes on");
     end(&group);
 }
@@ -569,7 +568,7 @@ fn a_callback_that_replaces_the_descriptor_loses_its_source_and_nobody_elses() {
         },
     );
     ours.write_all(b"x").unwrap();
-    assert!(matches!(result(handle.ended()), Err(Error::Other(_))));
+    assert!(matches!(done(handle.ended()), Err(Error::Other(_))));
     end(&group);
 }
 
@@ -582,8 +581,8 @@ fn a_loop_that_ends_drops_its_sources_and_does_not_wait_for_them() {
     let handle = register(&event_loop, Counted(theirs, drops.clone()), Interest::READABLE, ignore);
     let ended = handle.ended();
     // The timeout is not what ends it.
-    result(group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(3600))).unwrap();
-    assert!(matches!(result(ended), Err(Error::ShutDown)));
+    done(group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(3600))).unwrap();
+    assert!(matches!(done(ended), Err(Error::ShutDown)));
     assert_eq!(drops.load(SeqCst), 1);
     assert!(matches!(handle.deregister(), Err(Error::Closed)));
     let (_ours, theirs) = pair();
@@ -607,11 +606,11 @@ fn a_source_works_while_the_loop_shuts_down() {
     let (_ours, theirs) = pair();
     let ignore = |_: &mut SourceContext<'_>, _: &mut UnixStream| Ok(SourceAction::Continue);
     match event_loop.register(theirs, Interest::READABLE, ignore) {
-        Ok(completion) => assert!(matches!(result(completion), Err(Error::ShutDown))),
+        Ok(completion) => assert!(matches!(done(completion), Err(Error::ShutDown))),
         Err(refused) => assert!(matches!(refused.reason, Error::ShutDown)),
     }
     clock.advance(Duration::from_secs(60));
-    result(down).unwrap();
+    done(down).unwrap();
 }
 
 // ---- bounds -----------------------------------------------------------------------------------------------
@@ -626,7 +625,7 @@ fn no_more_sources_are_registered_than_the_limit_allows_and_the_source_comes_bac
     let refused = event_loop.register(theirs, Interest::READABLE, ignore).unwrap_err();
     assert!(matches!(refused.reason, Error::Full { what: "event sources of an event loop", limit: 2 }));
     // Their other ends are gone: what is left are the handles.
-    drop(result(kept[0].deregister().unwrap()).unwrap());
+    drop(done(kept[0].deregister().unwrap()).unwrap());
     let again = register(&event_loop, refused.value, Interest::READABLE, ignore);
     assert!(again.is_registered());
     end(&group);
@@ -645,7 +644,7 @@ fn a_full_queue_hands_the_source_back_and_takes_a_deregistration() {
     assert!(matches!(handle.set_interest(Interest::BOTH), Err(Error::Full { .. })));
     let back = handle.deregister().unwrap();
     drop(gate);
-    result(back).unwrap();
+    done(back).unwrap();
     end(&group);
 }
 
@@ -699,7 +698,7 @@ fn the_watchdog_says_which_source_holds_up_its_loop() {
         let _ = held.recv_timeout(PATIENCE);
         Ok(SourceAction::Continue)
     });
-    result(registered.unwrap()).unwrap();
+    done(registered.unwrap()).unwrap();
     ours.write_all(b"x").unwrap();
     // On a busy machine other turns may take long, too.
     loop {
@@ -726,7 +725,7 @@ fn sources_survive_rebuilds_of_the_poll_with_their_interest_and_lose_no_event() 
         ours.write_all(&[n]).unwrap();
         let rebuilt = event_loop.rebuild_poll().unwrap();
         drop(gate);
-        let report = result(rebuilt).unwrap();
+        let report = done(rebuilt).unwrap();
         assert_eq!((report.moved, report.closed), (1, 0));
         expect(&bytes, &[n]);
         ours.write_all(&[n]).unwrap();

@@ -3,10 +3,13 @@
 //! A poll is made to return for no reason by a clock that stands still but says that it does not: the poll sleeps
 //! for the millisecond that it was asked to, and the deadline is as far away as before.
 
-use crate::support::loops::{
-    Gate, PATIENCE, assert_echoes, connect, echo_server, flood, manual, ms, on, result, settle, single,
+use crate::support::{
+    logs,
+    loops::{Gate, flood, manual, on, settle, single},
+    servers::echo_server,
+    tcp::{assert_echoes, connect},
+    wait::{PATIENCE, done, ms},
 };
-use crate::support::{descriptors, logs};
 use netwheel::{Clock, EventLoop, EventLoopGroup, LoopMetrics, testing::ManualClock};
 use std::{
     fmt,
@@ -83,7 +86,7 @@ impl Stuck {
 fn e_42_a_rebuilt_poll_serves_listeners_and_channels() {
     let (group, event_loop) = single(EventLoopGroup::builder());
     let (server, failed) = echo_server(&group);
-    let mut old = connect(&server);
+    let mut old = connect(server.local_address());
     assert_echoes(&mut old);
     for round in 1..=50 {
         // Asked for elsewhere, and on the loop itself.
@@ -93,10 +96,10 @@ fn e_42_a_rebuilt_poll_serves_listeners_and_channels() {
             let me = event_loop.clone();
             on(&event_loop, move || me.rebuild_poll().unwrap())
         };
-        result(rebuilt).unwrap();
+        done(rebuilt).unwrap();
         assert_eq!(event_loop.metrics().rebuilds, round);
         assert_echoes(&mut old);
-        assert_echoes(&mut connect(&server));
+        assert_echoes(&mut connect(server.local_address()));
     }
     assert!(failed.try_recv().is_err());
 }
@@ -111,7 +114,7 @@ fn e_42_no_task_is_slept_on_while_the_poll_changes() {
         let event_loop = &event_loop;
         scope.spawn(move || {
             while alive.strong_count() > 0 {
-                result(event_loop.rebuild_poll().unwrap()).unwrap();
+                done(event_loop.rebuild_poll().unwrap()).unwrap();
             }
         });
         for n in 0..3000 {
@@ -134,7 +137,7 @@ fn e_42_the_old_poll_is_closed() {
     settle(&event_loop);
     let before = polls();
     for _ in 0..500 {
-        result(event_loop.rebuild_poll().unwrap()).unwrap();
+        done(event_loop.rebuild_poll().unwrap()).unwrap();
     }
     // Other tests of this program open some meanwhile, but not hundreds.
     assert!(polls() < before + 250, "{before} polls before, {} after", polls());
@@ -180,7 +183,7 @@ fn e_45_a_poll_that_sleeps_its_time_is_not_premature() {
     for round in 0..100 {
         // A part of a millisecond too: the poll rounds it up and is not called a second time for the rest.
         let task = event_loop.schedule(Duration::from_micros(300 * (round % 5)), || ()).unwrap();
-        result(task.completion()).unwrap();
+        done(task.completion()).unwrap();
     }
     let metrics = event_loop.metrics();
     assert!(metrics.wakes_deadline > 0);
@@ -223,7 +226,7 @@ fn e_48_after_512_premature_returns_the_poll_is_rebuilt() {
     logs::collect();
     let stuck = Stuck::new(None);
     let (server, failed) = echo_server(&stuck.group);
-    let mut peer = connect(&server);
+    let mut peer = connect(server.local_address());
     assert_echoes(&mut peer);
     let metrics = stuck.spin(|m| m.rebuilds == 1);
     assert_eq!(metrics.wakes_premature, 512, "{metrics:?}");
@@ -233,12 +236,12 @@ fn e_48_after_512_premature_returns_the_poll_is_rebuilt() {
         "{warned:?}"
     );
     assert_echoes(&mut peer);
-    assert_echoes(&mut connect(&server));
+    assert_echoes(&mut connect(server.local_address()));
     assert!(failed.try_recv().is_err());
     // Once time goes on, so do timers.
     let task = stuck.event_loop.schedule(ms(5), || "late").unwrap();
     stuck.clock.time.advance(ms(5));
-    assert_eq!(result(task.completion()).unwrap(), "late");
+    assert_eq!(done(task.completion()).unwrap(), "late");
 }
 
 /// A poll that no rebuild cures: three of them, then a rest at each return, one warning; and it serves all the while.
@@ -248,7 +251,7 @@ fn rebuild_capped() {
     let stuck = Stuck::named("capped", Some(8));
     let name = stuck.event_loop.name().to_owned();
     let (server, failed) = echo_server(&stuck.group);
-    let mut peer = connect(&server);
+    let mut peer = connect(server.local_address());
     assert_echoes(&mut peer);
     // What `spin` waits for ends with it; this keeps the loop spinning.
     let never = stuck.event_loop.schedule(ms(1), || ()).unwrap();
@@ -256,7 +259,7 @@ fn rebuild_capped() {
     assert_eq!(metrics.rebuilds, 3, "{metrics:?}");
     for _ in 0..20 {
         assert_echoes(&mut peer);
-        assert_echoes(&mut connect(&server));
+        assert_echoes(&mut connect(server.local_address()));
     }
     // Each echo began the count anew; the resting goes on.
     let (begun, resting) = (Instant::now(), stuck.event_loop.metrics().rests + 50);
@@ -270,7 +273,7 @@ fn rebuild_capped() {
 
     // A minute later it may be worth another try.
     stuck.clock.time.advance(ms(60_000));
-    result(never.completion()).unwrap();
+    done(never.completion()).unwrap();
     let never = stuck.event_loop.schedule(ms(1), || ()).unwrap();
     let begun = Instant::now();
     while stuck.event_loop.metrics().rebuilds < 4 {
@@ -292,7 +295,7 @@ fn rebuild_capped() {
 fn e_48_what_was_ready_before_is_not_missed() {
     let (group, event_loop) = single(EventLoopGroup::builder());
     let (server, _failed) = echo_server(&group);
-    let mut peers: Vec<_> = (0..10).map(|_| connect(&server)).collect();
+    let mut peers: Vec<_> = (0..10).map(|_| connect(server.local_address())).collect();
     peers.iter_mut().for_each(assert_echoes);
     for _ in 0..20 {
         let gate = Gate::shut(&event_loop);
@@ -300,10 +303,10 @@ fn e_48_what_was_ready_before_is_not_missed() {
         for peer in &mut peers {
             peer.write_all(b"hello").unwrap();
         }
-        let mut late = connect(&server);
+        let mut late = connect(server.local_address());
         late.write_all(b"hello").unwrap();
         drop(gate);
-        result(rebuilt).unwrap();
+        done(rebuilt).unwrap();
         for peer in peers.iter_mut().chain([&mut late]) {
             let mut back = [0; 5];
             peer.read_exact(&mut back).unwrap();
@@ -314,7 +317,7 @@ fn e_48_what_was_ready_before_is_not_missed() {
 /// Replaces a connection's descriptor, behind the loop's back, by one that no poll takes.
 #[cfg(target_os = "linux")]
 mod spoil {
-    use super::descriptors;
+    use crate::support::resources;
     use std::{fs::File, net::SocketAddr, os::fd::AsRawFd};
 
     unsafe extern "C" {
@@ -323,7 +326,7 @@ mod spoil {
 
     /// The connection is found by the ports of its two ends.
     pub(crate) fn connection(local: SocketAddr, peer: SocketAddr) {
-        let descriptor = descriptors::of_connection(local, peer);
+        let descriptor = resources::descriptor_of(local, peer);
         let file = File::open("/proc/self/exe").unwrap();
         // SAFETY: both descriptors are open; what owns the second goes on owning it.
         assert_eq!(unsafe { dup2(file.as_raw_fd(), descriptor) }, descriptor);
@@ -335,22 +338,22 @@ mod spoil {
 fn e_49_only_a_channel_that_cannot_be_moved_is_closed() {
     let (group, event_loop) = single(EventLoopGroup::builder());
     let (server, failed) = echo_server(&group);
-    let mut before = connect(&server);
-    let mut spoiled = connect(&server);
-    let mut after = connect(&server);
+    let mut before = connect(server.local_address());
+    let mut spoiled = connect(server.local_address());
+    let mut after = connect(server.local_address());
     for peer in [&mut before, &mut spoiled, &mut after] {
         assert_echoes(peer);
     }
     assert_eq!(event_loop.metrics().channels, 3);
     let ends = (spoiled.peer_addr().unwrap(), spoiled.local_addr().unwrap());
     on(&event_loop, move || spoil::connection(ends.0, ends.1));
-    result(event_loop.rebuild_poll().unwrap()).unwrap();
+    done(event_loop.rebuild_poll().unwrap()).unwrap();
 
     let error = failed.recv_timeout(PATIENCE).expect("the handler is told");
     assert!(error.to_string().starts_with("moving to a new poll"), "{error}");
     settle(&event_loop);
     assert_eq!(event_loop.metrics().channels, 2);
-    for peer in [&mut before, &mut after, &mut connect(&server)] {
+    for peer in [&mut before, &mut after, &mut connect(server.local_address())] {
         assert_echoes(peer);
     }
     assert!(failed.try_recv().is_err(), "nobody else is");

@@ -4,7 +4,10 @@
 #![cfg(target_os = "linux")]
 
 use crate::own_process;
-use crate::support::loops::{PATIENCE, ms, on, result, settle, single};
+use crate::support::{
+    loops::{on, settle, single},
+    wait::{PATIENCE, done, ms},
+};
 use netwheel::EventLoopGroup;
 use std::{process::Command, time::Instant};
 
@@ -26,6 +29,6 @@ fn e_47_an_interrupted_poll_is_not_premature() {
     assert_eq!((metrics.wakes_premature, metrics.rebuilds, metrics.poll_errors), (0, 0, 0), "{metrics:?}");
     assert_eq!(on(&event_loop, || "a task"), "a task");
     let near = event_loop.schedule(ms(5), || "a timer").unwrap();
-    assert_eq!(result(near.completion()).unwrap(), "a timer");
+    assert_eq!(done(near.completion()).unwrap(), "a timer");
     assert!(!far.is_done() && far.cancel());
 }

@@ -1,7 +1,12 @@
 //! Building the poll anew, again and again, while everything goes on that a loop does: a thousand connections,
 //! tasks from other threads, timers. Nothing is lost, nothing comes twice, nothing out of order or early.
 
-use crate::support::loops::{PATIENCE, connect, ms, on, result, settle, single};
+use crate::support::{
+    loops::{on, settle, single},
+    resources::need_descriptors,
+    tcp::connect,
+    wait::{PATIENCE, done, ms},
+};
 use bytes::Bytes;
 use netwheel::{
     Completion, Context, EventLoop, EventLoopGroup, Handler, MissedRuns, Pipeline, RebuildCause,
@@ -72,7 +77,7 @@ impl Run {
                 && event_loop.metrics().writes_blocked > 0
         };
         while !enough() && begun.elapsed() < 5 * PATIENCE {
-            result(event_loop.schedule(ms(10), || ()).unwrap().completion()).unwrap();
+            done(event_loop.schedule(ms(10), || ()).unwrap().completion()).unwrap();
         }
         self.over.store(true, SeqCst);
     }
@@ -173,7 +178,7 @@ fn submit(run: &Run, event_loop: &EventLoop) -> Submitted {
         }
         for completion in waiting {
             timers += 1;
-            fired += u64::from(result(completion).unwrap());
+            fired += u64::from(done(completion).unwrap());
         }
     }
     settle(event_loop);
@@ -240,12 +245,12 @@ fn rebuild<'s>(
             let again = |me: &EventLoop| me.rebuild_poll().unwrap();
             let me = event_loop.clone();
             let rebuilt: Completion<RebuildReport> = if n % 2 == 0 {
-                result(event_loop.schedule(ms(3), || ()).unwrap().completion()).unwrap();
+                done(event_loop.schedule(ms(3), || ()).unwrap().completion()).unwrap();
                 again(event_loop)
             } else {
-                result(event_loop.schedule(ms(3), move || again(&me)).unwrap().completion()).unwrap()
+                done(event_loop.schedule(ms(3), move || again(&me)).unwrap().completion()).unwrap()
             };
-            note(run, &reports, result(rebuilt).unwrap());
+            note(run, &reports, done(rebuilt).unwrap());
         }
     });
     reported
@@ -270,11 +275,10 @@ fn note(run: &Run, reports: &Sender<RebuildReport>, report: RebuildReport) {
 #[test]
 fn rebuild_forced_under_load() {
     // Both ends are here, and the test harness has some of its own.
-    let descriptors = 2 * CONNECTIONS as u64 + 200;
-    assert!(rlimit::increase_nofile_limit(descriptors).unwrap() >= descriptors, "too few descriptors");
+    need_descriptors(2 * CONNECTIONS + 200);
     let (group, event_loop) = single(EventLoopGroup::builder());
     let (server, counts) = serve(&group);
-    let mut streams: Vec<_> = (0..CONNECTIONS).map(|_| connect(&server)).collect();
+    let mut streams: Vec<_> = (0..CONNECTIONS).map(|_| connect(server.local_address())).collect();
     while event_loop.metrics().channels < CONNECTIONS as u64 {
         settle(&event_loop);
     }

@@ -1,6 +1,9 @@
 //! What completes later: three ways to ask, one result, and who wins when a cancel meets the expiry (as W-32).
 
-use crate::support::loops::{PATIENCE, manual, ms, on, result, settle};
+use crate::support::{
+    loops::{manual, on, settle},
+    wait::{PATIENCE, done, ms},
+};
 use netwheel::{Completion, Error, EventLoop};
 use std::{
     future::{Future, IntoFuture},
@@ -52,7 +55,7 @@ fn w_32_of_a_cancel_and_the_expiry_exactly_one_wins() {
             for task in cancels {
                 barrier.wait();
                 let cancelled = task.cancel();
-                answer.send((cancelled, result(task.completion()))).unwrap();
+                answer.send((cancelled, done(task.completion()))).unwrap();
             }
         });
         for round in 0..ROUNDS {
@@ -146,7 +149,7 @@ fn a_callback_of_what_is_cancelled_runs_where_it_is_cancelled() {
     // The handle is given up for the completion, so it is the shutdown that cancels.
     let task = event_loop.schedule(ms(1), || ()).unwrap();
     task.completion().on_complete(move |result| told.send(result).unwrap());
-    result(event_loop.shutdown_gracefully(Duration::ZERO, Duration::ZERO)).unwrap();
+    done(event_loop.shutdown_gracefully(Duration::ZERO, Duration::ZERO)).unwrap();
     assert!(matches!(news.recv_timeout(PATIENCE).unwrap(), Err(Error::ShutDown)));
 }
 
@@ -163,10 +166,10 @@ fn a_callback_that_panics_does_not_end_the_loop() {
     panics(event_loop.rebuild_poll().unwrap());
     let next = event_loop.schedule(ms(1), || "next").unwrap();
     clock.advance(ms(1));
-    assert_eq!(result(next.completion()).unwrap(), "next");
+    assert_eq!(done(next.completion()).unwrap(), "next");
     panics(event_loop.schedule(ms(1), || ()).unwrap().completion());
     panics(event_loop.terminated());
-    result(event_loop.shutdown_gracefully(Duration::ZERO, Duration::ZERO)).unwrap();
+    done(event_loop.shutdown_gracefully(Duration::ZERO, Duration::ZERO)).unwrap();
 }
 
 /// Traps 8 and 9: a callback may give the loop more to do, cancel, and ask for more callbacks.
@@ -251,7 +254,7 @@ const CHAIN: usize = 1_000_000;
 #[test]
 fn a_long_chain_of_callbacks_does_not_overflow_a_small_stack() {
     let (ended, _clock) = manual();
-    result(ended.shutdown_gracefully(Duration::ZERO, Duration::ZERO)).unwrap();
+    done(ended.shutdown_gracefully(Duration::ZERO, Duration::ZERO)).unwrap();
     let (last, end) = channel();
     let small = thread::Builder::new().stack_size(128 * 1024);
     small.spawn(move || ask_again(ended, CHAIN, last)).unwrap().join().unwrap();
@@ -261,7 +264,7 @@ fn a_long_chain_of_callbacks_does_not_overflow_a_small_stack() {
 #[test]
 fn a_long_chain_of_callbacks_does_not_overflow_a_loops_stack() {
     let ((ended, _), (event_loop, clock)) = (manual(), manual());
-    result(ended.shutdown_gracefully(Duration::ZERO, Duration::ZERO)).unwrap();
+    done(ended.shutdown_gracefully(Duration::ZERO, Duration::ZERO)).unwrap();
     let (last, end) = channel();
     // The first callback is called by the loop, when it completes something.
     let first = event_loop.schedule(ms(1), || ()).unwrap();

@@ -1,6 +1,10 @@
 //! Scheduled tasks: when they run, in which order, and what cancelling does (E-01 to E-11, E-16 to E-18, E-20).
 
-use crate::support::loops::{Gate, Journal, PATIENCE, advance, manual, ms, on, result, settle, single};
+use crate::support::{
+    journal::Journal,
+    loops::{Gate, advance, manual, on, settle, single},
+    wait::{PATIENCE, done, ms},
+};
 use netwheel::{
     Clock, Error, EventLoop, EventLoopGroup, MissedRuns, Result, ScheduledTask, testing::ManualClock,
 };
@@ -36,10 +40,10 @@ fn e_01_no_delay_is_due_at_once_and_once() {
         move || runs.push("run")
     };
     let from_outside = event_loop.schedule(Duration::ZERO, body.clone()).unwrap();
-    result(from_outside.completion()).unwrap();
+    done(from_outside.completion()).unwrap();
     let me = event_loop.clone();
     let from_inside = on(&event_loop, move || me.schedule(Duration::ZERO, body).unwrap());
-    result(from_inside.completion()).unwrap();
+    done(from_inside.completion()).unwrap();
     assert_eq!(clock.elapsed(), Duration::ZERO);
     advance(&event_loop, &clock, MINUTE);
     assert_eq!(runs.len(), 2);
@@ -89,14 +93,14 @@ fn e_04_a_huge_delay_neither_fires_nor_spins_and_can_be_cancelled() {
     let tasks = delays.map(|delay| event_loop.schedule(ms(delay), || ()).unwrap());
     settle(&event_loop);
     let before = event_loop.metrics();
-    result(other.schedule(ms(1000), || ()).unwrap().completion()).unwrap();
+    done(other.schedule(ms(1000), || ()).unwrap().completion()).unwrap();
     let after = event_loop.metrics();
     assert!(after.turns - before.turns <= 10, "{before:?} {after:?}");
     assert_eq!(after.wakes_premature, 0);
     for task in tasks {
         assert!(!task.is_done());
         assert!(task.cancel());
-        assert!(matches!(result(task.completion()), Err(Error::Cancelled)));
+        assert!(matches!(done(task.completion()), Err(Error::Cancelled)));
     }
 }
 
@@ -116,7 +120,7 @@ fn e_05_a_task_is_never_early_in_real_time() {
     let begun = Instant::now();
     let ends = [1u64, 7, 50, 500].map(|delay| {
         let task = event_loop.schedule(ms(delay), Instant::now).unwrap();
-        (ms(delay), result(task.completion()).unwrap())
+        (ms(delay), done(task.completion()).unwrap())
     });
     for (delay, end) in ends {
         assert!(end - begun >= delay, "{delay:?}");
@@ -216,7 +220,7 @@ fn e_09_a_cancelled_periodic_task_does_not_run_again() {
         advance(&event_loop, &clock, ms(10));
     }
     assert_eq!((rate.len(), delay.len()), (3, 3));
-    assert!(matches!(result(rate_task.completion()), Err(Error::Cancelled)));
+    assert!(matches!(done(rate_task.completion()), Err(Error::Cancelled)));
 }
 
 #[test]
@@ -240,7 +244,7 @@ fn e_09_a_periodic_task_can_be_cancelled_while_it_runs() {
     drop(release);
     advance(&event_loop, &clock, ms(300));
     assert_eq!(runs.len(), 1);
-    assert!(matches!(result(task.completion()), Err(Error::Cancelled)));
+    assert!(matches!(done(task.completion()), Err(Error::Cancelled)));
 }
 
 #[test]
@@ -266,11 +270,11 @@ fn e_10_a_periodic_task_that_fails_ends_with_its_error() {
     }
     assert_eq!((errs.len(), panics.len()), (2, 2));
     assert!(!erring.cancel(), "it has ended");
-    match result(erring.completion()) {
+    match done(erring.completion()) {
         Err(Error::Other(cause)) => assert_eq!(cause.to_string(), "on purpose"),
         other => panic!("{other:?}"),
     }
-    assert!(matches!(result(panicking.completion()), Err(Error::Panicked(text)) if text == "on purpose"));
+    assert!(matches!(done(panicking.completion()), Err(Error::Panicked(text)) if text == "on purpose"));
     assert_eq!(on(&event_loop, || "alive"), "alive");
 }
 
@@ -280,8 +284,8 @@ fn e_10_a_task_that_panics_fails_its_completion_only() {
     let task = event_loop.schedule(ms(1), || panic!("on purpose")).unwrap();
     let next = event_loop.schedule(ms(1), || "next").unwrap();
     clock.advance(ms(1));
-    assert!(matches!(result::<()>(task.completion()), Err(Error::Panicked(text)) if text == "on purpose"));
-    assert_eq!(result(next.completion()).unwrap(), "next");
+    assert!(matches!(done::<()>(task.completion()), Err(Error::Panicked(text)) if text == "on purpose"));
+    assert_eq!(done(next.completion()).unwrap(), "next");
 }
 
 #[test]
@@ -380,7 +384,7 @@ fn e_17_a_task_that_has_started_cannot_be_cancelled() {
     inside.recv_timeout(PATIENCE).unwrap();
     assert!(!task.cancel());
     drop(release);
-    assert_eq!(result(task.completion()).unwrap(), "done");
+    assert_eq!(done(task.completion()).unwrap(), "done");
 }
 
 #[test]
@@ -422,7 +426,7 @@ fn e_18_thousands_of_periodic_tasks_cancelled_at_random_all_end() {
         }
     });
     for task in tasks {
-        assert!(matches!(result(task.completion()), Err(Error::Cancelled)));
+        assert!(matches!(done(task.completion()), Err(Error::Cancelled)));
     }
     settle(&event_loop);
     assert_eq!(event_loop.metrics().timers_pending, 0);

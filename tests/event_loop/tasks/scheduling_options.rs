@@ -1,8 +1,12 @@
 //! Scheduled tasks beyond the plain ones: jitter, missed runs over a long stall, the end of a turn, limits
 //! (E-30; user-asks 2.5, 2.6, 2.18, 3.2 to 3.5).
 
-use crate::support::logs;
-use crate::support::loops::{Gate, Journal, advance, manual, ms, on, result, settle, single};
+use crate::support::{
+    journal::Journal,
+    logs,
+    loops::{Gate, advance, manual, on, settle, single},
+    wait::{SECOND, done, ms},
+};
 use netwheel::{Clock, Error, EventLoopGroup, MissedRuns, Periodic, ScheduledTask, testing::ManualClock};
 use std::{
     sync::{
@@ -11,8 +15,6 @@ use std::{
     },
     time::{Duration, Instant},
 };
-
-const SECOND: Duration = Duration::from_secs(1);
 
 // ---- jitter ----------------------------------------------------------------------------------------------
 
@@ -192,7 +194,7 @@ fn timer_zero_delay_rearm() {
     }
     again(&event_loop, turns.clone());
     let other = event_loop.schedule(Duration::ZERO, || ()).unwrap();
-    result(other.completion()).unwrap();
+    done(other.completion()).unwrap();
     while turns.len() < 500 {
         settle(&event_loop);
     }
@@ -248,11 +250,11 @@ fn e_29_scheduled_tasks_have_a_limit_and_what_ends_makes_room() {
     let failing = event_loop.schedule_at_fixed_rate(ms(1), ms(1), || Err(Error::Closed)).unwrap();
     full(event_loop.schedule(ms(1), || ()));
     advance(&event_loop, &clock, ms(100));
-    assert!(result(failing.completion()).is_err());
+    assert!(done(failing.completion()).is_err());
     let again: Vec<_> = (0..16).map(|_| event_loop.schedule(ms(1), || ()).unwrap()).collect();
     full(event_loop.schedule(ms(1), || ()));
     advance(&event_loop, &clock, ms(1));
-    again.into_iter().for_each(|task| result(task.completion()).unwrap());
+    again.into_iter().for_each(|task| done(task.completion()).unwrap());
 }
 
 #[test]
@@ -279,7 +281,7 @@ fn e_30_a_task_for_the_end_of_the_turn_runs_once_after_the_others() {
     assert_eq!(names, ["task", "timer", "end"]);
     assert_eq!(order[0].1, order[2].1, "in the turn in which the loop got it");
     let answer = event_loop.schedule_at_turn_end(|| 42).unwrap();
-    assert_eq!(result(answer.completion()).unwrap(), 42);
+    assert_eq!(done(answer.completion()).unwrap(), 42);
 }
 
 #[test]
@@ -294,8 +296,8 @@ fn e_30_what_the_end_of_a_turn_gives_for_the_end_of_a_turn_is_for_the_next() {
             me.schedule_at_turn_end(move || mine.push(inner.metrics().turns)).unwrap()
         })
         .unwrap();
-    let second = result(first.completion()).unwrap();
-    result(second.completion()).unwrap();
+    let second = done(first.completion()).unwrap();
+    done(second.completion()).unwrap();
     let turns = turns.all();
     assert_eq!(turns[1], turns[0] + 1);
 }
@@ -307,7 +309,7 @@ fn e_26_a_scheduled_task_that_panics_is_logged_with_its_origin_and_counted() {
     let line = line!() + 1;
     let task = event_loop.schedule(ms(1), || panic!("oh dear")).unwrap();
     advance(&event_loop, &clock, ms(1));
-    let failed: Result<(), _> = result(task.completion());
+    let failed: Result<(), _> = done(task.completion());
     assert!(matches!(failed, Err(Error::Panicked(message)) if message == "oh dear"));
     assert_eq!(event_loop.metrics().tasks_panicked, 1);
     let origin = format!("{}:{line}", file!());
@@ -344,8 +346,8 @@ fn a_task_that_fails_tells_its_completion_as_well() {
     let periodic = event_loop.schedule_with_fixed_delay(ms(1), ms(1), fails).unwrap();
     let once = event_loop.schedule(ms(1), || -> netwheel::Result { Err(Error::other("no")) }).unwrap();
     advance(&event_loop, &clock, ms(1));
-    assert_eq!(result(periodic.completion()).unwrap_err().to_string(), "no");
-    assert_eq!(result(once.completion()).unwrap().unwrap_err().to_string(), "no");
+    assert_eq!(done(periodic.completion()).unwrap_err().to_string(), "no");
+    assert_eq!(done(once.completion()).unwrap().unwrap_err().to_string(), "no");
     assert_eq!(event_loop.metrics().tasks_failed, 2);
 }
 
@@ -360,7 +362,7 @@ fn a_task_that_ends_itself_has_not_failed() {
     for _ in 0..3 {
         advance(&event_loop, &clock, ms(1));
     }
-    assert!(matches!(result(task.unwrap().completion()), Err(Error::Cancelled)));
+    assert!(matches!(done(task.unwrap().completion()), Err(Error::Cancelled)));
     assert_eq!(event_loop.metrics().tasks_failed, 0);
 }
 
@@ -422,7 +424,7 @@ fn a_loop_at_the_end_of_time_sleeps_and_can_be_shut_down() {
     assert_eq!(after.timers_fired, before.timers_fired);
 
     let soon = event_loop.schedule(Duration::ZERO, || "now").unwrap();
-    assert_eq!(result(soon.completion()).unwrap(), "now");
-    result(event_loop.shutdown_gracefully(SECOND, Duration::MAX)).unwrap();
-    assert!(matches!(result(never.completion()), Err(Error::ShutDown)));
+    assert_eq!(done(soon.completion()).unwrap(), "now");
+    done(event_loop.shutdown_gracefully(SECOND, Duration::MAX)).unwrap();
+    assert!(matches!(done(never.completion()), Err(Error::ShutDown)));
 }

@@ -1,10 +1,13 @@
 //! Giving tasks to a loop: order, waking, failing, waiting (E-12, E-14, E-15, E-19, E-22 to E-26, E-31).
 
-use crate::support::logs;
-use crate::support::loops::{
-    Gate, Journal, PATIENCE, advance, assert_echoes, connect, echo_server, manual, ms, on, result,
+use crate::support::{
+    journal::Journal,
+    logs,
+    loops::{Gate, advance, manual, on, settle, single},
+    servers::echo_server,
+    tcp::{assert_echoes, connect},
+    wait::{PATIENCE, done, ms},
 };
-use crate::support::loops::{settle, single};
 use netwheel::{
     ClientBootstrap, Completion, Error, EventLoop, EventLoopGroup, Handler, Pipeline, Result, codec::RawBytes,
 };
@@ -76,7 +79,7 @@ fn e_14_a_timer_from_elsewhere_comes_through_the_queue() {
     let metrics = event_loop.metrics();
     assert_eq!((metrics.timers_pending, metrics.tasks_pending), (1, 0));
     clock.advance(ms(10));
-    assert!(result(task.completion()).unwrap(), "it runs on the loop");
+    assert!(done(task.completion()).unwrap(), "it runs on the loop");
 }
 
 #[test]
@@ -122,7 +125,7 @@ fn e_15_no_timer_is_slept_on() {
         // Sometimes before a deadline that is there already, sometimes while there is none.
         let far = event_loop.schedule(Duration::from_secs(600), || ()).unwrap();
         let near = event_loop.schedule(Duration::from_micros(round), || ()).unwrap();
-        result(near.completion()).unwrap();
+        done(near.completion()).unwrap();
         far.cancel();
     }
 }
@@ -173,7 +176,7 @@ fn e_19_a_full_queue_loses_no_timer() {
     assert!(matches!(event_loop.schedule(ms(1), || ()), Err(Error::Full { .. })));
     clock.advance(ms(10));
     drop(gate);
-    assert_eq!(result(once.completion()).unwrap(), "ran");
+    assert_eq!(done(once.completion()).unwrap(), "ran");
     for _ in 0..taken {
         ran.recv_timeout(PATIENCE).unwrap();
     }
@@ -383,7 +386,7 @@ fn e_31_waiting_on_the_loop_that_has_to_complete_it_is_an_error() {
     let (server, _failed) = echo_server(&group);
     let address = server.local_address();
     let client = ClientBootstrap::new(&group).pipeline(|_| Pipeline::new().codec(RawBytes).handler(Silent));
-    let channel = result(client.connect(address)).unwrap();
+    let channel = done(client.connect(address)).unwrap();
     let (me, all, listening, connected) =
         (event_loop.clone(), group.clone(), server.clone(), channel.clone());
     on(&event_loop, move || {
@@ -397,7 +400,7 @@ fn e_31_waiting_on_the_loop_that_has_to_complete_it_is_an_error() {
         assert_would_deadlock("the group's end", || all.terminated());
     });
     assert!(channel.is_open());
-    assert_echoes(&mut connect(&server));
+    assert_echoes(&mut connect(server.local_address()));
 }
 
 #[test]
@@ -412,20 +415,20 @@ fn e_31_no_loop_of_a_group_may_wait_for_the_groups_end() {
         let end = all.shutdown_gracefully(Duration::ZERO, Duration::from_secs(600));
         assert!(matches!(end.wait(), Err(Error::WouldDeadlock)));
     });
-    result(group.terminated()).unwrap();
+    done(group.terminated()).unwrap();
 }
 
 #[test]
 fn e_31_what_is_done_or_done_elsewhere_may_be_waited_for() {
     let (event_loop, _clock) = manual();
     let (other, _clock) = manual();
-    let done = event_loop.schedule(Duration::ZERO, || 1).unwrap();
-    while !done.is_done() {
+    let here = event_loop.schedule(Duration::ZERO, || 1).unwrap();
+    while !here.is_done() {
         settle(&event_loop);
     }
     let (here, there) = on(&event_loop, move || {
         let there = other.schedule(Duration::ZERO, || 2).unwrap();
-        (result(done.completion()).unwrap(), result(there.completion()).unwrap())
+        (done(here.completion()).unwrap(), done(there.completion()).unwrap())
     });
     assert_eq!((here, there), (1, 2));
 }
@@ -463,5 +466,5 @@ fn e_29_a_full_queue_does_not_keep_a_server_from_closing() {
     assert!(matches!(server.set_accepting(false), Err(Error::Full { .. })));
     let closed = server.close();
     drop(gate);
-    result(closed).unwrap();
+    done(closed).unwrap();
 }

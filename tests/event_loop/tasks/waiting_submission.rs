@@ -1,6 +1,10 @@
 //! Waiting for room in a loop's queue (E-29, and E-59 for those who wait when it ends).
 
-use crate::support::loops::{Gate, Journal, PATIENCE, ms, on, result, single};
+use crate::support::{
+    journal::Journal,
+    loops::{Gate, on, single},
+    wait::{PATIENCE, done, ms},
+};
 use netwheel::{Error, EventLoop, EventLoopGroup, Refused};
 use std::{
     path::PathBuf,
@@ -259,7 +263,7 @@ fn e_59_the_end_of_the_loop_releases_all_who_wait() {
                 }
             }
         }
-        result(end).unwrap();
+        done(end).unwrap();
     }
 }
 
@@ -272,7 +276,7 @@ fn e_59_a_loop_that_has_ended_lets_nobody_wait() {
         if started {
             on(&event_loop, || ());
         }
-        result(event_loop.shutdown_gracefully(Duration::ZERO, PATIENCE)).unwrap();
+        done(event_loop.shutdown_gracefully(Duration::ZERO, PATIENCE)).unwrap();
         let mine = kept.clone();
         let refused = event_loop.execute_timeout(PATIENCE, Box::new(move || drop(mine))).unwrap_err();
         assert!(matches!(refused.reason, Error::ShutDown), "{}", refused.reason);

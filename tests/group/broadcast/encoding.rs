@@ -2,8 +2,7 @@
 
 use crate::broadcast::{Counting, Room, all_written, broadcast, join, member, report_of, rooming, sum};
 use crate::support::{
-    recorder::{Fussy, Log, Recorder, quiet_panics},
-    tcp::{done, end, read_n},
+    codecs::Fussy, journal::Log, logs::quiet_panics, loops::end, recorder::Recorder, tcp::read_n, wait::done,
 };
 use bytes::Bytes;
 use netwheel::{

@@ -1,8 +1,13 @@
 //! Who gets it, and in what order.
 
 use crate::broadcast::{Room, all_written, join, rooming};
-use crate::support::tcp::{
-    self, Event, Random, Settings, assert_same, connect, done, end, one_loop, read_all, read_n, serve_with,
+use crate::support::{
+    loops::{end, one_loop},
+    random::Random,
+    recorder::{self, Event},
+    servers::{Settings, serve_with},
+    tcp::{assert_same, connect, read_all, read_n},
+    wait::done,
 };
 use bytes::Bytes;
 use netwheel::{ChannelGroup, ChannelOptions, Error, codec::Line, prelude::*};
@@ -58,7 +63,7 @@ fn a_handler_broadcasts_from_its_callback() {
     let group = EventLoopGroup::builder().threads(2).build().unwrap();
     let room: Room = ChannelGroup::new();
     let of_handlers = room.clone();
-    let hook = move |ctx: &mut Context<'_, tcp::Probe>, event: &Event| match event {
+    let hook = move |ctx: &mut Context<'_, recorder::Recorder>, event: &Event| match event {
         Event::Active(channel) => {
             of_handlers.join(channel.clone());
             Ok(())

@@ -6,8 +6,13 @@ mod membership;
 mod no_room;
 mod turns;
 
-use crate::support::recorder::{Log, Recorder};
-use crate::support::tcp::{Event, Events, Settings, connect, done, serve_with, silent};
+use crate::support::{
+    journal::Log,
+    recorder::{Event, Events, Recorder, silent},
+    servers::{Settings, serve_with},
+    tcp::connect,
+    wait::done,
+};
 use bytes::Bytes;
 use netwheel::{
     Broadcast, BroadcastReport, ChannelGroup, ChannelOptions, LoopMetrics, buffer::Outbound, codec::Line,

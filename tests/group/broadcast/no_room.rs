@@ -2,8 +2,11 @@
 
 use crate::broadcast::{Counting, Room, all_written, broadcast, join, member, report_of, rooming};
 use crate::support::{
-    recorder::{Log, Recorder},
-    tcp::{block, done, end, on_loop, one_loop, read_all, read_n, receive, the_loop},
+    journal::Log,
+    loops::{block, end, on_loop, one_loop, the_loop},
+    recorder::Recorder,
+    tcp::{read_all, read_n},
+    wait::{done, receive},
 };
 use bytes::Bytes;
 use netwheel::{

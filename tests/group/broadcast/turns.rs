@@ -1,7 +1,11 @@
 //! How often loops are woken, how much a turn does, and how often members are flushed.
 
 use crate::broadcast::{Room, all_written, broadcast_often, join, rooming, sum};
-use crate::support::tcp::{block, connect, done, end, metrics, one_loop, read_n, some_turns};
+use crate::support::{
+    loops::{block, end, metrics, one_loop, some_turns},
+    tcp::{connect, read_n},
+    wait::done,
+};
 use bytes::Bytes;
 use netwheel::{ChannelGroup, ChannelOptions, codec::Line, prelude::*};
 use std::{io::Write, time::Duration};

@@ -3,7 +3,8 @@
 use crate::datagrams::Tell;
 use crate::support::{
     datagrams::{Event, open, open_with, receive, silent, socket},
-    tcp::{block, done, end, metrics, one_loop, the_loop},
+    loops::{block, end, metrics, one_loop, the_loop},
+    wait::done,
 };
 use netwheel::{DatagramBootstrap, Error, UdpOptions};
 use std::{

@@ -2,7 +2,8 @@
 
 use crate::support::{
     datagrams::{Event, echo, open, open_with, receive, silent, socket},
-    tcp::{self, done, end, metrics, one_loop},
+    loops::{end, metrics, one_loop},
+    wait::{self, done},
 };
 use netwheel::{DatagramBootstrap, Error};
 use std::{
@@ -62,7 +63,7 @@ fn t_35_an_unreachable_port_is_an_error_and_the_channel_stays_open() {
     }
     assert!(channel.is_open());
     let peer = UdpSocket::bind(address).unwrap();
-    peer.set_read_timeout(Some(tcp::PATIENCE)).unwrap();
+    peer.set_read_timeout(Some(wait::PATIENCE)).unwrap();
     peer.connect(channel.local_address()).unwrap();
     channel.send("hello").unwrap();
     assert_eq!(receive(&peer).0, b"hello");
@@ -89,9 +90,9 @@ fn t_35_a_report_does_not_cost_the_datagram_after_it() {
         Ok(())
     };
     channel.execute(task).unwrap();
-    let (peer, sent) = tcp::receive(&told);
+    let (peer, sent) = wait::receive(&told);
     sent.unwrap();
-    peer.set_read_timeout(Some(tcp::PATIENCE)).unwrap();
+    peer.set_read_timeout(Some(wait::PATIENCE)).unwrap();
     assert_eq!(receive(&peer).0, b"to somebody");
     let (text, kind) = events.error();
     assert_eq!(kind, Some(ErrorKind::ConnectionRefused));

@@ -3,7 +3,8 @@
 use crate::datagrams::Tell;
 use crate::support::{
     datagrams::{Event, echo, open, open_with, receive, socket},
-    tcp::{block, done, end, one_loop, the_loop, turn_until},
+    loops::{block, end, one_loop, the_loop, turn_until},
+    wait::done,
 };
 use bytes::Bytes;
 use netwheel::{DatagramBootstrap, DatagramContext, DatagramHandler, Error, Result};

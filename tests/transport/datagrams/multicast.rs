@@ -1,7 +1,10 @@
 //! Groups that a channel joins and leaves.
 
 use crate::datagrams::Tell;
-use crate::support::tcp::{self, done, end, one_loop};
+use crate::support::{
+    loops::{end, one_loop},
+    wait::{self, done},
+};
 use netwheel::{DatagramBootstrap, MulticastGroup, UdpOptions};
 use std::{
     io::Write,
@@ -64,7 +67,7 @@ fn multicast(any: &str, options: UdpOptions, group: MulticastGroup, address: IpA
                 Ok(())
             })
             .unwrap();
-        tcp::receive(&answered)
+        wait::receive(&answered)
     };
     let send = |text: &'static str, to| done(sender.send_notify(text, Some(to)).unwrap());
     if let Err(e) = on_receiver(true).and_then(|()| send("probe", to)) {
@@ -75,12 +78,12 @@ fn multicast(any: &str, options: UdpOptions, group: MulticastGroup, address: IpA
     };
     assert_eq!(heard, "probe");
     send("to the group", to).unwrap();
-    assert_eq!(tcp::receive(&told), "to the group");
+    assert_eq!(wait::receive(&told), "to the group");
     on_receiver(false).unwrap();
     send("after the leave", to).unwrap();
     // It would have come before this one.
     send("to the receiver", own).unwrap();
-    assert_eq!(tcp::receive(&told), "to the receiver");
+    assert_eq!(wait::receive(&told), "to the receiver");
     assert!(on_receiver(false).is_err(), "it was left");
     end(&loops);
 }

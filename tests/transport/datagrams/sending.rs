@@ -2,7 +2,8 @@
 
 use crate::support::{
     datagrams::{Event, echo, open, open_with, receive, silent, socket},
-    tcp::{self, end, metrics, one_loop, some_turns},
+    loops::{end, metrics, one_loop, some_turns},
+    random, tcp, wait,
 };
 use bytes::Bytes;
 use netwheel::{DatagramBootstrap, UdpOptions};
@@ -81,7 +82,7 @@ fn t_34_after_a_disconnect_datagrams_need_an_address() {
         Ok(())
     };
     channel.execute(task).unwrap();
-    assert_eq!(tcp::receive(&told), (None, Some(channel.local_address())));
+    assert_eq!(wait::receive(&told), (None, Some(channel.local_address())));
     assert_eq!(receive(&second), (b"to somebody".to_vec(), channel.local_address()));
     second.send_to(b"from a stranger", channel.local_address()).unwrap();
     assert_eq!(events.datagram(), ("from a stranger".into(), second_address));
@@ -89,7 +90,7 @@ fn t_34_after_a_disconnect_datagrams_need_an_address() {
     channel.send("to nobody").unwrap();
     let text = Error::NotConnected.to_string();
     assert_eq!(events.error(), (text, None));
-    let answer = tcp::done(channel.send_notify("to nobody", None).unwrap());
+    let answer = wait::done(channel.send_notify("to nobody", None).unwrap());
     assert!(matches!(answer, Err(Error::NotConnected)), "{answer:?}");
     end(&group);
     assert_eq!(events.rest(), [Event::Shutdown, Event::Inactive]);
@@ -123,7 +124,7 @@ fn the_longest_datagram_arrives_whole_and_a_longer_one_comes_back() {
     let group = one_loop();
     let options = UdpOptions::new().send_buffer(1 << 20).receive_buffer(1 << 20);
     let (channel, events) = open_with(DatagramBootstrap::new(&group).options(options), echo);
-    let sent = tcp::Random::new(7).bytes(LONGEST);
+    let sent = random::Random::new(7).bytes(LONGEST);
     let (peer, address) = socket();
     peer.send_to(&sent, channel.local_address()).unwrap();
     let (got, _) = receive(&peer);
@@ -135,7 +136,7 @@ fn the_longest_datagram_arrives_whole_and_a_longer_one_comes_back() {
         Ok(())
     };
     channel.execute(task).unwrap();
-    let refused = tcp::receive(&told).unwrap_err();
+    let refused = wait::receive(&told).unwrap_err();
     assert_eq!((refused.value.len(), refused.reason.to_string().contains("too long")), (LONGEST + 1, true));
     end(&group);
 }
