@@ -70,6 +70,9 @@ pub(crate) struct Recorder {
     hook: Hook,
     /// Whether an error closes the channel, after the hook.
     pub(crate) closes: bool,
+    /// Whether the end of the peer's stream is recorded and leaves the channel open. Otherwise it
+    /// closes the channel, as by default.
+    half_open: bool,
 }
 
 impl Recorder {
@@ -83,7 +86,14 @@ impl Recorder {
         log: &Log,
         hook: impl FnMut(&mut Context<'_, Recorder>, &Event) -> Result + 'static,
     ) -> Self {
-        Recorder { name: "", log: log.clone(), events: None, hook: Box::new(hook), closes: true }
+        Recorder {
+            name: "",
+            log: log.clone(),
+            events: None,
+            hook: Box::new(hook),
+            closes: true,
+            half_open: false,
+        }
     }
 
     /// Does what `hook` does, and stays open after errors unless `hook` closes.
@@ -99,7 +109,7 @@ impl Recorder {
     /// Sends its calls to [`Events`]; after an error it closes.
     pub(crate) fn sending(events: Sender<Event>, hook: SharedHook) -> Self {
         let hook = Box::new(move |ctx: &mut Context<'_, Self>, event: &Event| hook(ctx, event));
-        Recorder { name: "", log: Log::new(), events: Some(events), hook, closes: true }
+        Recorder { name: "", log: Log::new(), events: Some(events), hook, closes: true, half_open: true }
     }
 
     fn log(&self, line: impl fmt::Display) {
@@ -138,7 +148,11 @@ impl Handler for Recorder {
     }
 
     fn input_shutdown(&mut self, ctx: &mut Context<'_, Self>) -> Result {
-        self.call(ctx, Event::InputShutdown)
+        if self.half_open {
+            return self.call(ctx, Event::InputShutdown);
+        }
+        ctx.close();
+        Ok(())
     }
 
     fn writability_changed(&mut self, ctx: &mut Context<'_, Self>, writable: bool) -> Result {
@@ -175,7 +189,8 @@ impl Drop for Recorder {
 
 // ---- recorders with a name ---------------------------------------------------------------------
 
-/// A recorder whose name stands before each line: shows which of several pipelines is called.
+/// A recorder whose name stands before each line: shows which of several pipelines is called. It
+/// stays open at the end of the peer's stream.
 pub(crate) fn named(
     name: &'static str,
     log: &Log,
@@ -183,6 +198,7 @@ pub(crate) fn named(
 ) -> Recorder {
     let mut recorder = Recorder::with(log, hook);
     recorder.name = name;
+    recorder.half_open = true;
     recorder
 }
 

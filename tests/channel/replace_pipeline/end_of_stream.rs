@@ -49,7 +49,7 @@ fn d_08_a_codec_that_was_replaced_is_not_asked_at_the_end() {
     let mut channel = embedded_pipeline(&options, Pipeline::new().codec(NotAtLast(Line::new())).handler(old));
     channel.write_inbound(b"a\nb\nc").unwrap();
     channel.end_inbound();
-    assert!(log.take().ends_with(&["new read_complete".into(), "new read (end)".into()]));
+    assert!(log.take().ends_with(&["new read_complete".into(), "new input_shutdown".into()]));
     assert!(channel.is_open());
 }
 
@@ -106,7 +106,7 @@ fn d_05_in_the_last_read_complete() {
         // Half a line at its end is a message only where the codec says so; this one leaves it.
         channel.write_inbound(b"a\nrest").unwrap();
         channel.end_inbound();
-        let end = if half_close { "new read (end)" } else { "new inactive" };
+        let end = if half_close { "new input_shutdown" } else { "new inactive" };
         assert_eq!(
             log.take(),
             [
@@ -146,9 +146,9 @@ fn over_tcp_the_old_one_is_dropped_on_the_loop_and_the_end_is_told_to_the_new_on
                 let _held = &mut guard;
                 match call {
                     // The end of the stream: the last bytes make no line, but they make something for the next one.
-                    Event::Read(message) if message == "(end)" => {
+                    Event::InputShutdown => {
                         ctx.replace_pipeline(raw(named("new", &log, |ctx, call| match call {
-                            Event::Read(message) if message == "(end)" => {
+                            Event::InputShutdown => {
                                 ctx.write("bye".into())?;
                                 ctx.close();
                                 Ok(())
@@ -170,7 +170,7 @@ fn over_tcp_the_old_one_is_dropped_on_the_loop_and_the_end_is_told_to_the_new_on
     log.wait_for("new drop");
     assert_eq!(dropped.lock().unwrap().as_deref(), Some("replacing-0"));
     let told = log.take();
-    for once in ["old read (end)", "old drop", "new active", "new read (end)", "new inactive"] {
+    for once in ["old input_shutdown", "old drop", "new active", "new input_shutdown", "new inactive"] {
         assert_eq!(told.iter().filter(|e| *e == once).count(), 1, "{told:?}");
     }
     end(&group);

@@ -120,7 +120,7 @@ fn d_05_from_every_callback_with_and_without_bytes_that_are_left() {
             channel.channel().write(vec![b'x'; 100].into()).unwrap();
             channel.run_pending();
         }),
-        ("read (end)", |channel| channel.end_inbound()),
+        ("input_shutdown", |channel| channel.end_inbound()),
     ];
     for (when, trigger) in cases {
         for left in ["", "par"] {
@@ -163,12 +163,12 @@ fn d_05_from_every_callback_with_and_without_bytes_that_are_left() {
             }
             match when {
                 // The end of the stream is the new one's as well.
-                "read (end)" if left.is_empty() => {
-                    expected.extend(["new read_complete".into(), "new read (end)".into()]);
+                "input_shutdown" if left.is_empty() => {
+                    expected.extend(["new read_complete".into(), "new input_shutdown".into()]);
                 }
-                "read (end)" => {
+                "input_shutdown" => {
                     expected.extend(["new read_complete"; 2].map(String::from));
-                    expected.push("new read (end)".into());
+                    expected.push("new input_shutdown".into());
                 }
                 // The read that is going on has an end, whoever hears of it.
                 "read now" => expected.push("new read_complete".into()),
@@ -180,7 +180,7 @@ fn d_05_from_every_callback_with_and_without_bytes_that_are_left() {
                 expected.push("new read_complete".into());
             }
             assert_eq!(told, expected, "{when}, {left:?} left");
-            if when != "read (end)" {
+            if when != "input_shutdown" {
                 channel.write_inbound(b"more").unwrap();
                 assert_eq!(log.take(), ["new read more", "new read_complete"], "{when}");
             }
