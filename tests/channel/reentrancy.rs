@@ -1,10 +1,10 @@
 //! What happens when a callback asks for something that would call back: it happens after it, never within it.
 //!
 //! Each answer of docs/architecture.md, "Re-entrancy", has its test. Those that are not here: the peer's end of its stream
-//! (`half_open.rs`); what is asked for when a write is answered, through handles (`write_notify.rs`, C-47 to C-49); flushes again
-//! and again, and writes to another channel (`flush.rs`); tasks by `Remote` (`remote.rs`); timeouts with no delay, and one task
-//! too many (`timeouts.rs`); time limits (`time_limits.rs`); panics and an `error` that fails (`errors.rs`); waiting for room in the
-//! own queue (`waiting_submission.rs`).
+//! (`channel/endings/half_open.rs`); what is asked for when a write is answered, through handles (`channel/writing/notify.rs`, C-47 to C-49); flushes again
+//! and again, and writes to another channel (`channel/writing/flush.rs`); tasks by `Remote` (`remote.rs`); timeouts with no delay, and one task
+//! too many (`timer/timeouts.rs`); time limits (`timer/time_limits.rs`); panics and an `error` that fails (`errors.rs`); waiting for room in the
+//! own queue (`event_loop/tasks/waiting_submission.rs`).
 
 use crate::over_each_transport;
 use crate::support::{

@@ -1,4 +1,4 @@
-//! A loop that its owner drives by hand (E-32). That it cannot be run on another thread is in `types.rs`: it does not
+//! A loop that its owner drives by hand (E-32). That it cannot be run on another thread is in `channel/types.rs`: it does not
 //! compile.
 
 use crate::support::{

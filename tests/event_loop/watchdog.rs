@@ -1,5 +1,5 @@
 //! The watchdog says which loop is stuck, where and in what, once; and nothing of loops that sleep or turn (user-asks
-//! 7.1, 7.7). A process that is stopped as a whole is in `sigstop.rs`.
+//! 7.1, 7.7). A process that is stopped as a whole is in `system/sigstop.rs`.
 //!
 //! A stuck loop here is one that a test holds in a callback until it has heard what it waits for.
 

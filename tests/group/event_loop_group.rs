@@ -1,5 +1,5 @@
 //! A group of loops: whose turn it is, how many there are, when it has ended (E-62; a group that cannot be built is
-//! in `descriptors.rs`).
+//! in `system/descriptors.rs`).
 
 use crate::support::{
     loops::{on, settle},

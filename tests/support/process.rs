@@ -49,7 +49,7 @@ pub(crate) fn play(role: &str) -> Vec<String> {
     only_test(&format!("{}::{role}", module_of(Location::caller().file())), role)
 }
 
-/// The module path within its binary of a file: `tests/system/a/b.rs` is `a::b`.
+/// The module path within its binary of a file: `tests/channel/endings/table.rs` is `endings::table`.
 fn module_of(file: &str) -> String {
     let path = file.replace('\\', "/");
     let (_, path) = path.split_once("tests/").expect("a file of a test binary");

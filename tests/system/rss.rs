@@ -218,7 +218,7 @@ fn ten_times(mut sessions: Sessions) -> (usize, Vec<usize>) {
 }
 
 /// 14.5: it is flat. How much of what is free goes back to the system is the allocator's business: one small piece in use
-/// keeps all below it. That all of it is given back to the allocator is in `heap_returns.rs`.
+/// keeps all below it. That all of it is given back to the allocator is in `allocations/heap_returns.rs`.
 #[test]
 fn rss_returns() {
     let _alone = alone();

@@ -1,6 +1,6 @@
 //! What a loop gives to tasks and timers when there are too many of them (docs/fairness.md): shares, floors and caps,
-//! counted on a clock that stands still unless what runs moves it. The formula of the budget is in `io_ratio`, what
-//! sockets get in `fairness_io`.
+//! counted on a clock that stands still unless what runs moves it. The formula of the budget is in `io_ratio.rs`,
+//! what sockets get in `io.rs`.
 
 use crate::support::{
     journal::Journal,
