@@ -9,7 +9,6 @@ mod errors;
 mod interplay;
 mod lifecycle;
 mod model;
-mod read_complete_model;
 mod reading;
 mod reentrancy;
 mod remote;

@@ -2,6 +2,7 @@
 //! was accepted is sent once, whole and in order (but for what a policy has dropped), `active` comes first, `inactive` once and
 //! last, every answer comes, and nothing is left behind.
 
+use super::{OPERATIONS, Operation, operation, options};
 use bytes::{Buf, Bytes};
 use netwheel::{
     ChannelOptions, Completion, Error, Held, IdleEvent, IdleTimeouts, Overflow, Scope, TrafficLimits,
@@ -18,18 +19,10 @@ use std::{cell::RefCell, collections::VecDeque, rc::Rc, time::Duration};
 enum Act {
     Write(usize),
     Notify(usize),
-    Flush,
-    Hold(usize),
-    AutoRead(bool),
-    Read,
+    Operation(Operation),
     Replace,
-    EndOutput,
-    Close,
-    CloseNow,
     Schedule(u64),
     Traffic(u64),
-    Idle(u64),
-    Fail,
 }
 
 /// What happens to a channel from outside.
@@ -137,24 +130,16 @@ fn play(world: &Shared, ctx: &mut Scope<'_, Bytes>, act: Act) -> Result {
                 world.answers.push((number, answer));
             }
         }
-        Act::Flush => ctx.flush(),
-        Act::Hold(bytes) => {
-            let held = ctx.hold(bytes);
-            world.borrow_mut().held.push(held);
+        Act::Operation(operation) => {
+            let held = operation.run(ctx)?;
+            world.borrow_mut().held.extend(held);
         }
-        Act::AutoRead(on) => ctx.set_auto_read(on),
-        Act::Read => ctx.read(),
         Act::Replace => {
             if ctx.is_open() {
                 ctx.replace_pipeline(pipeline(Player::new(world)))?;
             }
         }
-        Act::EndOutput => ctx.shutdown_write(),
-        Act::Close => ctx.close(),
-        Act::CloseNow => ctx.close_now(),
         Act::Traffic(rate) => ctx.set_traffic(TrafficLimits::new().read(rate).write(rate)),
-        Act::Idle(ms) => ctx.set_idle(IdleTimeouts::new().all(Duration::from_millis(ms))),
-        Act::Fail => return Err(Error::other("on purpose")),
         Act::Schedule(_) => {}
     }
     Ok(())
@@ -247,18 +232,10 @@ fn act() -> impl Strategy<Value = Act> {
         6 => (0usize..300).prop_map(Act::Write),
         3 => (0usize..300).prop_map(Act::Notify),
         2 => (3000usize..5000).prop_map(Act::Write),
-        3 => Just(Act::Flush),
-        2 => (0usize..200).prop_map(Act::Hold),
-        2 => any::<bool>().prop_map(Act::AutoRead),
-        3 => Just(Act::Read),
+        OPERATIONS => operation().prop_map(Act::Operation),
         2 => Just(Act::Replace),
-        1 => Just(Act::EndOutput),
-        1 => Just(Act::Close),
-        1 => Just(Act::CloseNow),
         2 => (0u64..50).prop_map(Act::Schedule),
         2 => (0u64..3000).prop_map(Act::Traffic),
-        1 => (20u64..90).prop_map(Act::Idle),
-        2 => Just(Act::Fail),
     ]
 }
 
@@ -276,25 +253,6 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::EndOutput),
         3 => Just(Step::Release),
     ]
-}
-
-fn options() -> impl Strategy<Value = (ChannelOptions, Overflow)> {
-    let policies = [Overflow::Refuse, Overflow::DropNewest, Overflow::DropOldest, Overflow::Close].to_vec();
-    (any::<[bool; 4]>(), prop::sample::select(policies), 1usize..300, 500usize..8000).prop_map(
-        |([auto_read, one, choked, half_close], policy, read_size, most)| {
-            let options = ChannelOptions::new()
-                .auto_read(auto_read)
-                .one_message_per_read(one)
-                .read_while_writable(choked)
-                .half_close(half_close)
-                .overflow(policy)
-                .read_size(read_size)
-                .max_outbound(most)
-                .water_mark(WaterMark::new(100, 400).unwrap())
-                .inbound_mark(WaterMark::new(50, 150).unwrap());
-            (options, policy)
-        },
-    )
 }
 
 fn check(options: &ChannelOptions, policy: Overflow, steps: Vec<Step>) {
@@ -416,9 +374,10 @@ proptest! {
 
     #[test]
     fn whatever_happens_to_a_channel(
-        (options, policy) in options(),
+        (options, policy) in options(500..8000),
         steps in prop::collection::vec(step(), 0..80),
     ) {
+        let options = options.water_mark(WaterMark::new(100, 400).unwrap());
         check(&options, policy, steps);
     }
 }
