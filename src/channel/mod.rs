@@ -8,7 +8,6 @@ mod close_listeners;
 mod commands;
 mod config;
 mod core;
-#[allow(dead_code, unused_imports, reason = "the event loop takes its readiness from mio so far")]
 pub(crate) mod driver;
 mod due_queue;
 mod extras;
@@ -36,7 +35,7 @@ mod watch;
 mod wire_log;
 mod writability;
 
-pub(crate) use self::core::{Action, ChannelCore};
+pub(crate) use self::core::ChannelCore;
 pub use attributes::Attributes;
 pub use channel_group::{Broadcast, BroadcastReport, ChannelGroup, ChannelGroupBuilder};
 pub(crate) use channel_group::{Delivery, Outcome};
@@ -64,7 +63,7 @@ pub use stats::ChannelStats;
 pub(crate) use tally::Tally;
 pub use timers::TaskKey;
 pub(crate) use timers::{TASKS, Timers, When};
-pub(crate) use undecoded::InputMemory;
+use undecoded::InputMemory;
 #[cfg(test)]
 pub(crate) use watch::Watch;
 pub use wire_log::WireLog;

@@ -78,8 +78,8 @@ flags! {
     /// `partial` or the pipeline may hold whole messages: decoding was interrupted. Set while messages are delivered, it
     /// stops the delivery: the time for I/O in this turn is used up.
     UNDECODED,
-    /// In the loop's list of channels to be read without an event.
-    LISTED_TO_READ,
+    /// In the loop's list of channels to be read in the next turn without an event.
+    CARRIED_OVER,
     /// A scheduled task was dropped because there are too many; the handler is to be told.
     TASK_REFUSED,
     /// It has, or had, time limits.

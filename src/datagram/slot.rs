@@ -245,11 +245,11 @@ impl DatagramSlot {
                 sender = Some(from);
                 Ok(n)
             });
-            metrics.reads.add(1);
+            metrics.io.reads.add(1);
             match (received, sender) {
                 (Ok(mut received), Some(from)) => {
                     self.failures = 0;
-                    metrics.bytes_read.add(received.read as u64);
+                    metrics.io.bytes_read.add(received.read as u64);
                     metrics.datagrams_received.add(1);
                     io.turn_bytes += received.read;
                     let datagram = std::mem::take(&mut received.data);
@@ -263,7 +263,7 @@ impl DatagramSlot {
                 }
                 (Err(e), _) if e.kind() == ErrorKind::WouldBlock => {
                     self.failures = 0;
-                    metrics.reads_blocked.add(1);
+                    metrics.io.reads_blocked.add(1);
                     return;
                 }
                 (Err(e), _) if e.kind() == ErrorKind::Interrupted => {}
@@ -329,7 +329,7 @@ impl DatagramSlot {
     fn list(&mut self, io: &mut Io, in_full: bool) {
         if self.state.is_open() && !self.listed {
             self.listed = true;
-            io.list(self.key(), in_full);
+            io.carry_over(self.key(), in_full);
         }
     }
 

@@ -106,15 +106,15 @@ impl DatagramState {
         let Some(socket) = &self.socket else { return Sent::Failed(ErrorKind::NotConnected.into()) };
         let mut reports = 0;
         loop {
-            metrics.writes.add(1);
+            metrics.io.writes.add(1);
             match socket.send(datagram, to) {
                 Ok(n) => {
-                    metrics.bytes_written.add(n as u64);
+                    metrics.io.bytes_written.add(n as u64);
                     metrics.datagrams_sent.add(1);
                     return Sent::Done;
                 }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => {
-                    metrics.writes_blocked.add(1);
+                    metrics.io.writes_blocked.add(1);
                     return Sent::Blocked;
                 }
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}

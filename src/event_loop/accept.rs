@@ -9,6 +9,7 @@ use super::{
     accept_retry::concerns_one_connection,
     io::Io,
     metrics::Metrics,
+    selector::Selector,
     shared::{LifeState, LoopMail, LoopShared},
     sources::{Accepted, ChannelSlot, ChildSetup, Connecting, Listening, Peer, Slot},
     turn::Turn,
@@ -16,7 +17,10 @@ use super::{
 use crate::{
     Error, Result,
     admission::{MAX_FAREWELL, RejectReason, Rejection},
-    channel::{ChannelCore, Due, Flags},
+    channel::{
+        ChannelCore, Due, Flags,
+        driver::{ChannelDriver, Transport},
+    },
     error::{caught, panic_message},
     id::{ChannelId, Key},
     log_throttle::{
@@ -123,7 +127,7 @@ impl Turn {
             && !listening.paused
         {
             listening.paused = true;
-            self.io.list(key, in_full);
+            self.io.carry_over(key, in_full);
         }
     }
 
@@ -133,13 +137,13 @@ impl Turn {
         let Turn { sources, io, .. } = self;
         let Some((key, slot)) = sources.by_token(event.token().0) else { return };
         match slot {
-            Slot::Channel(slot) => slot.defer(io, event),
+            Slot::Channel(slot) => slot.driver.defer(io, Selector::ready(event)),
             Slot::Listener(_) => self.accept_later(key, false),
             // The new channel needs the other readiness bits, which are not reported again.
             Slot::Connecting(_) if event.is_readable() || event.is_read_closed() || event.is_error() => {
                 self.finish_connect(key, Some(event));
             }
-            Slot::Connecting(_) => io.list(key, false),
+            Slot::Connecting(_) => io.carry_over(key, false),
             Slot::Datagram(slot) => slot.defer(io, event),
             Slot::Lingering(_) => self.defer_lingering(key, event),
             #[cfg(unix)]
@@ -223,7 +227,7 @@ impl Turn {
                 self.fail_connect(key, Error::TimedOut { what: "connecting", after });
             }
             Some(Slot::Channel(slot)) => {
-                let state = &mut slot.core.state;
+                let state = &mut slot.driver.core.state;
                 if state.has(Flags::CLOSE_ARMED) {
                     let id = state.id();
                     log_throttled!(
@@ -233,7 +237,7 @@ impl Turn {
                         "channel {id}: closed before its peer took everything"
                     );
                     state.request_close_now();
-                    slot.settle(&mut self.io, &self.shared.metrics);
+                    slot.close(&mut self.io, &self.shared.metrics);
                 }
             }
             Some(Slot::Lingering(_)) => self.end_lingering(key),
@@ -272,8 +276,11 @@ impl Turn {
         match opened {
             Ok((key, pipeline)) => {
                 let core = self.core(key, &setup, pipeline, (local, peer));
-                let (stream, assignment) = (Some(stream), Some(assignment));
-                self.sources.insert(Slot::Channel(ChannelSlot { core, stream, assignment }));
+                let (transport, assignment) = (Some(stream), Some(assignment));
+                self.sources.insert(Slot::Channel(ChannelSlot {
+                    driver: ChannelDriver { core, transport },
+                    assignment,
+                }));
                 self.activate(key);
             }
             // Whatever it is, it may be so for each that comes: the kernel watches no more sockets, a factory fails.
@@ -384,11 +391,11 @@ impl Turn {
         };
         let mut core = self.core(key, &setup, pipeline, (local, peer));
         let shared = core.handle(&self.io.services);
-        let slot = ChannelSlot { core, stream: None, assignment: None };
+        let slot = ChannelSlot { driver: ChannelDriver { core, transport: None }, assignment: None };
         let slot = Slot::Channel(slot);
         let Some(Slot::Connecting(connecting)) = self.sources.replace(key, slot) else { return };
         if let Some(slot) = self.sources.channel(key) {
-            slot.stream = Some(connecting.stream);
+            slot.driver.transport = Some(connecting.stream);
             slot.assignment = Some(connecting.assignment);
         }
         self.shared.metrics.connected.add(1);
@@ -396,7 +403,7 @@ impl Turn {
         self.activate(key);
         let Turn { sources, io, shared, .. } = self;
         if let (Some(slot), Some(event)) = (sources.channel(key), event) {
-            slot.handle_ready(io, &shared.metrics, event);
+            slot.handle_ready(io, &shared.metrics, Selector::ready(event));
         }
     }
 
@@ -450,8 +457,7 @@ fn let_in(
 }
 
 fn activate(slot: &mut ChannelSlot, io: &mut Io, metrics: &Metrics) {
-    slot.core.handle_active(&mut io.services);
-    slot.settle(io, metrics);
+    slot.call(io, metrics, |core, services| core.handle_active(services));
 }
 
 /// Sends last words to a connection that is not let in, as far as the kernel takes them at once, and closes it.

@@ -22,7 +22,6 @@ mod foreign;
 mod guard;
 mod io;
 mod lanes;
-mod last_look;
 mod linger;
 mod lingering;
 mod load;
@@ -77,8 +76,7 @@ pub use watchdog::{Stall, Watchdog};
 
 use crate::{
     Clock, Error, Result,
-    buffer::ReceiveBuffers,
-    channel::{IoTime, LoopServices, MailSender, OutboundBudget, SharedBudget},
+    channel::{IoTime, LoopServices, MailSender, OutboundBudget, SharedBudget, driver::LoopIo},
     clock::{TimeSource, nanos},
     error::{Refused, caught},
     log_throttle::{LogAt, off_loop},
@@ -190,11 +188,7 @@ impl EventLoop {
             services.io_time = IoTime::limited(max_io_time, real_time);
             let io = Io {
                 selector,
-                services,
-                receive: ReceiveBuffers::new(),
-                carried_over: VecDeque::new(),
-                turn_bytes: 0,
-                listed: io::Listed::default(),
+                drivers: LoopIo::new(services, shared.metrics.io.clone()),
                 inactive: Vec::new(),
                 lingering: lingering::Lingering::new(max_lingering),
             };

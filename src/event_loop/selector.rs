@@ -4,6 +4,7 @@
 //! Runs on the loop's thread. It does not own the sources that it watches: their owner moves them when the poll is
 //! rebuilt.
 
+use crate::channel::driver::Ready;
 use mio::{Events, Interest, Poll, Token, Waker, event::Source};
 use std::{io, sync::Arc, time::Duration};
 
@@ -121,6 +122,18 @@ impl Selector {
     pub(crate) fn put_events(&mut self, mut events: Events) {
         events.clear();
         self.events = Some(events);
+    }
+
+    /// Reads what an event of the poll reports.
+    #[inline]
+    pub(crate) fn ready(event: &mio::event::Event) -> Ready {
+        Ready::NONE
+            .with_if(event.is_readable(), Ready::READABLE)
+            .with_if(event.is_writable(), Ready::WRITABLE)
+            .with_if(event.is_read_closed(), Ready::READ_CLOSED)
+            .with_if(event.is_write_closed(), Ready::WRITE_CLOSED)
+            .with_if(event.is_error(), Ready::ERROR)
+            .with_if(event.is_priority(), Ready::PRIORITY)
     }
 
     pub(crate) fn is_waker(token: Token) -> bool {

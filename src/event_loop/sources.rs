@@ -12,7 +12,7 @@ use crate::{
     Error, Result,
     admission::Gate,
     buffer::RECEIVE_SIZE,
-    channel::{ChannelConfig, ChannelCore, WheelToken},
+    channel::{ChannelConfig, WheelToken, driver::ChannelDriver},
     datagram::DatagramSlot,
     group::EventLoopGroup,
     id::Key,
@@ -190,10 +190,8 @@ pub(crate) trait Connected: Send {
 
 /// A channel and its socket.
 pub(crate) struct ChannelSlot {
-    pub(crate) core: ChannelCore,
-    /// None once the channel is closed and only `inactive` is still to come.
-    pub(crate) stream: Option<Stream>,
-    /// Dropped behind the core: the connection counts until its handler is dropped. A socket that
+    pub(crate) driver: ChannelDriver<Stream>,
+    /// Dropped behind the driver: the connection counts until its handler is dropped. A socket that
     /// outlives the channel takes the assignment over.
     pub(crate) assignment: Option<Assignment>,
 }
@@ -323,7 +321,7 @@ impl Sources {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::channel::{ChannelState, Watch};
+    use crate::channel::{ChannelCore, ChannelState, Watch};
     use std::mem::size_of;
 
     /// What each connection costs at the least, idle as it may be. Allocators give memory in steps of 16 bytes, so a word more may

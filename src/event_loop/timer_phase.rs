@@ -150,8 +150,7 @@ impl Turn {
                 let Turn { sources, io, shared, .. } = self;
                 match sources.get(channel) {
                     Some(Slot::Channel(source)) => {
-                        source.core.handle_task(&mut io.services, slot);
-                        source.settle(io, &shared.metrics);
+                        source.call(io, &shared.metrics, |core, services| core.handle_task(services, slot));
                     }
                     Some(Slot::Datagram(source)) => source.handle_task(io, &shared.metrics, slot),
                     _ => {}

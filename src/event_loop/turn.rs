@@ -364,7 +364,7 @@ impl Turn {
         let Some((key, slot)) = sources.by_token(event.token().0) else { return };
         *current = Some(key);
         match slot {
-            Slot::Channel(slot) => slot.handle_ready(io, &shared.metrics, event),
+            Slot::Channel(slot) => slot.handle_ready(io, &shared.metrics, Selector::ready(event)),
             Slot::Listener(_) => self.accept(key),
             Slot::Connecting(_) => self.finish_connect(key, Some(event)),
             Slot::Datagram(slot) => slot.handle_ready(io, &shared.metrics, event),
@@ -462,7 +462,7 @@ impl Turn {
     #[inline]
     fn end_handler(&mut self, mut slot: Option<Slot>) {
         self.guarded_once(None, |turn| match &mut slot {
-            Some(Slot::Channel(slot)) => slot.core.handle_inactive(&mut turn.io.services),
+            Some(Slot::Channel(slot)) => slot.driver.core.handle_inactive(&mut turn.io.services),
             Some(Slot::Datagram(slot)) => {
                 slot.handle_inactive(&mut turn.io.services, &turn.shared.metrics);
             }

@@ -4,6 +4,7 @@
 
 mod activity;
 mod completion;
+mod counter;
 mod held_input;
 #[cfg(all(test, netwheel_loom))]
 mod loom_tests;
@@ -23,6 +24,7 @@ pub use completion::Completion;
 pub(crate) use completion::{
     Completer, Unwanted, cancellable, cancellable_of_all, completion, completion_of_all,
 };
+pub(crate) use counter::Counter;
 pub(crate) use held_input::HeldInput;
 pub(crate) use mailbox::{Inbox, Mailbox, mailbox};
 pub(crate) use permits::Permits;

@@ -2,9 +2,11 @@
 
 mod embedded;
 mod embedded_loop;
+mod memory_transport;
 mod outlet;
-mod wire;
+mod slot;
 
 pub use crate::clock::ManualClock;
 pub use embedded::EmbeddedChannel;
 pub use embedded_loop::EmbeddedLoop;
+use memory_transport::MemoryTransport;

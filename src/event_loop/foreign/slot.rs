@@ -161,7 +161,7 @@ impl ForeignSlot {
         self.pending.merge(Readiness::of(event));
         if !self.listed {
             self.listed = true;
-            io.list(key, false);
+            io.carry_over(key, false);
         }
     }
 
@@ -196,7 +196,8 @@ impl ForeignSlot {
         if action == SourceAction::Again {
             self.pending.merge(readiness);
             self.listed = true;
-            io.list(key, io.has_room());
+            let in_full = io.has_room();
+            io.carry_over(key, in_full);
         }
         None
     }

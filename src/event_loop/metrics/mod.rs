@@ -8,16 +8,17 @@ mod histogram;
 
 pub use histogram::Histogram;
 
-use crate::channel::Tally;
-use histogram::Recorder;
-use std::{
-    sync::atomic::{AtomicU64, Ordering},
-    time::Duration,
+use crate::{
+    channel::{Tally, driver::IoCounters},
+    sync::Counter,
 };
+use histogram::Recorder;
+use std::{sync::Arc, time::Duration};
 
 macro_rules! metrics {
     (
         counters { $($(#[$doc:meta])* $name:ident,)* }
+        io { $($(#[$io_doc:meta])* $io:ident,)* }
         times { $($(#[$time_doc:meta])* $time:ident,)* }
         histograms { $($(#[$histogram_doc:meta])* $histogram:ident,)* }
     ) => {
@@ -25,6 +26,8 @@ macro_rules! metrics {
         #[derive(Debug, Default)]
         pub(crate) struct Metrics {
             $(pub(crate) $name: Counter,)*
+            /// Shared with the drivers of the loop's channels.
+            pub(crate) io: Arc<IoCounters>,
             $(pub(crate) $time: Counter,)*
             $(pub(crate) $histogram: Recorder,)*
         }
@@ -37,6 +40,7 @@ macro_rules! metrics {
         #[non_exhaustive]
         pub struct LoopMetrics {
             $($(#[$doc])* pub $name: u64,)*
+            $($(#[$io_doc])* pub $io: u64,)*
             /// Tasks that wait in the queue now.
             pub tasks_pending: u64,
             /// Tasks that were refused because the queue was full.
@@ -52,6 +56,7 @@ macro_rules! metrics {
             pub(crate) fn snapshot(&self) -> LoopMetrics {
                 LoopMetrics {
                     $($name: self.$name.read(),)*
+                    $($io: self.io.$io.read(),)*
                     tasks_pending: 0,
                     tasks_refused: 0,
                     log_lines_suppressed: 0,
@@ -147,20 +152,8 @@ metrics! {
         /// Errors of channels, whether their handlers were told or not: what a peer sent wrong, broken connections,
         /// and what a callback failed or panicked with.
         channel_errors,
-        /// Reads from sockets, and `reads_blocked` of them brought nothing.
-        reads,
-        /// Reads that found nothing.
-        reads_blocked,
-        /// Bytes read.
-        bytes_read,
         /// Messages that handlers were given.
         messages_read,
-        /// Writes to sockets.
-        writes,
-        /// Writes that the kernel took nothing of.
-        writes_blocked,
-        /// Bytes written.
-        bytes_written,
         /// Sockets of closed channels that linger now: they wait for their peers to read everything
         /// and end the connection.
         lingering,
@@ -211,6 +204,20 @@ metrics! {
         /// Event sources that ended because of an error or a panic of their callback, or because a
         /// rebuild could not move them.
         event_source_errors,
+    }
+    io {
+        /// Reads from sockets, and `reads_blocked` of them brought nothing.
+        reads,
+        /// Reads that found nothing.
+        reads_blocked,
+        /// Bytes read.
+        bytes_read,
+        /// Writes to sockets.
+        writes,
+        /// Writes that the kernel took nothing of.
+        writes_blocked,
+        /// Bytes written.
+        bytes_written,
     }
     times {
         /// Time in the poll, nearly all of it asleep.
@@ -276,32 +283,5 @@ impl Metrics {
         if timers_cancelled > 0 {
             self.timers_cancelled.add_shared(timers_cancelled);
         }
-    }
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct Counter(AtomicU64);
-
-impl Counter {
-    /// Adds; on the loop's thread only.
-    #[inline]
-    pub(crate) fn add(&self, n: u64) {
-        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
-    }
-
-    /// Adds, from any thread.
-    pub(crate) fn add_shared(&self, n: u64) {
-        self.0.fetch_add(n, Ordering::Relaxed);
-    }
-
-    /// Sets a gauge; on the loop's thread only.
-    #[inline]
-    pub(crate) fn set(&self, n: u64) {
-        self.0.store(n, Ordering::Relaxed);
-    }
-
-    #[inline]
-    pub(crate) fn read(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
     }
 }
