@@ -3,8 +3,8 @@
 //! [`EventLoop`] is the handle, which any thread may hold (`schedule` has its ways to run something later, `shutdown`
 //! those to end it). The loop itself is in `turn` (the order of things) with `task_phase` and `timer_phase` (what runs
 //! for how long, by `budget`), `selector` (the poll, wake causes), `sleep` (whether and how long), `spin` (turning in
-//! vain), `guard` (panics that nobody has caught), `rebuild` (moving to a new poll), `io` (one
-//! channel's socket), `last_look` (before a channel is found idle), `linger` and `lingering`
+//! vain), `guard` (panics that nobody has caught), `rebuild` (moving to a new poll), `io`
+//! (closing a channel's socket), `linger` and `lingering`
 //! (closing a socket slowly), `accept` (new connections), `datagrams` (channels of UDP), `foreign`
 //! (event sources of the program's own), `task` and `tasks` (given, and scheduled ones, repeated
 //! as `periodic` says, found by

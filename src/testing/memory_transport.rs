@@ -33,6 +33,8 @@ pub(crate) struct MemoryTransport {
 struct Faults {
     /// The number of bytes that a read returns at most, one entry for each of the next reads.
     read_limits: VecDeque<usize>,
+    /// The same for writes.
+    write_limits: VecDeque<usize>,
     read: VecDeque<io::Error>,
     write: VecDeque<io::Error>,
 }
@@ -78,16 +80,32 @@ impl MemoryTransport {
         std::mem::take(&mut self.sent).freeze()
     }
 
-    fn take_write_fault(&mut self) -> io::Result<()> {
-        match self.faults.as_mut().and_then(|faults| faults.write.pop_front()) {
-            Some(error) => Err(error),
-            None => Ok(()),
+    /// Returns how many bytes the peer takes with the next write.
+    fn begin_write(&mut self) -> io::Result<usize> {
+        let mut most = self.room.unwrap_or(usize::MAX);
+        if let Some(faults) = &mut self.faults {
+            if let Some(error) = faults.write.pop_front() {
+                return Err(error);
+            }
+            most = faults.write_limits.pop_front().map_or(most, |limit| limit.min(most));
         }
+        if self.write_ended {
+            return Err(ErrorKind::BrokenPipe.into());
+        }
+        if self.room == Some(0) {
+            self.blocked = true;
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        Ok(most)
     }
 }
 
 #[cfg(test)]
 impl MemoryTransport {
+    pub(crate) fn has_ended_writing(&self) -> bool {
+        self.write_ended
+    }
+
     fn faults(&mut self) -> &mut Faults {
         self.faults.get_or_insert_default()
     }
@@ -95,6 +113,11 @@ impl MemoryTransport {
     /// Has a later read return at most `bytes`, although more may wait.
     pub(crate) fn limit_read(&mut self, bytes: usize) {
         self.faults().read_limits.push_back(bytes);
+    }
+
+    /// Has a later write take at most `bytes`, without blocking.
+    pub(crate) fn limit_write(&mut self, bytes: usize) {
+        self.faults().write_limits.push_back(bytes);
     }
 
     /// Has a later read fail.
@@ -137,21 +160,16 @@ impl Transport for MemoryTransport {
     }
 
     fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.take_write_fault()?;
-        if self.write_ended {
-            return Err(ErrorKind::BrokenPipe.into());
-        }
-        if self.room == Some(0) {
-            self.blocked = true;
-            return Err(ErrorKind::WouldBlock.into());
-        }
+        let mut most = self.begin_write()?;
         let before = self.sent.len();
         for slice in slices {
-            let n = self.room.map_or(slice.len(), |room| room.min(slice.len()));
+            let n = most.min(slice.len());
             self.sent.extend_from_slice(&slice[..n]);
-            self.room = self.room.map(|room| room - n);
+            most -= n;
         }
-        Ok(self.sent.len() - before)
+        let written = self.sent.len() - before;
+        self.room = self.room.map(|room| room - written);
+        Ok(written)
     }
 
     fn shutdown_write(&mut self) -> io::Result<()> {

@@ -1,5 +1,7 @@
 //! A test kit: pipelines without sockets, and time that is moved by hand.
 
+#[cfg(test)]
+mod driver_tests;
 mod embedded;
 mod embedded_loop;
 mod memory_transport;
