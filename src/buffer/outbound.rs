@@ -56,14 +56,14 @@ pub struct Outbound {
 #[derive(Debug)]
 enum Chunk {
     Copied(Vec<u8>),
-    Undecoded(Bytes),
+    Kept(Bytes),
 }
 
 impl Chunk {
     fn as_slice(&self) -> &[u8] {
         match self {
             Chunk::Copied(bytes) => bytes,
-            Chunk::Undecoded(bytes) => bytes,
+            Chunk::Kept(bytes) => bytes,
         }
     }
 }
@@ -139,7 +139,7 @@ impl Outbound {
             self.chunks.push_back(Chunk::Copied(tail));
         }
         self.len += bytes.len();
-        self.chunks.push_back(Chunk::Undecoded(bytes));
+        self.chunks.push_back(Chunk::Kept(bytes));
     }
 
     /// Appends one byte.
@@ -270,27 +270,25 @@ impl Outbound {
         if let Some(kept) = kept {
             // What is consumed of the chunk that is the first now cannot be said by `head` any more.
             match self.chunks.pop_front() {
-                Some(Chunk::Undecoded(bytes)) => {
-                    self.chunks.push_front(Chunk::Undecoded(bytes.slice(self.head..)))
-                }
+                Some(Chunk::Kept(bytes)) => self.chunks.push_front(Chunk::Kept(bytes.slice(self.head..))),
                 Some(Chunk::Copied(bytes)) => {
-                    self.chunks.push_front(Chunk::Undecoded(Bytes::from(bytes).slice(self.head..)));
+                    self.chunks.push_front(Chunk::Kept(Bytes::from(bytes).slice(self.head..)));
                 }
                 None if self.head > 0 => {
                     let tail = std::mem::take(&mut self.tail);
-                    self.chunks.push_front(Chunk::Undecoded(Bytes::from(tail).slice(self.head..)));
+                    self.chunks.push_front(Chunk::Kept(Bytes::from(tail).slice(self.head..)));
                 }
                 None => {}
             }
             self.head = 0;
             self.len += kept.len();
-            self.chunks.push_front(Chunk::Undecoded(kept));
+            self.chunks.push_front(Chunk::Kept(kept));
         }
     }
 
     /// A copy of the first `n` bytes that wait, or a view of them.
     fn first(&self, n: usize) -> Bytes {
-        if let Some(Chunk::Undecoded(bytes)) = self.chunks.front()
+        if let Some(Chunk::Kept(bytes)) = self.chunks.front()
             && bytes.len() - self.head >= n
         {
             return bytes.slice(self.head..self.head + n);
@@ -338,7 +336,7 @@ impl Outbound {
         match (self.chunks.len(), self.tail.is_empty()) {
             (0, _) => self.tail.into(),
             (1, true) => match self.chunks.pop_front() {
-                Some(Chunk::Undecoded(bytes)) => bytes,
+                Some(Chunk::Kept(bytes)) => bytes,
                 Some(Chunk::Copied(bytes)) => bytes.into(),
                 None => Bytes::new(),
             },
@@ -510,7 +508,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(150) })]
+        #![proptest_config(ProptestConfig::with_cases(150))]
 
         #[test]
         fn it_holds_what_a_vector_would(steps in prop::collection::vec(step(), 0..40)) {

@@ -115,7 +115,7 @@ impl ChannelCore {
             || self.state.was_held_up(Direction::Read);
         let writing_paused = self.state.was_held_up(Direction::Write);
         let Some(watch) = &mut self.state.watch else { return };
-        let events = watch.idle.take_due(traffic, now);
+        let events = watch.idle.take_due(traffic, now, &services.random);
         let stages = watch.take_stages(now);
         let reached = watch.limits.as_mut().and_then(|limits| {
             if paused {

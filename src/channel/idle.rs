@@ -4,7 +4,7 @@
 //! told once. Reading and writing only store the turn's time in the channel ([`Traffic`]); when something is due is
 //! reckoned from that when it is asked. Pure: `watch` keeps the entry on the loop's wheel. Runs on the channel's loop.
 
-use crate::clock::nanos;
+use crate::{clock::nanos, sync::Random};
 use std::{fmt, rc::Rc, time::Duration};
 
 /// What has been quiet for too long.
@@ -132,9 +132,14 @@ pub(crate) struct Idle {
 const KINDS: [IdleState; 3] = [IdleState::Reader, IdleState::Writer, IdleState::All];
 
 impl Idle {
-    pub(crate) fn new(timeouts: Option<Rc<IdleTimeouts>>, now: u64) -> Self {
-        let postponed = timeouts.as_ref().map_or(0, |timeouts| postponement(**timeouts));
-        Idle { timeouts, postponed, told: [false; 3], since: [now; 3] }
+    /// Watches for nothing.
+    pub(crate) fn off(now: u64) -> Self {
+        Idle { timeouts: None, postponed: 0, told: [false; 3], since: [now; 3] }
+    }
+
+    pub(crate) fn new(timeouts: Option<Rc<IdleTimeouts>>, now: u64, random: &Random) -> Self {
+        let postponed = timeouts.as_ref().map_or(0, |timeouts| postponement(**timeouts, random));
+        Idle { timeouts, postponed, ..Self::off(now) }
     }
 
     pub(crate) fn timeouts(&self) -> IdleTimeouts {
@@ -142,11 +147,11 @@ impl Idle {
     }
 
     /// Changes what is watched; the quiet so far counts on.
-    pub(crate) fn set(&mut self, timeouts: Option<Rc<IdleTimeouts>>) {
+    pub(crate) fn set(&mut self, timeouts: Option<Rc<IdleTimeouts>>, random: &Random) {
         let before = self.timeouts().jitter;
         self.timeouts = timeouts;
         if self.timeouts().jitter != before {
-            self.postponed = postponement(self.timeouts());
+            self.postponed = postponement(self.timeouts(), random);
         }
     }
 
@@ -207,7 +212,7 @@ impl Idle {
     }
 
     /// The events that are due now: reader, writer, all.
-    pub(crate) fn take_due(&mut self, traffic: Traffic, now: u64) -> [Option<IdleEvent>; 3] {
+    pub(crate) fn take_due(&mut self, traffic: Traffic, now: u64, random: &Random) -> [Option<IdleEvent>; 3] {
         let events = std::array::from_fn(|kind| {
             if self.due(kind, traffic)? > now {
                 return None;
@@ -220,18 +225,18 @@ impl Idle {
             Some(IdleEvent { state: KINDS[kind], first })
         });
         if events.iter().any(Option::is_some) {
-            self.postponed = postponement(self.timeouts());
+            self.postponed = postponement(self.timeouts(), random);
         }
         events
     }
 }
 
 /// Milliseconds; 49 days of them at most.
-fn postponement(timeouts: IdleTimeouts) -> u32 {
+fn postponement(timeouts: IdleTimeouts, random: &Random) -> u32 {
     if timeouts.jitter == 0 {
         return 0;
     }
-    u32::try_from(fastrand::u64(..timeouts.jitter) / MILLISECOND).unwrap_or(u32::MAX)
+    u32::try_from(random.below(timeouts.jitter) / MILLISECOND).unwrap_or(u32::MAX)
 }
 
 const MILLISECOND: u64 = 1_000_000;
@@ -244,11 +249,15 @@ mod tests {
     const QUIET: Traffic = Traffic { read: 0, written: 0 };
 
     fn watching(timeouts: IdleTimeouts, now: u64) -> Idle {
-        Idle::new(Some(Rc::new(timeouts)), now)
+        Idle::new(Some(Rc::new(timeouts)), now, &Random::new(1))
     }
 
     fn reader() -> Idle {
         watching(IdleTimeouts::new().reader(Duration::from_secs(1)), 0)
+    }
+
+    fn due(idle: &mut Idle, traffic: Traffic, now: u64) -> [Option<IdleEvent>; 3] {
+        idle.take_due(traffic, now, &Random::new(1))
     }
 
     fn first_of(events: [Option<IdleEvent>; 3]) -> Option<IdleEvent> {
@@ -267,21 +276,21 @@ mod tests {
         let mut idle = reader();
         let mut firsts = Vec::new();
         for second in 1..=3 {
-            firsts.push(first_of(idle.take_due(QUIET, second * SECOND)).unwrap().first);
+            firsts.push(first_of(due(&mut idle, QUIET, second * SECOND)).unwrap().first);
         }
         let traffic = Traffic { read: 3 * SECOND + 1, written: 0 };
-        assert_eq!(first_of(idle.take_due(traffic, 4 * SECOND)), None);
-        firsts.push(first_of(idle.take_due(traffic, 4 * SECOND + 1)).unwrap().first);
+        assert_eq!(first_of(due(&mut idle, traffic, 4 * SECOND)), None);
+        firsts.push(first_of(due(&mut idle, traffic, 4 * SECOND + 1)).unwrap().first);
         assert_eq!(firsts, [true, false, false, true]);
     }
 
     #[test]
     fn a_reset_postpones_but_does_not_make_it_first() {
         let mut idle = reader();
-        assert!(first_of(idle.take_due(QUIET, SECOND)).unwrap().first);
+        assert!(first_of(due(&mut idle, QUIET, SECOND)).unwrap().first);
         idle.reset(IdleState::Reader, QUIET, SECOND + SECOND / 2);
-        assert_eq!(first_of(idle.take_due(QUIET, 2 * SECOND)), None);
-        assert!(!first_of(idle.take_due(QUIET, 3 * SECOND)).unwrap().first);
+        assert_eq!(first_of(due(&mut idle, QUIET, 2 * SECOND)), None);
+        assert!(!first_of(due(&mut idle, QUIET, 3 * SECOND)).unwrap().first);
     }
 
     /// As if the times of the reports were kept: an event is a first one if bytes have moved at or after the last.
@@ -299,7 +308,7 @@ mod tests {
                     _ => idle.reset(IdleState::Reader, traffic, now),
                 }
                 script /= 4;
-                for (kind, event) in idle.take_due(traffic, now).into_iter().enumerate() {
+                for (kind, event) in due(&mut idle, traffic, now).into_iter().enumerate() {
                     let Some(event) = event else { continue };
                     assert_eq!(event.first, Idle::last_traffic(kind, traffic) >= reported[kind]);
                     reported[kind] = now;

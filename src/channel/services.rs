@@ -10,15 +10,15 @@ use super::{
     io_time::IoTime,
     mail::MailSender,
     outbound_budget::{OutboundBudget, OutboundLease},
-    tally::Tally,
     undecoded::SpareBox,
 };
 use crate::{
     clock::TimeSource,
     id::Key,
     log_throttle::{LogThrottle, Topic},
+    metrics::Tally,
     pipeline::AnyPipeline,
-    sync::Activity,
+    sync::{Activity, Random},
     timer::{QueueKey, Wheel},
     worker_pool::WorkerPool,
 };
@@ -43,6 +43,8 @@ pub(crate) struct LoopServices {
     pub(crate) outlet: Arc<dyn MailSender>,
     /// Where the loop says what it is doing.
     pub(crate) activity: Arc<Activity>,
+    /// The random numbers of the loop. A loop of a group shares them with its handles.
+    pub(crate) random: Arc<Random>,
     /// The rate limit of lines in the log.
     pub(crate) log: Arc<LogThrottle>,
     /// Threads for work that blocks.
@@ -178,6 +180,7 @@ impl LoopServices {
             wheel,
             outlet,
             activity,
+            random: Arc::new(Random::of_system()),
             log,
             workers,
             offloaded: 0,

@@ -32,7 +32,7 @@ pub(crate) struct Watch {
 
 impl Watch {
     fn new(now: u64) -> Self {
-        Watch { entry: WheelKey::NONE, idle: Idle::new(None, now), limits: None, stages: NEVER }
+        Watch { entry: WheelKey::NONE, idle: Idle::off(now), limits: None, stages: NEVER }
     }
 
     /// When something may be due if no more bytes move.
@@ -77,9 +77,9 @@ impl ChannelState {
         let shared = services.share_idle_timeouts(timeouts);
         let watch = self.watch(services.now);
         if watch.idle.timeouts().is_off() {
-            watch.idle = Idle::new(shared, services.now);
+            watch.idle = Idle::new(shared, services.now, &services.random);
         } else {
-            watch.idle.set(shared);
+            watch.idle.set(shared, &services.random);
         }
         self.arm_watch(services);
     }

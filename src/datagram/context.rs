@@ -8,8 +8,8 @@ use crate::{
     channel::{LoopServices, TaskKey, When},
     clock::nanos,
     error::Refused,
-    event_loop::Metrics,
     id::ChannelId,
+    metrics::Metrics,
     transport::MulticastGroup,
 };
 use bytes::Bytes;

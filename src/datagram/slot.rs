@@ -15,11 +15,12 @@ use super::{
 };
 use crate::{
     Error, Result,
-    channel::{LoopServices, TASKS, Timers},
+    channel::{LoopServices, TASKS, Timers, driver::Ready},
     error::{drop_guarded, panic_message},
-    event_loop::{Ended, Io, Metrics},
+    event_loop::{Ended, Io},
     id::{ChannelId, Key},
     log_throttle::{BROKEN, CHANNEL_ERRORS, PANICS, STUCK, log_throttled},
+    metrics::Metrics,
     transport::UdpSocket,
 };
 use log::Level;
@@ -99,11 +100,11 @@ impl DatagramSlot {
     }
 
     /// An event from the poll: first what may be sent, then what may be read.
-    pub(crate) fn handle_ready(&mut self, io: &mut Io, metrics: &Metrics, event: &mio::event::Event) {
-        if event.is_writable() && std::mem::take(&mut self.state.blocked) {
+    pub(crate) fn handle_ready(&mut self, io: &mut Io, metrics: &Metrics, ready: Ready) {
+        if ready.is_writable() && std::mem::take(&mut self.state.blocked) {
             self.flush(io, metrics);
         }
-        let readable = event.is_readable() || event.is_error() || event.is_read_closed();
+        let readable = ready.is_readable() || ready.is_hang_up();
         // One that is listed is read in this turn anyway: twice would be more than its share.
         if readable && !self.listed {
             self.read(io, metrics);
@@ -111,8 +112,8 @@ impl DatagramSlot {
     }
 
     /// Records an event that this turn has no time for.
-    pub(crate) fn defer(&mut self, io: &mut Io, event: &mio::event::Event) {
-        if event.is_writable() {
+    pub(crate) fn defer(&mut self, io: &mut Io, ready: Ready) {
+        if ready.is_writable() {
             self.state.blocked = false;
         }
         self.list(io, false);
@@ -245,11 +246,11 @@ impl DatagramSlot {
                 sender = Some(from);
                 Ok(n)
             });
-            metrics.io.reads.add(1);
+            metrics.reads.add(1);
             match (received, sender) {
                 (Ok(mut received), Some(from)) => {
                     self.failures = 0;
-                    metrics.io.bytes_read.add(received.read as u64);
+                    metrics.bytes_read.add(received.read as u64);
                     metrics.datagrams_received.add(1);
                     io.turn_bytes += received.read;
                     let datagram = std::mem::take(&mut received.data);
@@ -263,7 +264,7 @@ impl DatagramSlot {
                 }
                 (Err(e), _) if e.kind() == ErrorKind::WouldBlock => {
                     self.failures = 0;
-                    metrics.io.reads_blocked.add(1);
+                    metrics.reads_blocked.add(1);
                     return;
                 }
                 (Err(e), _) if e.kind() == ErrorKind::Interrupted => {}

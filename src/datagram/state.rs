@@ -13,8 +13,8 @@ use crate::{
     Error, Result,
     channel::{LoopServices, OutboundBudget, TaskKey, Timers, When},
     error::Refused,
-    event_loop::Metrics,
     id::ChannelId,
+    metrics::Metrics,
     sync::Completer,
     transport::UdpSocket,
 };
@@ -106,15 +106,15 @@ impl DatagramState {
         let Some(socket) = &self.socket else { return Sent::Failed(ErrorKind::NotConnected.into()) };
         let mut reports = 0;
         loop {
-            metrics.io.writes.add(1);
+            metrics.writes.add(1);
             match socket.send(datagram, to) {
                 Ok(n) => {
-                    metrics.io.bytes_written.add(n as u64);
+                    metrics.bytes_written.add(n as u64);
                     metrics.datagrams_sent.add(1);
                     return Sent::Done;
                 }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => {
-                    metrics.io.writes_blocked.add(1);
+                    metrics.writes_blocked.add(1);
                     return Sent::Blocked;
                 }
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}

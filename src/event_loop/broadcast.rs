@@ -7,11 +7,12 @@
 //! the mail is held back and blocks the queue. Runs on the loop's thread. A delivery knows its
 //! members, the loop their channels.
 
-use super::{io::Io, lanes::Lanes, metrics::Metrics, shared::LoopMail, sources::Sources, turn::Turn};
+use super::{io::Io, lanes::Lanes, shared::LoopMail, sources::Sources, turn::Turn};
 use crate::{
     channel::{Delivery, Outcome},
     error::drop_guarded,
     id::Key,
+    metrics::Metrics,
 };
 
 /// Channels that the broadcasts of one turn come to at most. Their flush is what takes time, a few

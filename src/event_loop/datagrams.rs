@@ -9,6 +9,7 @@ use crate::{
     datagram::{DatagramMail, DatagramShared, DatagramSlot, Opening},
     error::drop_guarded,
     id::{ChannelId, Key},
+    metrics::Metrics,
 };
 
 impl Turn {
@@ -53,7 +54,7 @@ impl Turn {
     pub(super) fn with_datagram<T: Default>(
         &mut self,
         key: Key,
-        f: impl FnOnce(&mut DatagramSlot, &mut super::Io, &super::Metrics) -> T,
+        f: impl FnOnce(&mut DatagramSlot, &mut super::Io, &Metrics) -> T,
     ) -> T {
         let Turn { sources, io, shared, .. } = self;
         match sources.get(key) {

@@ -6,7 +6,6 @@
 use super::{
     linger::{Ended, Leaving},
     lingering::{Lingering, begin_lingering},
-    metrics::Metrics,
     selector::Selector,
     sources::ChannelSlot,
 };
@@ -16,6 +15,7 @@ use crate::{
         driver::{LoopIo, Next, Ready},
     },
     log_throttle::{BROKEN, log_throttled},
+    metrics::Metrics,
 };
 use log::Level;
 use std::{

@@ -14,7 +14,7 @@ use super::{io::Io, load::Assignment, sources::Slot, turn::Turn};
 use crate::{
     channel::{
         ChannelCore, Due, Flags,
-        driver::{Drained, Transport},
+        driver::{Drained, Ready, Transport},
     },
     id::Key,
     log_throttle::{BROKEN, log_throttled},
@@ -44,11 +44,11 @@ pub(crate) struct LingeringSocket {
 }
 
 impl LingeringSocket {
-    /// Records what the event says. Returns whether there is input to discard and no turn for that yet.
-    fn is_to_be_drained(&mut self, event: &mio::event::Event) -> bool {
-        let hang_up = event.is_read_closed() || event.is_error();
-        self.to_the_end |= hang_up || event.is_priority();
-        (event.is_readable() || hang_up) && !self.listed
+    /// Records what `ready` says. Returns whether there is input to discard and no turn for that yet.
+    fn is_to_be_drained(&mut self, ready: Ready) -> bool {
+        let hang_up = ready.is_hang_up();
+        self.to_the_end |= hang_up || ready.is_priority();
+        (ready.is_readable() || hang_up) && !self.listed
     }
 }
 
@@ -136,18 +136,18 @@ impl Turn {
         self.shared.metrics.lingering.set(self.io.lingering.len() as u64);
     }
 
-    pub(super) fn handle_lingering(&mut self, key: Key, event: &mio::event::Event) {
+    pub(super) fn handle_lingering(&mut self, key: Key, ready: Ready) {
         let Some(Slot::Lingering(socket)) = self.sources.get(key) else { return };
-        if socket.is_to_be_drained(event) {
+        if socket.is_to_be_drained(ready) {
             self.drain_lingering(key);
         }
     }
 
     /// Records an event that this turn has no time for.
-    pub(super) fn defer_lingering(&mut self, key: Key, event: &mio::event::Event) {
+    pub(super) fn defer_lingering(&mut self, key: Key, ready: Ready) {
         let Turn { sources, io, .. } = self;
         let Some(Slot::Lingering(socket)) = sources.get(key) else { return };
-        if socket.is_to_be_drained(event) {
+        if socket.is_to_be_drained(ready) {
             socket.listed = true;
             io.carry_over(key, false);
         }

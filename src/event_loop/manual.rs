@@ -62,7 +62,7 @@ use std::{
 /// ```
 pub struct ManualEventLoop {
     /// None once it has ended.
-    turn: Option<Turn>,
+    pub(super) turn: Option<Turn>,
     watch: Option<WatchedLoop>,
     event_loop: EventLoop,
     group: EventLoopGroup,

@@ -26,10 +26,11 @@ mod linger;
 mod lingering;
 mod load;
 mod local;
+mod loop_waker;
 mod manual;
-mod metrics;
 mod pace;
 mod periodic;
+mod poll_phase;
 mod rebuild;
 mod schedule;
 mod selector;
@@ -56,8 +57,6 @@ pub(crate) use linger::Ended;
 pub(crate) use lingering::DEFAULT_MAX_LINGERING;
 pub(crate) use load::Assignment;
 pub use manual::ManualEventLoop;
-pub(crate) use metrics::Metrics;
-pub use metrics::{Histogram, LoopMetrics};
 pub use periodic::{MissedRuns, Periodic};
 pub use rebuild::{RebuildCause, RebuildReport};
 pub(crate) use shared::{LifeState, LoopMail, LoopShared};
@@ -80,6 +79,7 @@ use crate::{
     clock::{TimeSource, nanos},
     error::{Refused, caught},
     log_throttle::{LogAt, off_loop},
+    metrics::LoopMetrics,
     sync::{Completion, Phase, completion, loop_id, mailbox},
     timer::Wheel,
     worker_pool::WorkerPool,
@@ -125,6 +125,8 @@ pub(crate) struct LoopConfig {
     pub(crate) busy_poll: Duration,
     pub(crate) core: Option<Core>,
     pub(crate) clock: Arc<dyn Clock>,
+    /// Of the loop's random numbers.
+    pub(crate) seed: u64,
     pub(crate) watchdog_thread: Option<Arc<WatchdogThread>>,
     pub(crate) workers: WorkerPool,
 }
@@ -162,6 +164,7 @@ impl EventLoop {
         let (tasks, connections) = (config.max_scheduled_tasks, config.max_connections);
         let (id, name) = (loop_id::next(), config.name);
         let shared = LoopShared::new(id, name, time.clone(), mailbox, tasks, connections, waker);
+        let shared = shared.with_seed(config.seed);
         #[cfg(unix)]
         let shared = shared.with_max_event_sources(config.max_event_sources);
         let shared = Arc::new(shared);
@@ -186,9 +189,10 @@ impl EventLoop {
             let log = shared.log.clone();
             let mut services = LoopServices::new(time, wheel, outlet, activity, log, outbound, workers);
             services.io_time = IoTime::limited(max_io_time, real_time);
+            services.random = shared.random.clone();
             let io = Io {
                 selector,
-                drivers: LoopIo::new(services, shared.metrics.io.clone()),
+                drivers: LoopIo::new(services, shared.metrics.clone()),
                 inactive: Vec::new(),
                 lingering: lingering::Lingering::new(max_lingering),
             };
@@ -210,6 +214,7 @@ impl EventLoop {
                 timers_left: false,
                 broadcasts: Broadcasts::default(),
                 at_end: VecDeque::new(),
+                rest_until: None,
                 poll_failures: 0,
                 failure_logged: false,
             }

@@ -1,7 +1,15 @@
-//! Which loop of a group gets the next connection.
+//! Chooses the loop that serves the next connection.
 //!
-//! Always holds: a chooser only answers with an index; what it does wrong (out of range, a panic) is made good by the
-//! group, so it cannot take a loop down. Any thread may choose, several at once; nothing here takes a lock.
+//! A connection is counted on its loop as soon as the loop is chosen. The `Assignment` that counts
+//! it travels with the connection (through the queue, the connect, the channel) and is dropped
+//! after the handler and the socket. So the count is exact however a connection ends, there are
+//! never more handlers than connections allowed, and a burst is spread before any loop has received
+//! it. Two listeners that choose at the same instant may choose the same loop; the next choice
+//! compensates.
+//!
+//! Invariant: a chooser only returns an index. The group corrects an index out of range and a panic
+//! by going round, so a chooser cannot stop a loop. Any thread may choose, several at once; nothing
+//! here takes a lock.
 
 use crate::EventLoop;
 use std::{

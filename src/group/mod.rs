@@ -13,9 +13,10 @@ use crate::{
     Completion, Error, Result,
     error::panic_message,
     event_loop::{
-        Assignment, EventLoop, LoopMetrics, ShutdownOptions, ShutdownReport, ShutdownRequest, end_and_report,
+        Assignment, EventLoop, ShutdownOptions, ShutdownReport, ShutdownRequest, end_and_report,
         end_gracefully,
     },
+    metrics::LoopMetrics,
     sync::completion_of_all,
     worker_pool::WorkerPool,
 };

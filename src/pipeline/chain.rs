@@ -21,7 +21,7 @@ use crate::{
     channel::{ChannelState, Flags, IdleEvent, LoopServices, PipelineTypes, Scope, ScopeTask, SizeHint},
     error::drop_guarded,
     log_throttle::{REPLACED, log_throttled},
-    sync::TypeName,
+    sync::{Random, TypeName},
 };
 use bytes::Bytes;
 use log::Level;
@@ -46,7 +46,7 @@ pub trait Pull: 'static {
 
     /// Tells the stages of something, in the order in which messages come in: all of them, also if one fails. The first
     /// error is returned.
-    fn tell_stages(&mut self, state: &mut ChannelState, event: StageEvent) -> Result;
+    fn tell_stages(&mut self, state: &mut ChannelState, random: &Random, event: StageEvent) -> Result;
 
     /// What stands for the settings that the encoding depends on; none if it depends on the channel.
     fn shared_encoding(&self) -> Option<u64>;
@@ -113,7 +113,7 @@ impl<C: Codec> Pull for CodecLink<C> {
         self.0.has_more()
     }
 
-    fn tell_stages(&mut self, _: &mut ChannelState, _: StageEvent) -> Result {
+    fn tell_stages(&mut self, _: &mut ChannelState, _: &Random, _: StageEvent) -> Result {
         Ok(())
     }
 
@@ -183,7 +183,7 @@ impl<S: Stage, P: Pull<Item = S::In> + Push<S::WriteOut>> Pull for StageLink<P, 
                 if !pass.spend() {
                     break;
                 }
-                let mut ctx = StageContext { before: &mut self.before, state };
+                let mut ctx = StageContext { before: &mut self.before, state, random: None };
                 if let Some(out) = self.stage.read_more(&mut ctx)? {
                     return Ok(Some(out));
                 }
@@ -195,7 +195,7 @@ impl<S: Stage, P: Pull<Item = S::In> + Push<S::WriteOut>> Pull for StageLink<P, 
                 break;
             }
             let Some(message) = self.before.pull::<LAST>(state, input, pass)? else { break };
-            let mut ctx = StageContext { before: &mut self.before, state };
+            let mut ctx = StageContext { before: &mut self.before, state, random: None };
             if let Some(out) = self.stage.read(&mut ctx, message)? {
                 return Ok(Some(out));
             }
@@ -211,9 +211,9 @@ impl<S: Stage, P: Pull<Item = S::In> + Push<S::WriteOut>> Pull for StageLink<P, 
         self.stage.has_more() || self.before.has_more()
     }
 
-    fn tell_stages(&mut self, state: &mut ChannelState, event: StageEvent) -> Result {
-        let before = self.before.tell_stages(state, event);
-        let mut ctx = StageContext { before: &mut self.before, state };
+    fn tell_stages(&mut self, state: &mut ChannelState, random: &Random, event: StageEvent) -> Result {
+        let before = self.before.tell_stages(state, random, event);
+        let mut ctx = StageContext { before: &mut self.before, state, random: Some(random) };
         let this = match event {
             StageEvent::Active => self.stage.active(&mut ctx),
             StageEvent::Timer => self.stage.timer(&mut ctx),
@@ -233,7 +233,7 @@ impl<S: Stage, P: Push<S::WriteOut>> Push<S::WriteIn> for StageLink<P, S> {
         // Of a message that the stage makes several of, all are written or none.
         let mark = state.outbound_for_write()?.mark();
         let limit = state.limit_for_message();
-        match self.stage.write(&mut StageContext { before: &mut self.before, state }, message) {
+        match self.stage.write(&mut StageContext { before: &mut self.before, state, random: None }, message) {
             Ok(()) => {
                 state.restore_limit(limit);
                 Ok(())
@@ -511,12 +511,12 @@ impl<H: Handler, P: Pull<Item = H::In> + Push<H::Out>> Links for Assembled<P, H>
         // The handler is told that it is connected whatever becomes of a stage.
         let stages = match event {
             Event::StageTimer => {
-                let told = self.links.tell_stages(state, StageEvent::Timer);
+                let told = self.links.tell_stages(state, &services.random, StageEvent::Timer);
                 self.announce_more(state);
                 return told;
             }
             Event::Active => {
-                let told = self.links.tell_stages(state, StageEvent::Active);
+                let told = self.links.tell_stages(state, &services.random, StageEvent::Active);
                 self.announce_more(state);
                 told
             }

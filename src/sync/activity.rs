@@ -116,7 +116,7 @@ impl Activity {
         self.place.store(turn | phase, Ordering::Release);
     }
 
-    /// A callback of this channel begins; [`leave`](Whereabouts::leave) says that it is over.
+    /// A callback of this channel begins; [`leave`](Activity::leave) says that it is over.
     #[inline]
     pub(crate) fn enter_channel(&self, key: Key, handler: TypeName) {
         self.handler.store(Some(handler));

@@ -12,16 +12,10 @@
 use super::{
     loop_id,
     primitives::{Condvar, Mutex, MutexGuard},
-    trampoline,
+    trampoline::{self, log_panic},
 };
-use crate::{
-    Error, Result,
-    error::{drop_guarded, panic_message},
-    log_throttle::{PANICS, log_throttled, off_loop},
-};
-use log::Level;
+use crate::{Error, Result, error::drop_guarded};
 use std::{
-    any::Any,
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
@@ -212,13 +206,6 @@ impl<T> CompletionShared<T> {
         };
         cancel(unwanted);
     }
-}
-
-/// Logs a panic with a rate limit, because a peer may cause thousands of panics in a second.
-#[cold]
-pub(super) fn log_panic(whose: &str, panic: Box<dyn Any + Send>) {
-    let message = panic_message(panic);
-    log_throttled!(off_loop(), PANICS, Level::Error, "{whose} panicked: {message}");
 }
 
 impl<T> Completion<T> {

@@ -4,7 +4,6 @@
 
 mod activity;
 mod completion;
-mod counter;
 mod held_input;
 #[cfg(all(test, netwheel_loom))]
 mod loom_tests;
@@ -12,6 +11,7 @@ pub(crate) mod loop_id;
 mod mailbox;
 mod permits;
 mod primitives;
+mod random;
 mod space_waiters;
 mod task_cell;
 mod trampoline;
@@ -24,10 +24,10 @@ pub use completion::Completion;
 pub(crate) use completion::{
     Completer, Unwanted, cancellable, cancellable_of_all, completion, completion_of_all,
 };
-pub(crate) use counter::Counter;
 pub(crate) use held_input::HeldInput;
 pub(crate) use mailbox::{Inbox, Mailbox, mailbox};
 pub(crate) use permits::Permits;
+pub(crate) use random::Random;
 pub(crate) use task_cell::TaskCell;
 pub(crate) use wake_up::{Asleep, WakeUp};
 pub(crate) use write_gauge::{CalmWeight, WriteGauge};

@@ -8,8 +8,14 @@
 //! run in order, and later callbacks never overtake them. A panic in a queued callback is caught
 //! and logged, because its caller has returned. All state is thread-local.
 
-use super::{completion::log_panic, primitives::per_thread};
+use super::primitives::per_thread;
+use crate::{
+    error::panic_message,
+    log_throttle::{PANICS, log_throttled, off_loop},
+};
+use log::Level;
 use std::{
+    any::Any,
     cell::{Cell, RefCell},
     collections::VecDeque,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
@@ -42,6 +48,13 @@ pub(super) fn run(callback: impl FnOnce() + 'static) {
     } else {
         queue(depth, callback);
     }
+}
+
+/// Logs a panic with a rate limit, because a peer may cause thousands of panics in a second.
+#[cold]
+pub(super) fn log_panic(whose: &str, panic: Box<dyn Any + Send>) {
+    let message = panic_message(panic);
+    log_throttled!(off_loop(), PANICS, Level::Error, "{whose} panicked: {message}");
 }
 
 fn run_outermost(callback: impl FnOnce()) {

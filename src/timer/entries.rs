@@ -39,7 +39,7 @@ struct Deadline(u64);
 /// The tag, the place and the generation share eight bytes: an `Option`, or a place in one piece, would take eight more.
 enum EntryState<T> {
     Free { generation: u32 },
-    InputGuard { level: u8, slot: u16, generation: u32, value: T },
+    Held { level: u8, slot: u16, generation: u32, value: T },
 }
 
 /// All entries. The slab grows to the largest number held at once and is not shrunk.
@@ -64,14 +64,14 @@ impl<T> WheelEntry<T> {
     /// Notes where the entry lies now.
     #[inline]
     pub(super) fn set_place(&mut self, place: WheelPlace) {
-        if let EntryState::InputGuard { level, slot, .. } = &mut self.state {
+        if let EntryState::Held { level, slot, .. } = &mut self.state {
             (*level, *slot) = (place.level, place.slot as u16);
         }
     }
 
     pub(super) fn value(&self) -> Option<&T> {
         match &self.state {
-            EntryState::InputGuard { value, .. } => Some(value),
+            EntryState::Held { value, .. } => Some(value),
             EntryState::Free { .. } => None,
         }
     }
@@ -80,21 +80,21 @@ impl<T> WheelEntry<T> {
     #[inline]
     pub(super) fn place(&self) -> Option<WheelPlace> {
         match self.state {
-            EntryState::InputGuard { level, slot, .. } => Some(WheelPlace { level, slot: u32::from(slot) }),
+            EntryState::Held { level, slot, .. } => Some(WheelPlace { level, slot: u32::from(slot) }),
             EntryState::Free { .. } => None,
         }
     }
 
     #[inline]
     fn is_of(&self, expected: u32) -> bool {
-        matches!(self.state, EntryState::InputGuard { generation, .. } if generation == expected)
+        matches!(self.state, EntryState::Held { generation, .. } if generation == expected)
     }
 
     #[inline]
     fn release(&mut self) -> Option<T> {
-        let (EntryState::Free { generation } | EntryState::InputGuard { generation, .. }) = self.state;
+        let (EntryState::Free { generation } | EntryState::Held { generation, .. }) = self.state;
         match mem::replace(&mut self.state, EntryState::Free { generation: generation.wrapping_add(1) }) {
-            EntryState::InputGuard { value, .. } => Some(value),
+            EntryState::Held { value, .. } => Some(value),
             EntryState::Free { .. } => None,
         }
     }
@@ -117,10 +117,10 @@ impl<T> Entries<T> {
         self.len += 1;
         let (level, slot) = (place.level, place.slot as u16);
         let entry = self.at_mut(index);
-        let (EntryState::Free { generation } | EntryState::InputGuard { generation, .. }) = entry.state;
+        let (EntryState::Free { generation } | EntryState::Held { generation, .. }) = entry.state;
         *entry = WheelEntry {
             deadline: Deadline(deadline),
-            state: EntryState::InputGuard { level, slot, generation, value },
+            state: EntryState::Held { level, slot, generation, value },
         };
         WheelKey { index, generation }
     }

@@ -56,7 +56,6 @@ use super::entries::{Entries, WheelEntry, WheelKey};
 use super::level::WheelPlace;
 use super::levels::Levels;
 use super::tick::Tick;
-use super::wheel_builder::WheelBuilder;
 
 /// A timing wheel that is told the time and hands out what is due.
 ///
@@ -98,11 +97,6 @@ impl<T> Wheel<T> {
     /// Entries that one call of [`expire`](Self::expire) moves at most: microseconds, even if each
     /// of them has to be fetched from memory.
     pub const MOVES_PER_EXPIRE: usize = 64;
-
-    /// Starts a wheel with a tick of 100 ms and 512 slots.
-    pub fn builder() -> WheelBuilder {
-        WheelBuilder::default()
-    }
 
     /// Makes an empty wheel; the builder has checked both numbers.
     pub(super) fn with(tick_ns: u64, slots: usize) -> Self {

@@ -79,6 +79,13 @@ impl WheelBuilder {
     }
 }
 
+impl<T> Wheel<T> {
+    /// Returns a builder with a tick of 100 ms and 512 slots.
+    pub fn builder() -> WheelBuilder {
+        WheelBuilder::default()
+    }
+}
+
 impl Default for WheelBuilder {
     fn default() -> Self {
         Self { tick: DEFAULT_TICK, slots: DEFAULT_SLOTS }

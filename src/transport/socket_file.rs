@@ -1,8 +1,13 @@
-//! The file of a Unix socket that listens: when it may be removed.
+//! The file of a listening Unix socket, and when it may be removed.
 //!
-//! Always holds: nothing is removed but a socket file; at the end of its listener only the very file that this listener
-//! has made (device and inode); at the beginning, and only if it was asked for, one that nobody listens on. Blocking
-//! calls on the file system, a few of them; on the thread that binds, and on the loop that closes the listener.
+//! A listener on a path owns its `SocketFile` and drops it while the socket is still open. Until
+//! then the inode is in use, so a file at the path with the same device and inode is ours. A file
+//! is stale if and only if a connect to it is refused.
+//!
+//! Invariant: only socket files are removed. At its end a listener removes only the very file that
+//! it created. At its start, and only on request, it removes a file that nobody listens on. The
+//! calls block on the file system; they run on the thread that binds and on the loop that closes
+//! the listener.
 
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::{

@@ -5,11 +5,11 @@
 //! channel is free, but for as long as the pool is being served. Pure: it calls nothing, closes nothing and completes
 //! nothing; whoever holds its lock does that afterwards.
 
-use super::{PoolOrder, Pooled};
-use crate::{Channel, Error, Result, ScheduledTask, id::ChannelId, sync::Completer};
+use super::PoolOrder;
+use crate::{Channel, Error, Result, ScheduledTask, id::ChannelId};
 use std::collections::{HashMap, VecDeque};
 
-pub(super) struct PoolState<M: 'static> {
+pub(super) struct PoolState<M, C> {
     size: usize,
     order: PoolOrder,
     places: HashMap<ChannelId, ChannelPlace>,
@@ -18,7 +18,7 @@ pub(super) struct PoolState<M: 'static> {
     /// Channels that are being made.
     making: usize,
     /// By number, which is the order in which they came.
-    waiters: VecDeque<Waiter<M>>,
+    waiters: VecDeque<Waiter<C>>,
     next_number: u64,
     /// Whether somebody gives channels to waiters just now.
     serving: bool,
@@ -36,9 +36,9 @@ enum ChannelPlace {
 }
 
 /// An acquire that waits.
-pub(super) struct Waiter<M: 'static> {
+pub(super) struct Waiter<C> {
     pub(super) number: u64,
-    pub(super) completer: Completer<Pooled<M>>,
+    pub(super) completer: C,
     pub(super) timer: Option<ScheduledTask>,
 }
 
@@ -63,12 +63,12 @@ pub(super) enum Handed {
 /// What becomes of a channel that comes back.
 pub(super) enum Back {
     /// It is free, or gone: somebody may wait for it, or for its place.
-    Undecoded,
+    Kept,
     /// It is to be closed; the pool is closed, or has too many.
     Close(Result),
 }
 
-impl<M: 'static> PoolState<M> {
+impl<M: 'static, C> PoolState<M, C> {
     pub(super) fn new(size: usize, order: PoolOrder) -> Self {
         PoolState {
             size,
@@ -170,11 +170,11 @@ impl<M: 'static> PoolState<M> {
         }
         if self.places.get(&id) != Some(&ChannelPlace::Out) {
             // It has left by itself.
-            return Back::Undecoded;
+            return Back::Kept;
         }
         if !channel.is_open() {
             self.places.remove(&id);
-            return Back::Undecoded;
+            return Back::Kept;
         }
         if self.count() > self.size && self.waiters.is_empty() {
             self.places.remove(&id);
@@ -182,7 +182,7 @@ impl<M: 'static> PoolState<M> {
         }
         self.places.insert(id, ChannelPlace::Free);
         self.free.push_back(channel.clone());
-        Back::Undecoded
+        Back::Kept
     }
 
     /// A channel has closed; whether its place is free now.
@@ -202,7 +202,7 @@ impl<M: 'static> PoolState<M> {
     }
 
     /// Closes the pool: who waits, and what is free.
-    pub(super) fn close(&mut self) -> (VecDeque<Waiter<M>>, VecDeque<Channel<M>>) {
+    pub(super) fn close(&mut self) -> (VecDeque<Waiter<C>>, VecDeque<Channel<M>>) {
         self.closed = true;
         for channel in &self.free {
             self.places.remove(&channel.id());
@@ -224,7 +224,7 @@ impl<M: 'static> PoolState<M> {
 
     /// # Errors
     /// If `limit` wait already.
-    pub(super) fn wait(&mut self, waiter: Waiter<M>, limit: usize) -> Result<(), Waiter<M>> {
+    pub(super) fn wait(&mut self, waiter: Waiter<C>, limit: usize) -> Result<(), Waiter<C>> {
         if self.waiters.len() >= limit {
             return Err(waiter);
         }
@@ -232,12 +232,12 @@ impl<M: 'static> PoolState<M> {
         Ok(())
     }
 
-    pub(super) fn waiter(&mut self, number: u64) -> Option<&mut Waiter<M>> {
+    pub(super) fn waiter(&mut self, number: u64) -> Option<&mut Waiter<C>> {
         let at = self.place_in_line(number)?;
         self.waiters.get_mut(at)
     }
 
-    pub(super) fn wait_no_more(&mut self, number: u64) -> Option<Waiter<M>> {
+    pub(super) fn wait_no_more(&mut self, number: u64) -> Option<Waiter<C>> {
         let at = self.place_in_line(number)?;
         self.waiters.remove(at)
     }
@@ -248,7 +248,7 @@ impl<M: 'static> PoolState<M> {
     }
 
     /// The one who has waited longest and something for it; none when that was all.
-    pub(super) fn next_pair(&mut self) -> Option<(Waiter<M>, Acquired<M>)> {
+    pub(super) fn next_pair(&mut self) -> Option<(Waiter<C>, Acquired<M>)> {
         if !self.waiters.is_empty()
             && let Some(slot) = self.take()
             && let Some(waiter) = self.waiters.pop_front()

@@ -2,7 +2,6 @@
 //!
 //! Always holds: it goes back once, released or dropped, or is discarded. On any thread.
 
-use super::service::PoolService;
 use crate::{Channel, Error, Result};
 use std::{fmt, ops::Deref, sync::Arc};
 
@@ -12,13 +11,25 @@ use std::{fmt, ops::Deref, sync::Arc};
 /// cloned from it should not be used any longer once it is back.
 pub struct Pooled<M: 'static> {
     channel: Channel<M>,
-    /// None once it is back.
-    service: Option<Arc<PoolService<M>>>,
+    /// None once the channel has been returned.
+    owner: Option<Arc<dyn PoolOwner<M>>>,
+}
+
+/// The pool that a channel was taken from.
+pub(super) trait PoolOwner<M>: Send + Sync {
+    /// Takes a channel back.
+    ///
+    /// # Errors
+    /// If the pool is closed; the channel is closed as well.
+    fn come_back(self: Arc<Self>, channel: &Channel<M>) -> Result;
+
+    /// Closes a channel and frees its place in the pool.
+    fn discard(self: Arc<Self>, channel: &Channel<M>);
 }
 
 impl<M: 'static> Pooled<M> {
-    pub(super) fn new(channel: Channel<M>, service: Arc<PoolService<M>>) -> Self {
-        Pooled { channel, service: Some(service) }
+    pub(super) fn new(channel: Channel<M>, owner: Arc<dyn PoolOwner<M>>) -> Self {
+        Pooled { channel, owner: Some(owner) }
     }
 
     /// Closes the channel, after what was written is sent; its place in the pool is free at once.
@@ -26,14 +37,17 @@ impl<M: 'static> Pooled<M> {
     /// Merely to [`close`](Channel::close) the channel takes until its loop hears of it: given back before, it might be
     /// given out once more.
     pub fn discard(mut self) {
-        if let Some(service) = self.service.take() {
-            service.discard(&self.channel);
+        if let Some(owner) = self.owner.take() {
+            owner.discard(&self.channel);
         }
     }
 
-    pub(super) fn release_to(mut self, to: &Arc<PoolService<M>>) -> Result {
-        match self.service.take() {
-            Some(mine) if Arc::ptr_eq(&mine, to) => mine.come_back(&self.channel),
+    /// Returns the channel to `pool`, or closes it if it belongs to another pool.
+    pub(super) fn release_to(mut self, pool: &Arc<impl PoolOwner<M>>) -> Result {
+        match self.owner.take() {
+            Some(mine) if std::ptr::addr_eq(Arc::as_ptr(&mine), Arc::as_ptr(pool)) => {
+                mine.come_back(&self.channel)
+            }
             _ => {
                 self.channel.close();
                 Err(Error::Foreign { to: "the channel pool" })
@@ -52,9 +66,9 @@ impl<M: 'static> Deref for Pooled<M> {
 
 impl<M: 'static> Drop for Pooled<M> {
     fn drop(&mut self) {
-        if let Some(service) = self.service.take() {
-            // A pool that is closed has closed it.
-            let _ = service.come_back(&self.channel);
+        if let Some(owner) = self.owner.take() {
+            // A pool that is closed has closed the channel.
+            let _ = owner.come_back(&self.channel);
         }
     }
 }

@@ -8,6 +8,7 @@
 use super::{
     PoolOrder, PoolTimeout, Pooled,
     pool_state::{Acquired, Back, Handed, PoolState, Waiter},
+    pooled::PoolOwner,
 };
 use crate::{
     Channel, Completion, Error, EventLoop, EventLoopGroup, Result,
@@ -47,6 +48,9 @@ impl<M> Default for PoolHooks<M> {
     }
 }
 
+/// The waiters of a pool are the completers of `acquire`.
+type State<M> = PoolState<M, Completer<Pooled<M>>>;
+
 pub(super) struct PoolService<M: 'static> {
     group: EventLoopGroup,
     /// Has the timers of those who wait.
@@ -54,7 +58,7 @@ pub(super) struct PoolService<M: 'static> {
     settings: PoolSettings,
     call: Box<ConnectFn>,
     hooks: PoolHooks<M>,
-    pool_state: Mutex<PoolState<M>>,
+    pool_state: Mutex<State<M>>,
 }
 
 impl<M: 'static> PoolService<M> {
@@ -69,7 +73,7 @@ impl<M: 'static> PoolService<M> {
         Arc::new(PoolService { group, timers, settings, call, hooks, pool_state })
     }
 
-    pub(super) fn pool_state(&self) -> MutexGuard<'_, PoolState<M>> {
+    pub(super) fn pool_state(&self) -> MutexGuard<'_, State<M>> {
         // It is whole at every moment, so a panic elsewhere does not spoil it.
         self.pool_state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -169,7 +173,7 @@ impl<M: 'static> PoolService<M> {
         }
     }
 
-    fn next_pair(&self) -> Option<(Waiter<M>, Acquired<M>)> {
+    fn next_pair(&self) -> Option<(Waiter<Completer<Pooled<M>>>, Acquired<M>)> {
         self.pool_state().next_pair()
     }
 
@@ -260,12 +264,23 @@ impl<M: 'static> PoolService<M> {
         self.serve_waiters();
     }
 
-    // ---- coming back ---------------------------------------------------------------------------------
+    pub(super) fn close(&self) {
+        let (waiters, free) = self.pool_state().close();
+        for waiter in waiters {
+            if let Some(timer) = waiter.timer {
+                timer.cancel();
+            }
+            waiter.completer.complete(Err(Error::Closed));
+        }
+        free.iter().for_each(Channel::close);
+    }
+}
 
-    pub(super) fn come_back(self: &Arc<Self>, channel: &Channel<M>) -> Result {
+impl<M: 'static> PoolOwner<M> for PoolService<M> {
+    fn come_back(self: Arc<Self>, channel: &Channel<M>) -> Result {
         let back = self.pool_state().come_back(channel);
         match back {
-            Back::Undecoded => {
+            Back::Kept => {
                 self.serve_waiters();
                 Ok(())
             }
@@ -276,22 +291,10 @@ impl<M: 'static> PoolService<M> {
         }
     }
 
-    /// It is closed and does not come back.
-    pub(super) fn discard(self: &Arc<Self>, channel: &Channel<M>) {
+    fn discard(self: Arc<Self>, channel: &Channel<M>) {
         self.pool_state().take_off(channel.id());
         channel.close();
         self.serve_waiters();
-    }
-
-    pub(super) fn close(&self) {
-        let (waiters, free) = self.pool_state().close();
-        for waiter in waiters {
-            if let Some(timer) = waiter.timer {
-                timer.cancel();
-            }
-            waiter.completer.complete(Err(Error::Closed));
-        }
-        free.iter().for_each(Channel::close);
     }
 }
 

@@ -4,8 +4,8 @@
 //! read. A key is in the carried-over list at most once per driver, which keeps a flag for that. Owned
 //! by the loop, or by the loop of the test kit; runs on its thread.
 
-use super::IoCounters;
-use crate::{buffer::ReceiveBuffers, channel::LoopServices, id::Key};
+use crate::{buffer::ReceiveBuffers, channel::LoopServices, id::Key, metrics::Metrics};
+use crossbeam_utils::CachePadded;
 use std::{collections::VecDeque, sync::Arc};
 
 /// Bytes read in a turn after which each source that follows gets one read only.
@@ -14,7 +14,7 @@ const TURN_BYTES: usize = 8 * 1024 * 1024;
 pub(crate) struct LoopIo {
     pub(crate) services: LoopServices,
     pub(crate) receive: ReceiveBuffers,
-    pub(crate) counters: Arc<IoCounters>,
+    pub(crate) metrics: Arc<CachePadded<Metrics>>,
     /// Sources to handle in the next turn without an event.
     pub(crate) carried_over: VecDeque<Key>,
     /// Bytes read in this turn.
@@ -32,11 +32,11 @@ struct Added {
 }
 
 impl LoopIo {
-    pub(crate) fn new(services: LoopServices, counters: Arc<IoCounters>) -> Self {
+    pub(crate) fn new(services: LoopServices, metrics: Arc<CachePadded<Metrics>>) -> Self {
         LoopIo {
             services,
             receive: ReceiveBuffers::new(),
-            counters,
+            metrics,
             carried_over: VecDeque::new(),
             turn_bytes: 0,
             added: Added::default(),

@@ -24,7 +24,6 @@
 //!    `CARRIED_OVER`) are the driver's. The core reads `MAYBE_READABLE` to see whether input waits, and
 //!    sets it only to have the end of the stream read again.
 
-mod counters;
 mod discard;
 mod last_look;
 mod loop_io;
@@ -33,7 +32,6 @@ mod ready;
 mod transport;
 mod writing;
 
-pub(crate) use counters::IoCounters;
 pub(crate) use discard::Drained;
 pub(crate) use loop_io::LoopIo;
 pub(crate) use ready::Ready;

@@ -93,7 +93,7 @@ impl<T: Transport> ChannelDriver<T> {
                     }
                 }
                 Read::Nothing => {
-                    io.counters.reads_blocked.add(1);
+                    io.metrics.reads_blocked.add(1);
                     incomplete |= reported && reads == 0;
                     break;
                 }
@@ -157,9 +157,9 @@ impl<T: Transport> ChannelDriver<T> {
 fn decode_kept<T: Transport>(core: &mut ChannelCore, transport: &mut T, io: &mut LoopIo) -> bool {
     let input = core.state.partial.take().into_bytes();
     let before = input.len();
-    let LoopIo { services, counters, .. } = io;
+    let LoopIo { services, metrics, .. } = io;
     core.handle_input(services, input, InputMemory::Own(before), Batch::Part, |core, services| {
-        writing::flush(core, transport, services, counters);
+        writing::flush(core, transport, services, metrics);
     });
     core.state.partial.len() < before
 }
@@ -176,7 +176,7 @@ fn read_once<T: Transport>(core: &mut ChannelCore, transport: &mut T, io: &mut L
             let limit = room.len().min(size);
             transport.read(&mut room[..limit])
         });
-        io.counters.reads.add(1);
+        io.metrics.reads.add(1);
         match result {
             Err(e) if e.kind() == ErrorKind::Interrupted => {}
             other => break other,
@@ -202,17 +202,17 @@ fn read_once<T: Transport>(core: &mut ChannelCore, transport: &mut T, io: &mut L
     // event. Once the peer has hung up there may be no later event.
     const MORE: Flags = Flags::HANG_UP.with(Flags::URGENT);
     let last = !(received.full || n == size || core.state.has(MORE));
-    io.counters.bytes_read.add(n as u64);
+    io.metrics.bytes_read.add(n as u64);
     io.turn_bytes += n;
     core.state.note_read(&received.data[prefix.len()..], io.services.now);
     core.state.note_moved(Direction::Read, n);
     let completed = if grows {
         decode_grown(core, transport, io, kept, received, last)
     } else {
-        let LoopIo { services, counters, .. } = io;
+        let LoopIo { services, metrics, .. } = io;
         let completed =
             core.handle_input(services, received.data, InputMemory::Lent, batch(last), |core, services| {
-                writing::flush(core, transport, services, counters);
+                writing::flush(core, transport, services, metrics);
             });
         io.receive.give_back();
         io.services.spare_box.give_back(kept);
@@ -236,9 +236,9 @@ fn decode_grown<T: Transport>(
     drop(received);
     io.receive.give_back();
     let memory = InputMemory::Own(grown.len());
-    let LoopIo { services, counters, .. } = io;
+    let LoopIo { services, metrics, .. } = io;
     core.handle_input(services, grown.freeze(), memory, batch(last), |core, services| {
-        writing::flush(core, transport, services, counters);
+        writing::flush(core, transport, services, metrics);
     })
 }
 

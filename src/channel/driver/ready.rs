@@ -7,7 +7,6 @@
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Ready(u8);
 
-#[allow(dead_code, reason = "the loop's other sources still see the events of the poll")]
 impl Ready {
     /// No condition.
     pub(crate) const NONE: Ready = Ready(0);

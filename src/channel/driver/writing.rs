@@ -4,11 +4,12 @@
 //! share of the turn is used up, which puts the channel into the attention list. After `WouldBlock`
 //! nothing is tried until an event reports that the transport takes more.
 
-use super::{ChannelDriver, IoCounters, LoopIo, Transport};
+use super::{ChannelDriver, LoopIo, Transport};
 use crate::{
     Error,
     buffer::Outbound,
     channel::{Direction, Flags, LoopServices, core::ChannelCore},
+    metrics::Metrics,
 };
 use std::io::{self, ErrorKind, IoSlice};
 
@@ -19,14 +20,14 @@ impl<T: Transport> ChannelDriver<T> {
     /// Sends what waits, within the share of this turn.
     pub(crate) fn flush(&mut self, io: &mut LoopIo) {
         if let Some(transport) = &mut self.transport {
-            flush(&mut self.core, transport, &mut io.services, &io.counters);
+            flush(&mut self.core, transport, &mut io.services, &io.metrics);
         }
     }
 
     /// Tries one write. What the transport does not take is sent at the end of the turn.
     pub(super) fn write_once(&mut self, io: &mut LoopIo) {
         if let Some(transport) = &mut self.transport {
-            send(&mut self.core, transport, &mut io.services, &io.counters, 1);
+            send(&mut self.core, transport, &mut io.services, &io.metrics, 1);
         }
     }
 }
@@ -36,10 +37,10 @@ pub(super) fn flush<T: Transport>(
     core: &mut ChannelCore,
     transport: &mut T,
     services: &mut LoopServices,
-    counters: &IoCounters,
+    metrics: &Metrics,
 ) {
     let most_writes = core.state.config.writes_per_turn;
-    send(core, transport, services, counters, most_writes);
+    send(core, transport, services, metrics, most_writes);
 }
 
 /// Sends what waits, with at most `most_writes` writes.
@@ -47,7 +48,7 @@ fn send<T: Transport>(
     core: &mut ChannelCore,
     transport: &mut T,
     services: &mut LoopServices,
-    counters: &IoCounters,
+    metrics: &Metrics,
     most_writes: usize,
 ) {
     let mut left = most_writes;
@@ -73,14 +74,14 @@ fn send<T: Transport>(
             write_slices(transport, out, most)
         };
         left -= 1;
-        counters.writes.add(1);
+        metrics.writes.add(1);
         match result {
             Ok(n) if n > 0 => {
-                counters.bytes_written.add(n as u64);
+                metrics.bytes_written.add(n as u64);
                 core.handle_written(services, n);
             }
             Err(e) if e.kind() == ErrorKind::WouldBlock => {
-                counters.writes_blocked.add(1);
+                metrics.writes_blocked.add(1);
                 state.set(Flags::WRITE_BLOCKED);
                 state.give_allowance_back(Direction::Write);
                 break;

@@ -23,7 +23,6 @@ pub use report::ShutdownReport;
 pub(crate) use request::{end_and_report, end_gracefully};
 
 use super::{
-    metrics::Metrics,
     shared::{LifeState, LoopMail},
     sources::{ChannelSlot, Slot},
     turn::Turn,
@@ -33,6 +32,7 @@ use crate::{
     clock::END_OF_TIME,
     error::{caught, drop_guarded},
     id::Key,
+    metrics::Metrics,
     sync::Phase,
 };
 use close_window::CloseWindow;

@@ -6,11 +6,13 @@ mod writing;
 use super::{EmbeddedLoop, ManualClock, MemoryTransport};
 use crate::{
     ChannelOptions, Context, Error, Handler, Pipeline, Result,
-    channel::driver::{ChannelDriver, IoCounters, LoopIo, Next, Ready},
+    channel::driver::{ChannelDriver, LoopIo, Next, Ready},
     codec::RawBytes,
     id::ChannelId,
+    metrics::Metrics,
 };
 use bytes::Bytes;
+use crossbeam_utils::CachePadded;
 use std::{cell::RefCell, rc::Rc, sync::Arc, time::Duration};
 
 type Log = Rc<RefCell<Vec<String>>>;
@@ -113,10 +115,10 @@ impl Fixture {
         String::from_utf8(self.event_loop.read_outbound(self.id).to_vec()).unwrap()
     }
 
-    fn counters(&mut self) -> Arc<IoCounters> {
+    fn counters(&mut self) -> Arc<CachePadded<Metrics>> {
         let mut counters = None;
         self.drive(|_, io| {
-            counters = Some(io.counters.clone());
+            counters = Some(io.metrics.clone());
             Next::Stay
         });
         counters.unwrap()

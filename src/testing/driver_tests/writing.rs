@@ -24,7 +24,7 @@ fn the_answer_to_a_burst_goes_out_with_one_write_right_behind_it() {
     fixture.prepare(|transport| transport.receive(b"abcdefgh"));
     fixture.drive(|driver, io| {
         let next = driver.handle_ready(io, Ready::READABLE);
-        assert_eq!((io.counters.writes.read(), io.counters.bytes_written.read()), (1, 8));
+        assert_eq!((io.metrics.writes.read(), io.metrics.bytes_written.read()), (1, 8));
         next
     });
     assert_eq!(fixture.sent(), "abcdefgh");
@@ -72,9 +72,9 @@ fn the_write_budget_ends_a_flush_and_the_next_turn_goes_on() {
             core.state.write_encoded(&Bytes::from_static(b"abcdefgh")).unwrap();
         });
         driver.flush(io);
-        assert_eq!(io.counters.writes.read(), 3);
+        assert_eq!(io.metrics.writes.read(), 3);
         assert_eq!(driver.attend(io), Next::Stay);
-        assert_eq!(io.counters.writes.read(), 6);
+        assert_eq!(io.metrics.writes.read(), 6);
         assert!(!io.services.attention.is_empty());
         next
     });

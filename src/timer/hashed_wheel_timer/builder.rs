@@ -5,26 +5,14 @@
 
 use super::{
     HashedWheelTimer,
+    live::Live,
     shared::{Executor, Handle, TimerSettings},
 };
 use crate::{Clock, Error, Result, SystemClock, timer::WheelBuilder};
-use std::{
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
-
-/// So many timers may live before it is taken for a mistake: each has a thread.
-const MANY_TIMERS: usize = 64;
+use std::{fmt, sync::Arc, time::Duration};
 
 /// The most that are pending where there is no limit: with those that were cancelled, less than a wheel can hold.
 const UNLIMITED: usize = 1 << 31;
-
-static LIVE: AtomicUsize = AtomicUsize::new(0);
-static TOLD: AtomicBool = AtomicBool::new(false);
 
 /// Settings of a [`HashedWheelTimer`]; refused values are reported by [`build`](HashedWheelTimerBuilder::build).
 ///
@@ -152,26 +140,5 @@ impl fmt::Debug for HashedWheelTimerBuilder {
             .field("max_pending", &self.max_pending)
             .field("clock", &self.clock)
             .finish_non_exhaustive()
-    }
-}
-
-/// One timer among those that live in this process, until it is stopped.
-pub(super) struct Live(());
-
-impl Live {
-    fn new() -> Self {
-        let live = LIVE.fetch_add(1, Ordering::Relaxed) + 1;
-        if live > MANY_TIMERS && !TOLD.swap(true, Ordering::Relaxed) {
-            log::error!(
-                "{live} HashedWheelTimers in this process, each with a thread: share one among many users"
-            );
-        }
-        Live(())
-    }
-}
-
-impl Drop for Live {
-    fn drop(&mut self) {
-        LIVE.fetch_sub(1, Ordering::Relaxed);
     }
 }

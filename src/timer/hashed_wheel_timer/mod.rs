@@ -1,23 +1,42 @@
 //! A timer with its own thread, for programs that have no event loop.
 //!
-//! `builder` has the settings, `timeout` is what a program holds of one timeout, `shared` is what all handles share
-//! with the thread, `worker` is the thread: it alone owns the [`Wheel`](super::Wheel). What is new reaches it
-//! through one [`Mailbox`](crate::sync::Mailbox), what was cancelled through another; a
-//! [`WakeUp`](crate::sync::WakeUp) tells whether it has to be woken for that.
+//! `builder` holds the settings, `timeout` is one timeout, `shared` is what the handles share with
+//! the thread, `worker` is the thread. The thread alone owns the [`Wheel`](super::Wheel). Additions
+//! reach it through one [`Mailbox`](crate::sync::Mailbox), cancels through another, and a
+//! [`WakeUp`](crate::sync::WakeUp) says whether it has to be woken.
 //!
-//! # What always holds
+//! - A timeout is one `Arc`: state, task and hook. Adding puts it into the first mailbox; the
+//!   thread moves at most 100,000 per turn into the wheel. The state goes from *queued* to *armed*,
+//!   and from either to *expired* or *cancelled*, by one compare-and-swap. Whoever makes that step
+//!   owns the task.
+//! - A cancel drops the task at once. If the timeout was *armed*, it goes into the second mailbox,
+//!   and the thread removes it from the wheel when it next runs. If it was *queued*, the thread
+//!   finds out on the way. A cancel wakes the thread only when 16,384 wait, or for a hook, which
+//!   runs on the thread.
+//! - The thread parks until the wheel's next expiry, which it publishes in `WakeUp`. Adding rounds
+//!   the deadline up to a tick and wakes the thread only if that is earlier. On a manual clock the
+//!   thread sleeps until it is woken.
+//! - A turn moves, reads the clock, runs at most 1024 timeouts, and sleeps if none ran. A tick may
+//!   begin between the move and the reading while an addition for it is on its way. The wheel would
+//!   delay that timeout by a tick, so it is kept beside the wheel (`overdue`) and runs after what
+//!   was due by then.
+//! - Stop closes the first mailbox, wakes the thread and joins it. The thread cancels what is in
+//!   the wheel and the mailbox and returns it. An addition before the close is in that result; one
+//!   after it is refused. Dropping the last handle does the same without joining.
 //!
-//! - A timeout ends in one of two ways, decided by one atomic step on its state: it expires, on the thread, or it is
-//!   cancelled, by its holder or by the timer's stop. Who takes that step has its task, and counts it out.
-//! - An addition is taken by the mailbox or handed back; what was taken before the mailbox closed is in the result of
-//!   stop, unless it ended before.
-//! - While nothing is due the thread sleeps until the next occupied tick and makes no system call. It is woken for an
-//!   addition only if that one is due in an earlier tick.
-//! - No lock is held while code of the program runs: tasks, hooks, executors, what tasks have captured.
+//! # Invariants
 //!
-//! Everything here but `worker` may be called by any thread, the timer's own included.
+//! - A timeout ends in one of two ways, decided by one atomic step on its state: it expires, on the
+//!   thread, or it is cancelled, by its holder or by the timer's stop.
+//! - While nothing is due the thread sleeps until the next occupied tick and makes no system call.
+//! - No lock is held while the program's code runs: tasks, hooks, executors, and what tasks
+//!   capture.
+//!
+//! Everything except `worker` may be called by any thread, including the timer's own.
 
+mod adding;
 mod builder;
+mod live;
 mod shared;
 mod timeout;
 mod worker;
@@ -32,6 +51,7 @@ use crate::{
 use shared::Handle;
 use std::{fmt, panic::Location, sync::Arc, time::Duration};
 use timeout::NoHook;
+use worker::Worker;
 
 /// Runs tasks after a delay, on a thread of its own; for programs that only want the timer.
 ///
@@ -79,7 +99,7 @@ use timeout::NoHook;
 /// ```
 #[derive(Clone)]
 pub struct HashedWheelTimer {
-    handle: Arc<Handle>,
+    handle: Arc<Handle<Timeout>>,
 }
 
 impl HashedWheelTimer {
@@ -155,7 +175,7 @@ impl HashedWheelTimer {
     /// [`Error::ShutDown`] if the timer was stopped, which is final, and [`Error::Io`] if the operating system gives no
     /// thread.
     pub fn start(&self) -> Result {
-        self.handle.shared.start()
+        self.handle.shared.start(Worker::work)
     }
 
     /// Stops the timer for good, and answers the timeouts that had neither expired nor been cancelled.
@@ -193,7 +213,7 @@ impl HashedWheelTimer {
         self.handle.shared.slots()
     }
 
-    fn of(handle: Arc<Handle>) -> Self {
+    fn of(handle: Arc<Handle<Timeout>>) -> Self {
         HashedWheelTimer { handle }
     }
 }

@@ -4,21 +4,15 @@
 //! the thread is looked at by it after it has published its sleep, and who puts something in looks at the sleep
 //! afterwards: one of the two sees the other. Any thread may call everything here.
 
-use super::{
-    builder::Live,
-    timeout::{Parts, Timeout, TimeoutEntry, TimerTask},
-    worker::Worker,
-};
+use super::live::Live;
 use crate::{
     Clock, Error, Result,
     clock::{TimeSource, nanos},
-    error::Refused,
     sync::{Inbox, Mailbox, WakeUp, mailbox},
-    timer::{Wheel, deadline_after},
+    timer::Wheel,
 };
 use std::{
     mem,
-    panic::Location,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -36,8 +30,8 @@ pub(super) const CROWD: usize = 16_384;
 pub(super) type Executor = dyn Fn(Box<dyn FnOnce() + Send>) -> Result + Send + Sync;
 
 /// What a timer is built from, checked.
-pub(super) struct TimerSettings {
-    pub(super) wheel: Wheel<Timeout>,
+pub(super) struct TimerSettings<T> {
+    pub(super) wheel: Wheel<T>,
     pub(super) thread_name: String,
     pub(super) max_pending: usize,
     pub(super) executor: Option<Arc<Executor>>,
@@ -45,15 +39,15 @@ pub(super) struct TimerSettings {
     pub(super) live: Live,
 }
 
-/// What all [`HashedWheelTimer`]s of one timer hold: with it, the timer ends.
-pub(super) struct Handle {
-    pub(super) shared: Arc<TimerShared>,
+/// What all handles of one timer hold. The timer stops when it is dropped.
+pub(super) struct Handle<T> {
+    pub(super) shared: Arc<TimerShared<T>>,
 }
 
-pub(super) struct TimerShared {
-    additions: Mailbox<Timeout>,
+pub(super) struct TimerShared<T> {
+    pub(super) additions: Mailbox<T>,
     /// Those that were cancelled when they were in the wheel.
-    cancelled: Mailbox<Timeout>,
+    cancelled: Mailbox<T>,
     wake_up: WakeUp,
     pending: AtomicUsize,
     max_pending: usize,
@@ -64,34 +58,33 @@ pub(super) struct TimerShared {
     /// The thread, once there is one; written before anything can be added.
     thread: OnceLock<Thread>,
     stopping: AtomicBool,
-    life: Mutex<Life>,
-    handle: Weak<Handle>,
+    life: Mutex<Life<T>>,
+    handle: Weak<Handle<T>>,
 }
 
-enum Life {
-    NotStarted(Box<Birth>),
-    Running { thread: JoinHandle<Vec<Timeout>>, _live: Live },
+pub(super) enum Life<T> {
+    NotStarted(Box<WorkerParts<T>>, Live),
+    Running { thread: JoinHandle<Vec<T>>, _live: Live },
     Ended,
 }
 
-/// What the thread will own.
-struct Birth {
-    wheel: Wheel<Timeout>,
-    additions: Inbox<Timeout>,
-    cancelled: Inbox<Timeout>,
-    executor: Option<Arc<Executor>>,
-    clock: Arc<dyn Clock>,
-    live: Live,
+/// What the timer's thread will own.
+pub(super) struct WorkerParts<T> {
+    pub(super) wheel: Wheel<T>,
+    pub(super) additions: Inbox<T>,
+    pub(super) cancelled: Inbox<T>,
+    pub(super) executor: Option<Arc<Executor>>,
+    pub(super) clock: Arc<dyn Clock>,
 }
 
-impl Handle {
-    pub(super) fn new(settings: TimerSettings) -> Arc<Self> {
+impl<T> Handle<T> {
+    pub(super) fn new(settings: TimerSettings<T>) -> Arc<Self> {
         let TimerSettings { wheel, thread_name, max_pending, executor, clock, live } = settings;
         let (additions, added) = mailbox(usize::MAX);
         let (cancelled, unarmed) = mailbox(usize::MAX);
         let (tick, slots) = (wheel.tick(), wheel.slots());
         let time = TimeSource::new(clock.clone());
-        let birth = Birth { wheel, additions: added, cancelled: unarmed, executor, clock, live };
+        let parts = WorkerParts { wheel, additions: added, cancelled: unarmed, executor, clock };
         Arc::new_cyclic(|handle| Handle {
             shared: Arc::new(TimerShared {
                 additions,
@@ -105,68 +98,75 @@ impl Handle {
                 thread_name,
                 thread: OnceLock::new(),
                 stopping: AtomicBool::new(false),
-                life: Mutex::new(Life::NotStarted(Box::new(birth))),
+                life: Mutex::new(Life::NotStarted(Box::new(parts), live)),
                 handle: handle.clone(),
             }),
         })
     }
 }
 
-impl Drop for Handle {
+impl<T> Drop for Handle<T> {
     /// Nobody waits for the thread: this may be the thread itself, in a task that had the last handle.
     fn drop(&mut self) {
         drop(self.shared.end());
     }
 }
 
-impl TimerShared {
-    fn life(&self) -> MutexGuard<'_, Life> {
+impl<T> TimerShared<T> {
+    fn life(&self) -> MutexGuard<'_, Life<T>> {
         self.life.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn start(self: &Arc<Self>) -> Result {
+    /// Starts the thread if it has not been started. The thread calls `run`, whose result is what
+    /// the stop of the timer returns.
+    pub(super) fn start(self: &Arc<Self>, run: fn(Arc<Self>, WorkerParts<T>) -> Vec<T>) -> Result
+    where
+        T: Send + 'static,
+    {
         let mut life = self.life();
-        let birth = match mem::replace(&mut *life, Life::Ended) {
-            Life::NotStarted(birth) => birth,
+        let (parts, live) = match mem::replace(&mut *life, Life::Ended) {
+            Life::NotStarted(parts, live) => (parts, live),
             running @ Life::Running { .. } => {
                 *life = running;
                 return Ok(());
             }
             Life::Ended => return Err(Error::ShutDown),
         };
-        // What the thread needs reaches it when it runs: where there is no thread to be had, it is kept for another
-        // try.
-        let (sender, receiver) = mpsc::sync_channel::<Worker>(1);
-        let run = move || receiver.recv().map(Worker::run).unwrap_or_default();
-        let thread = match thread::Builder::new().name(self.thread_name.clone()).spawn(run) {
+        // The thread receives its parts when it runs. If no thread can be started, they are kept
+        // for another try.
+        let (sender, receiver) = mpsc::sync_channel(1);
+        let work = move || receiver.recv().map(|(shared, parts)| run(shared, parts)).unwrap_or_default();
+        let thread = match thread::Builder::new().name(self.thread_name.clone()).spawn(work) {
             Ok(thread) => thread,
             Err(e) => {
-                *life = Life::NotStarted(birth);
+                *life = Life::NotStarted(parts, live);
                 return Err(Error::io("starting a timer's thread", e));
             }
         };
         let _ = self.thread.set(thread.thread().clone());
-        let Birth { wheel, additions, cancelled, executor, clock, live } = *birth;
-        if !clock.is_real_time() {
+        if !parts.clock.is_real_time() {
             let sleeper = thread.thread().clone();
-            clock.on_advance(Box::new(move || sleeper.unpark()));
+            parts.clock.on_advance(Box::new(move || sleeper.unpark()));
         }
-        let pace = (clock.is_real_time(), clock.longest_sleep());
-        let worker = Worker::new(self.clone(), wheel, additions, cancelled, executor, pace);
-        let _ = sender.send(worker);
+        let _ = sender.send((self.clone(), *parts));
         *life = Life::Running { thread, _live: live };
         Ok(())
     }
 
+    #[inline]
+    pub(super) fn is_started(&self) -> bool {
+        self.thread.get().is_some()
+    }
+
     /// Ends the life; the thread, if there is one that nobody has been given yet.
-    pub(super) fn end(&self) -> Option<JoinHandle<Vec<Timeout>>> {
+    pub(super) fn end(&self) -> Option<JoinHandle<Vec<T>>> {
         let ended = mem::replace(&mut *self.life(), Life::Ended);
         self.stopping.store(true, Ordering::SeqCst);
         self.additions.close();
         self.unpark();
         match ended {
             Life::Running { thread, .. } => Some(thread),
-            Life::NotStarted(_) | Life::Ended => None,
+            Life::NotStarted(..) | Life::Ended => None,
         }
     }
 
@@ -187,43 +187,10 @@ impl TimerShared {
         self.thread.get().is_some_and(|thread| thread.id() == thread::current().id())
     }
 
-    /// Adds a timeout, or hands back what it was to be made of.
-    pub(super) fn add<F, H>(
-        self: &Arc<Self>,
-        delay: Duration,
-        task: F,
-        on_cancel: Option<H>,
-        origin: &'static Location<'static>,
-    ) -> Result<Timeout, Refused<(F, Option<H>)>>
-    where
-        F: FnOnce(&Timeout) -> Result + Send + 'static,
-        H: FnOnce(&Timeout) + Send + 'static,
-    {
-        let running = if self.thread.get().is_some() { Ok(()) } else { self.start() };
-        if let Err(reason) = running.and_then(|()| self.count_in()) {
-            return Err(Refused { value: (task, on_cancel), reason });
-        }
-        // Without a delay it belongs to the tick that is running, also at the very moment in which that begins.
-        let deadline = deadline_after(self.time.now(), delay.max(Duration::from_nanos(1)));
-        let entry: Arc<TimeoutEntry<Mutex<Parts<F, H>>>> =
-            Arc::new(TimeoutEntry::new(task, on_cancel, deadline, origin, self.clone()));
-        if let Err(refused) = self.additions.put(Timeout { entry: entry.clone() }) {
-            self.count_out();
-            let (Some(task), on_cancel) = entry.take_back() else {
-                unreachable!("nobody else has seen it");
-            };
-            return Err(Refused { value: (task, on_cancel), reason: refused.reason });
-        }
-        let crowded = self.additions.len() >= CROWD;
-        self.wake(if crowded { 0 } else { self.end_of_tick(deadline) });
-        let entry: Arc<TimeoutEntry<dyn TimerTask>> = entry;
-        Ok(Timeout { entry })
-    }
-
     /// A timeout that is in the wheel was cancelled; whether so many are left there that the thread should see to it.
-    pub(super) fn unarm(&self, timeout: &Timeout) -> bool {
+    pub(super) fn unarm(&self, timeout: T) -> bool {
         // Refused when the timer ends: then the wheel is emptied anyway.
-        self.cancelled.put_always(timeout.clone()).is_ok() && self.cancelled.len() >= CROWD
+        self.cancelled.put_always(timeout).is_ok() && self.cancelled.len() >= CROWD
     }
 
     /// Wakes the thread if it sleeps beyond `when`.
@@ -240,11 +207,11 @@ impl TimerShared {
     }
 
     /// When the wheel gives out what has this deadline, at the earliest.
-    fn end_of_tick(&self, deadline: u64) -> u64 {
+    pub(super) fn end_of_tick(&self, deadline: u64) -> u64 {
         deadline.div_ceil(self.tick).saturating_mul(self.tick)
     }
 
-    fn count_in(&self) -> Result {
+    pub(super) fn count_in(&self) -> Result {
         let room = |pending| (pending < self.max_pending).then_some(pending + 1);
         match self.pending.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room) {
             Ok(_) => Ok(()),
@@ -289,7 +256,7 @@ impl TimerShared {
         &self.wake_up
     }
 
-    pub(super) fn handle(&self) -> Option<Arc<Handle>> {
+    pub(super) fn handle(&self) -> Option<Arc<Handle<T>>> {
         self.handle.upgrade()
     }
 }

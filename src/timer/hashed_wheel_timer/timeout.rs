@@ -45,7 +45,7 @@ pub(super) struct TimeoutEntry<T: ?Sized> {
     /// In nanoseconds of the timer's time.
     deadline: u64,
     origin: &'static Location<'static>,
-    shared: Arc<TimerShared>,
+    shared: Arc<TimerShared<Timeout>>,
     task: T,
 }
 
@@ -103,7 +103,7 @@ impl<F, H> TimeoutEntry<Mutex<Parts<F, H>>> {
         on_cancel: Option<H>,
         deadline: u64,
         origin: &'static Location<'static>,
-        shared: Arc<TimerShared>,
+        shared: Arc<TimerShared<Timeout>>,
     ) -> Self {
         TimeoutEntry {
             state: AtomicU8::new(QUEUED),
@@ -132,7 +132,7 @@ impl Timeout {
         self.forget();
         let shared = &self.entry.shared;
         // One that has not reached the wheel is found cancelled on its way there.
-        let crowded = was == ARMED && shared.unarm(self);
+        let crowded = was == ARMED && shared.unarm(self.clone());
         if crowded || self.entry.hooked {
             shared.wake(0);
         }

@@ -9,7 +9,7 @@
 //! would put it off until the next one, so it is run at once instead, behind what was due when it came (`overdue`).
 
 use super::{
-    shared::{Executor, TimerShared},
+    shared::{Executor, TimerShared, WorkerParts},
     timeout::{Errand, Timeout},
 };
 use crate::{error::caught, sync::Inbox, timer::Wheel};
@@ -25,7 +25,7 @@ const MAX_EXPIRED: usize = 1024;
 const MIN_BOUND: Duration = Duration::from_millis(1);
 
 pub(super) struct Worker {
-    shared: Arc<TimerShared>,
+    shared: Arc<TimerShared<Timeout>>,
     wheel: Wheel<Timeout>,
     additions: Inbox<Timeout>,
     cancelled: Inbox<Timeout>,
@@ -42,16 +42,10 @@ pub(super) struct Worker {
 
 impl Worker {
     /// The last argument is whether time passes by itself, and after which sleep the clock wants to be looked at.
-    pub(super) fn new(
-        shared: Arc<TimerShared>,
-        wheel: Wheel<Timeout>,
-        additions: Inbox<Timeout>,
-        cancelled: Inbox<Timeout>,
-        executor: Option<Arc<Executor>>,
-        (real_time, longest_sleep): (bool, Option<Duration>),
-    ) -> Self {
-        let longest_sleep = longest_sleep.map(|longest| longest.max(MIN_BOUND));
-        Worker {
+    /// Runs on the timer's thread until the timer is stopped. Returns the timeouts that are left.
+    pub(super) fn work(shared: Arc<TimerShared<Timeout>>, parts: WorkerParts<Timeout>) -> Vec<Timeout> {
+        let WorkerParts { wheel, additions, cancelled, executor, clock } = parts;
+        let worker = Worker {
             shared,
             wheel,
             additions,
@@ -60,13 +54,14 @@ impl Worker {
             seen: 0,
             begun: 0,
             executor,
-            real_time,
-            longest_sleep,
-        }
+            real_time: clock.is_real_time(),
+            longest_sleep: clock.longest_sleep().map(|longest| longest.max(MIN_BOUND)),
+        };
+        worker.run()
     }
 
     /// The life of the thread: until it is asked to end. The timeouts that it has cancelled then.
-    pub(super) fn run(mut self) -> Vec<Timeout> {
+    fn run(mut self) -> Vec<Timeout> {
         // Tasks are guarded each by itself. What else may panic is the clock, and then there is no going on.
         let panicked = caught(|| {
             while !self.shared.is_stopping() {

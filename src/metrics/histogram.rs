@@ -5,7 +5,7 @@
 //! divided into four equal buckets (log-linear, as in HdrHistogram), so a bucket's bounds lie at most a quarter apart.
 //! The loop's thread records; the copies that readers take ([`Histogram`]) are plain values. It reads no clock.
 
-use super::Counter;
+use super::counter::Counter;
 use std::{fmt, time::Duration};
 
 /// Each power of two has `1 << SUB_BITS` buckets.
@@ -257,7 +257,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
+        #![proptest_config(ProptestConfig::with_cases(200))]
 
         #[test]
         fn it_says_what_a_sorted_list_says(mut values in times(), q in 0.0..=1.0f64) {

@@ -1,0 +1,51 @@
+//! Adding a timeout: any thread may do it.
+//!
+//! Invariant: a timeout is counted before the thread can see it, and handed back uncounted if it is
+//! refused.
+
+use super::{
+    shared::{CROWD, TimerShared},
+    timeout::{Parts, Timeout, TimeoutEntry, TimerTask},
+    worker::Worker,
+};
+use crate::{Result, error::Refused, timer::deadline_after};
+use std::{
+    panic::Location,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+impl TimerShared<Timeout> {
+    /// Adds a timeout, or hands back what it was to be made of.
+    pub(super) fn add<F, H>(
+        self: &Arc<Self>,
+        delay: Duration,
+        task: F,
+        on_cancel: Option<H>,
+        origin: &'static Location<'static>,
+    ) -> Result<Timeout, Refused<(F, Option<H>)>>
+    where
+        F: FnOnce(&Timeout) -> Result + Send + 'static,
+        H: FnOnce(&Timeout) + Send + 'static,
+    {
+        let running = if self.is_started() { Ok(()) } else { self.start(Worker::work) };
+        if let Err(reason) = running.and_then(|()| self.count_in()) {
+            return Err(Refused { value: (task, on_cancel), reason });
+        }
+        // Without a delay it belongs to the tick that is running, also at the very moment in which that begins.
+        let deadline = deadline_after(self.now(), delay.max(Duration::from_nanos(1)));
+        let entry: Arc<TimeoutEntry<Mutex<Parts<F, H>>>> =
+            Arc::new(TimeoutEntry::new(task, on_cancel, deadline, origin, self.clone()));
+        if let Err(refused) = self.additions.put(Timeout { entry: entry.clone() }) {
+            self.count_out();
+            let (Some(task), on_cancel) = entry.take_back() else {
+                unreachable!("nobody else has seen it");
+            };
+            return Err(Refused { value: (task, on_cancel), reason: refused.reason });
+        }
+        let crowded = self.additions.len() >= CROWD;
+        self.wake(if crowded { 0 } else { self.end_of_tick(deadline) });
+        let entry: Arc<TimeoutEntry<dyn TimerTask>> = entry;
+        Ok(Timeout { entry })
+    }
+}

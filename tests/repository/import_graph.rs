@@ -1,0 +1,205 @@
+//! The modules of the crate and the imports between them.
+//!
+//! Invariant: an edge leads to the module that defines a name, not to one that re-exports it.
+
+use crate::source_tokens::{Source, Token};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// The path of a module; empty for the crate root.
+pub(crate) type ModulePath = Vec<String>;
+
+/// Re-exports lead from one to the next; more than this many in a row are a loop.
+const MAX_REEXPORTS: usize = 16;
+
+/// The imports of a crate.
+#[derive(Default)]
+pub(crate) struct ImportGraph {
+    modules: BTreeMap<ModulePath, Module>,
+}
+
+#[derive(Default)]
+struct Module {
+    /// The paths that the module names, relative to it or to the crate.
+    paths: Vec<Vec<Token>>,
+    /// Imported names, with the paths that they stand for.
+    names: BTreeMap<String, Vec<Token>>,
+}
+
+/// An import: the importing module, the defining module, and the path as it is written.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Import {
+    pub(crate) from: ModulePath,
+    pub(crate) to: ModulePath,
+    pub(crate) path: String,
+}
+
+impl ImportGraph {
+    /// Reads a crate, beginning with its root file.
+    pub(crate) fn read(root: &Path) -> Self {
+        let mut graph = ImportGraph::default();
+        let folder = root.parent().expect("a file has a folder");
+        graph.read_module(Vec::new(), root, folder);
+        graph
+    }
+
+    fn read_module(&mut self, module: ModulePath, file: &Path, folder: &Path) {
+        let text = fs::read_to_string(file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+        let source = Source::parse(&text);
+        for declared in &source.modules {
+            let mut child = module.clone();
+            child.push(declared.name.clone());
+            let (file, folder) = match &declared.path {
+                Some(path) => (file.with_file_name(path), folder.join(&declared.name)),
+                None => module_file(folder, &declared.name),
+            };
+            self.read_module(child, &file, &folder);
+        }
+        self.insert(module, &source.tokens);
+    }
+
+    /// Adds a module by its tokens.
+    pub(crate) fn insert(&mut self, module: ModulePath, tokens: &[Token]) {
+        let mut read = Module::default();
+        let mut at = 0;
+        while at < tokens.len() {
+            match tokens[at].as_str() {
+                "use" => {
+                    let end = at + tokens[at..].iter().position(|token| token == ";").expect("`use` ends");
+                    read_use_tree(&tokens[at + 1..end], &mut Vec::new(), &mut read);
+                    at = end;
+                }
+                "crate" | "super" | "self" if tokens.get(at + 1).is_some_and(|next| next == "::") => {
+                    let path = read_path(&tokens[at..]);
+                    at += path.len() * 2 - 1;
+                    // `pub(in crate::channel)` is no import.
+                    if tokens.get(at.wrapping_sub(path.len() * 2)).is_none_or(|before| before != "in") {
+                        read.paths.push(path);
+                    }
+                    continue;
+                }
+                _ => {}
+            }
+            at += 1;
+        }
+        self.modules.insert(module, read);
+    }
+
+    /// Returns all imports between two different modules.
+    pub(crate) fn imports(&self) -> BTreeSet<Import> {
+        let mut imports = BTreeSet::new();
+        for (from, module) in &self.modules {
+            for path in &module.paths {
+                let Some(to) = self.absolute(from, path).and_then(|path| self.resolve(&path, 0)) else {
+                    continue;
+                };
+                if to != *from {
+                    imports.insert(Import { from: from.clone(), to, path: path.join("::") });
+                }
+            }
+        }
+        imports
+    }
+
+    /// Returns the path from the crate's root; `None` for a path into another crate.
+    fn absolute(&self, module: &[String], path: &[Token]) -> Option<Vec<Token>> {
+        let first = path.first()?.as_str();
+        if first == "crate" {
+            return Some(path[1..].to_vec());
+        }
+        if first == "self" {
+            return Some([module, &path[1..]].concat());
+        }
+        let supers = path.iter().take_while(|part| *part == "super").count();
+        if supers > 0 {
+            return Some([&module[..module.len().checked_sub(supers)?], &path[supers..]].concat());
+        }
+        let local = [module, path].concat();
+        self.modules.contains_key(&local[..=module.len()]).then_some(local)
+    }
+
+    /// Returns the module that defines what a path names.
+    fn resolve(&self, path: &[Token], depth: usize) -> Option<ModulePath> {
+        let module =
+            (0..=path.len()).rev().map(|end| &path[..end]).find(|p| self.modules.contains_key(*p))?;
+        let Some(name) = path.get(module.len()) else { return Some(module.to_vec()) };
+        let alias = self.modules[module].names.get(name).filter(|_| depth < MAX_REEXPORTS);
+        let renamed = alias.and_then(|alias| self.absolute(module, alias));
+        match renamed {
+            Some(target) => self.resolve(&[&target, &path[module.len() + 1..]].concat(), depth + 1),
+            None => Some(module.to_vec()),
+        }
+    }
+}
+
+/// Returns the file of a module without a `path` attribute, and the folder of its children.
+fn module_file(folder: &Path, name: &str) -> (PathBuf, PathBuf) {
+    let children = folder.join(name);
+    let own = children.join("mod.rs");
+    if own.exists() { (own, children) } else { (folder.join(name).with_extension("rs"), children) }
+}
+
+fn read_path(tokens: &[Token]) -> Vec<Token> {
+    let mut path = vec![tokens[0].clone()];
+    let mut at = 1;
+    while let [colons, part, ..] = &tokens[at..]
+        && colons == "::"
+        && part.chars().all(|c| c.is_alphanumeric() || c == '_')
+    {
+        path.push(part.clone());
+        at += 2;
+    }
+    path
+}
+
+/// Reads one tree of a `use` declaration behind `prefix`.
+fn read_use_tree(tree: &[Token], prefix: &mut Vec<Token>, module: &mut Module) {
+    let length = prefix.len();
+    let mut at = 0;
+    while at < tree.len() {
+        match tree[at].as_str() {
+            "{" => {
+                for branch in branches(&tree[at + 1..tree.len() - 1]) {
+                    read_use_tree(branch, prefix, module);
+                }
+                prefix.truncate(length);
+                return;
+            }
+            "as" => break,
+            "::" | "*" => {}
+            part => prefix.push(part.to_owned()),
+        }
+        at += 1;
+    }
+    if prefix.len() > 1 && prefix.last().is_some_and(|last| last == "self") {
+        prefix.pop();
+    }
+    let name = if at < tree.len() { tree.get(at + 1) } else { prefix.last() };
+    if let Some(name) = name.cloned() {
+        module.names.insert(name, prefix.clone());
+    }
+    module.paths.push(prefix.clone());
+    prefix.truncate(length);
+}
+
+/// Splits the branches of a `use` tree at the commas of its outermost level.
+fn branches(tokens: &[Token]) -> Vec<&[Token]> {
+    let (mut depth, mut begin, mut found) = (0, 0, Vec::new());
+    for (at, token) in tokens.iter().enumerate() {
+        match token.as_str() {
+            "{" => depth += 1,
+            "}" => depth -= 1,
+            "," if depth == 0 => {
+                found.push(&tokens[begin..at]);
+                begin = at + 1;
+            }
+            _ => {}
+        }
+    }
+    found.push(&tokens[begin..]);
+    found.retain(|branch| !branch.is_empty());
+    found
+}
