@@ -5,7 +5,6 @@
 mod config;
 mod confirmation;
 mod core;
-#[allow(dead_code, unused_imports, reason = "the event loop takes its readiness from mio so far")]
 pub(crate) mod driver;
 mod event;
 mod extras;
@@ -22,7 +21,7 @@ mod timers;
 mod undecoded;
 mod watch;
 
-pub(crate) use self::core::{Action, ChannelCore, Outcome};
+pub(crate) use self::core::{ChannelCore, Outcome};
 pub(crate) use config::ChannelConfig;
 pub use config::{ChannelOptions, Overflow};
 pub(crate) use event::Event;
@@ -33,20 +32,18 @@ pub use group::{Broadcast, BroadcastReport, ChannelGroup, ChannelGroupBuilder};
 pub(crate) use handle::{AnyDelivery, ChannelShared, Mail, MailSender, PipelineTypes, SizeHint};
 pub use handle::{Channel, ChannelStats};
 pub(crate) use links::{
-    AnyPipeline, Batch, DecodePass, EncodingMemo, Links, MAX_EXTRA_MESSAGES, Push, SharedMessage,
+    AnyPipeline, DecodePass, EncodingMemo, Links, MAX_EXTRA_MESSAGES, Push, SharedMessage,
 };
 pub use links::{ChannelPipeline, IntoPipeline};
 pub(crate) use outbound::{OutboundBudget, SharedBudget};
 pub(crate) use scope::ScopeTask;
 pub use scope::{InputGuard, Scope};
 pub(crate) use services::{IoTime, LoopServices};
-pub(crate) use shaping::Direction;
 pub use shaping::{SharedTraffic, TrafficLimits, TrafficShaping};
-pub(crate) use state::{ChannelState, InputHalf, Pending, Readiness};
+pub(crate) use state::{ChannelState, Pending, Readiness};
 pub(crate) use tasks::{TASKS, Timers, When};
 pub use timers::TaskKey;
 pub(crate) use timers::{ChannelTimer, Due, DueQueue, Scheduled, TimerToken};
-pub(crate) use undecoded::InputMemory;
 #[cfg(test)]
 pub(crate) use watch::Watch;
 pub use watch::{IdleEvent, IdleState, IdleTimeouts, TimeLimits};

@@ -12,7 +12,7 @@ use crate::{
     Error, Result,
     admission::Gate,
     buffer::RECEIVE_SIZE,
-    channel::{AnyPipeline, ChannelConfig, ChannelCore, TimerToken},
+    channel::{AnyPipeline, ChannelConfig, TimerToken, driver::ChannelDriver},
     datagram::DatagramSlot,
     group::EventLoopGroup,
     id::Key,
@@ -189,10 +189,8 @@ pub(crate) trait Connected: Send {
 
 /// A channel and its socket.
 pub(crate) struct ChannelSlot {
-    pub(crate) core: ChannelCore,
-    /// None once the channel is closed and only `inactive` is still to come.
-    pub(crate) stream: Option<Stream>,
-    /// Dropped behind the core: the connection counts until its handler is dropped. A socket that
+    pub(crate) driver: ChannelDriver<Stream>,
+    /// Dropped behind the driver: the connection counts until its handler is dropped. A socket that
     /// outlives the channel takes the assignment over.
     pub(crate) assignment: Option<Assignment>,
 }
@@ -322,7 +320,7 @@ impl Sources {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::channel::{ChannelState, Watch};
+    use crate::channel::{ChannelCore, ChannelState, Watch};
     use std::mem::size_of;
 
     /// What each connection costs at the least, idle as it may be. Allocators give memory in steps of 16 bytes, so a word more may

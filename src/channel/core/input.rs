@@ -20,29 +20,48 @@ use crate::{
 use bytes::Bytes;
 use log::Level;
 
-/// A decoding that is going on.
-#[derive(Debug)]
-pub(crate) struct Reading {
-    memory: InputMemory,
-    /// Messages that had been read before it.
-    messages: u64,
-}
-
 impl ChannelCore {
-    /// Bytes came (they stand behind those that were kept): decodes them and hands the messages on. What is left
-    /// of `input` is not decoded: the driver gives it back ([`ChannelCore::end_input`]) or, after a flush, calls again.
+    /// Decodes `input` and delivers its messages; kept bytes stand in front of it already. Calls `flush`
+    /// between two messages if the handler has asked for one. What cannot be decoded yet is kept.
     ///
-    /// If the pass is complete but not `told` afterwards, the driver calls
-    /// [`ChannelCore::handle_read_complete`]. The driver sees to what the channel wishes, or calls
-    /// [`ChannelCore::list`].
-    ///
-    /// Sets `UNDECODED` if delivery stopped while the pipeline has queued messages.
+    /// Returns whether `read_complete` was called, which happens only if the batch is complete. If not,
+    /// the driver calls [`ChannelCore::handle_read_complete`] at the end of the burst. The driver also
+    /// calls [`ChannelCore::request_attention`].
+    #[inline]
     pub(crate) fn handle_input(
         &mut self,
         services: &mut LoopServices,
-        input: &mut Bytes,
-        pass: &mut DecodePass,
-    ) {
+        mut input: Bytes,
+        memory: InputMemory,
+        batch: Batch,
+        mut flush: impl FnMut(&mut Self, &mut LoopServices),
+    ) -> bool {
+        self.state.status.unset(Pending::UNDECODED);
+        self.state.grant_read();
+        let messages = services.tally.messages_read;
+        let mut pass = DecodePass::new(batch);
+        loop {
+            self.deliver(services, &mut input, &mut pass);
+            if !self.state.status.has(Pending::FLUSH) {
+                break;
+            }
+            flush(self, services);
+            if pass.told() || input.is_empty() && !self.state.status.has(Pending::UNDECODED) {
+                break;
+            }
+        }
+        if self.state.status.is_open() {
+            self.keep(services, input, memory);
+        }
+        self.state.status.end_grant(services.tally.messages_read == messages);
+        pass.told()
+    }
+
+    /// Delivers messages until something interrupts the pass or no whole message is left. The rest of
+    /// `input` is not decoded.
+    ///
+    /// Sets `UNDECODED` if delivery stopped while the pipeline has queued messages.
+    fn deliver(&mut self, services: &mut LoopServices, input: &mut Bytes, pass: &mut DecodePass) {
         // Set by an earlier round of this pass, for messages that the pipeline has queued. Round by round it goes on.
         if !pass.timed_out() && self.state.status.has(Pending::UNDECODED) {
             self.state.status.unset(Pending::UNDECODED);
@@ -112,21 +131,6 @@ impl ChannelCore {
         was
     }
 
-    /// Bytes are about to be decoded; what it answers goes to [`ChannelCore::end_input`] behind that.
-    pub(crate) fn begin_input(&mut self, services: &LoopServices, memory: InputMemory) -> Reading {
-        self.state.status.unset(Pending::UNDECODED);
-        self.state.grant_read();
-        Reading { memory, messages: services.tally.messages_read }
-    }
-
-    /// Bytes are decoded as far as they can be now, and `rest` is left of them.
-    pub(crate) fn end_input(&mut self, services: &mut LoopServices, reading: Reading, rest: Bytes) {
-        if self.state.status.is_open() {
-            self.keep(services, rest, reading.memory);
-        }
-        self.state.status.end_grant(services.tally.messages_read == reading.messages);
-    }
-
     /// Keeps what was not decoded for the next time.
     fn keep(&mut self, services: &mut LoopServices, rest: Bytes, memory: InputMemory) {
         debug_assert!(self.state.partial.is_empty());
@@ -167,7 +171,7 @@ impl ChannelCore {
             let (before, messages) = (rest.len(), services.tally.messages_read);
             self.state.status.grant_rest();
             self.state.status.unset(Pending::UNDECODED);
-            self.handle_input(services, &mut rest, &mut pass);
+            self.deliver(services, &mut rest, &mut pass);
             let flushes = self.state.status.take(Pending::FLUSH);
             flush |= flushes;
             let paused = self.state.status.is_open() && !self.state.status.may_deliver();

@@ -1,14 +1,12 @@
 //! The channel core: a state machine that does no I/O.
 //!
-//! Bytes, readiness, commands and time go in through `handle_*`; bytes to write, the wish to close and calls to
-//! the handler come out. The socket loop and the embedded test channel are two drivers of it.
+//! Bytes, commands and time go in through `handle_*`; bytes to write, the request to close and calls to
+//! the handler come out. `driver` moves the bytes, and states the contract between the two.
 //!
 //! Always holds: a callback is never called from within another; an error or a panic in one reaches the
 //! handler's `error` at most once and closes this channel only; `inactive` is the last call and is made if and
 //! only if `active` was; another pipeline takes over between two calls (`replace`). Runs on the channel's loop; it owns its
 //! pipeline, not its socket. What the peer sends comes in through `input`, what handles ask for through `commands`.
-//!
-//! A driver calls `handle_*`, then does what [`ChannelCore::wish`] says.
 
 mod commands;
 mod input;
@@ -220,7 +218,7 @@ impl ChannelCore {
 
     /// What the driver should do now.
     #[inline]
-    pub(crate) fn wish(&self) -> Action {
+    pub(crate) fn action(&self) -> Action {
         if self.state.status.closes_at_once() {
             Action::CloseNow
         } else if self.state.status.closes_gracefully() {
@@ -249,11 +247,11 @@ impl ChannelCore {
         call: impl FnOnce(&mut dyn Links, &mut ChannelState, &mut LoopServices) -> Result,
     ) -> bool {
         let failed = self.call_unlisted(services, call);
-        self.list(services);
+        self.request_attention(services);
         failed
     }
 
-    /// The same, where the driver looks by itself at what the channel wishes then, or calls [`ChannelCore::list`].
+    /// The same, where the driver looks by itself at what the channel wishes then, or calls [`ChannelCore::request_attention`].
     #[inline]
     pub(in crate::channel) fn call_unlisted(
         &mut self,
@@ -357,12 +355,12 @@ impl ChannelCore {
     #[inline]
     pub(in crate::channel) fn after(&mut self, services: &mut LoopServices) {
         self.settle(services);
-        self.list(services);
+        self.request_attention(services);
     }
 
     /// Gets the driver's attention if there is something to do for it.
     #[inline]
-    pub(crate) fn list(&mut self, services: &mut LoopServices) {
+    pub(crate) fn request_attention(&mut self, services: &mut LoopServices) {
         if self.state.pending_bytes() > 0 || self.state.wants_driver() {
             self.state.want_attention(services);
         }

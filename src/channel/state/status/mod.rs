@@ -185,6 +185,12 @@ impl Status {
         self.any(InputHalf::MASK)
     }
 
+    /// Returns whether input is read only to be discarded: the stream has ended, or the channel closes gracefully.
+    #[inline]
+    pub(crate) fn discards_input(self) -> bool {
+        self.input_ended() || self.closes_gracefully()
+    }
+
     pub(crate) fn set_input(&mut self, half: InputHalf) {
         self.put(half);
     }
