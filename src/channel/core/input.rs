@@ -38,7 +38,7 @@ impl ChannelCore {
     ) -> bool {
         self.state.status.unset(Pending::UNDECODED);
         self.state.grant_read();
-        let messages = services.tally.messages_read;
+        let (length, messages) = (input.len(), services.tally.messages_read);
         let mut pass = DecodePass::new(batch);
         loop {
             self.deliver(services, &mut input, &mut pass);
@@ -51,7 +51,8 @@ impl ChannelCore {
             }
         }
         if self.state.status.is_open() {
-            self.keep(services, input, memory);
+            let moved = input.len() < length;
+            self.keep(services, input, memory, moved);
         }
         self.state.status.end_grant(services.tally.messages_read == messages);
         pass.told()
@@ -73,7 +74,6 @@ impl ChannelCore {
                 .call_unlisted(services, |links, state, services| links.read(state, services, input, pass));
             if input.len() < before {
                 self.state.status.unset(Memory::STUCK);
-                self.state.status.set(Memory::MOVED);
             }
             if services.replaced != replaced {
                 // What is left is for the pipeline that has taken over.
@@ -131,10 +131,10 @@ impl ChannelCore {
         was
     }
 
-    /// Keeps what was not decoded for the next time.
-    fn keep(&mut self, services: &mut LoopServices, rest: Bytes, memory: InputMemory) {
+    /// Keeps what was not decoded for the next time; `moved`: the codec took bytes in this read.
+    fn keep(&mut self, services: &mut LoopServices, rest: Bytes, memory: InputMemory, moved: bool) {
         debug_assert!(self.state.partial.is_empty());
-        self.state.note_kept(services, rest.len());
+        self.state.note_kept(services, rest.len(), moved);
         if rest.is_empty() {
             return;
         }

@@ -115,10 +115,10 @@ impl ChannelState {
         }
     }
 
-    /// After a read: so many bytes do not make a message yet.
+    /// After a read: the `kept` bytes do not make a message yet; `moved`: the codec took bytes in this read.
     #[inline]
-    pub(crate) fn note_kept(&mut self, services: &mut LoopServices, kept: usize) {
-        let (moved, now) = (self.status.take(Memory::MOVED), services.now);
+    pub(crate) fn note_kept(&mut self, services: &mut LoopServices, kept: usize, moved: bool) {
+        let now = services.now;
         if self.limits().is_some_and(|limits| limits.note_kept(kept, moved, now)) {
             self.arm_watch(services);
         }
@@ -127,7 +127,7 @@ impl ChannelState {
     /// Puts the channel's entry where something may be due next; takes it off where nothing is.
     pub(crate) fn arm_watch(&mut self, services: &mut LoopServices) {
         self.status.unset(Pending::ARM_WATCH);
-        if !self.status.is_active() || self.status.is_closed() {
+        if !self.status.is_active() {
             return;
         }
         let (key, traffic) = (self.key(), self.traffic);

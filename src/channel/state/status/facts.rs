@@ -117,6 +117,4 @@ fact_set! {
     STUCK,
     /// The message that was just written was dropped.
     DROPPED,
-    /// The codec took bytes in this read.
-    MOVED,
 }
