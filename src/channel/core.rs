@@ -62,10 +62,8 @@ impl ChannelCore {
         services: &mut LoopServices,
     ) -> Self {
         let mut state = ChannelState::new(id, config, services.now, addresses.0, addresses.1);
-        state.set_idle(services, pipeline.idle);
-        state.set_time_limits(services, pipeline.limits);
-        state.extras = pipeline.extras;
-        state.set_traffic_shaping(services, pipeline.traffic);
+        // A new channel has no extras that could be replaced.
+        state.apply(services, pipeline.settings);
         ChannelCore { state, links: pipeline.links }
     }
 

@@ -8,6 +8,7 @@
 use super::{
     core::ChannelCore,
     handle::ChannelShared,
+    pipeline_settings::PipelineSettings,
     scope::Scope,
     services::LoopServices,
     state::{ChannelState, Flags},
@@ -173,17 +174,11 @@ impl ChannelCore {
                 shared.leave_groups();
             }
         }
-        let AnyPipeline { links, idle, limits, traffic, extras } = pipeline;
+        let AnyPipeline { links, settings } = pipeline;
         let links = std::mem::replace(&mut self.links, links);
-        let replaced = self.state.add_extras(extras);
-        drop_pipeline(
-            services,
-            &self.state,
-            AnyPipeline { links, idle, limits, traffic: traffic.clone(), extras: replaced },
-        );
-        self.state.set_idle(services, idle);
-        self.state.set_time_limits(services, limits);
-        self.state.set_traffic_shaping(services, traffic);
+        let extras = self.state.apply(services, settings);
+        let settings = PipelineSettings { extras, ..PipelineSettings::default() };
+        drop_pipeline(services, &self.state, AnyPipeline { links, settings });
     }
 
     /// What the old pipeline has left is for the new one, although no event will announce it.

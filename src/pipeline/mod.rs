@@ -61,7 +61,7 @@ pub use stage::{Stage, StageContext};
 
 use crate::{
     Result,
-    channel::{Extras, IdleTimeouts, TimeLimits, TrafficShaping, WireLog},
+    channel::{IdleTimeouts, PipelineSettings, TimeLimits, TrafficShaping, WireLog},
 };
 use chain::{Assembled, CodecLink, Pull, StageLink};
 use std::{fmt, marker::PhantomData};
@@ -84,10 +84,7 @@ use std::{fmt, marker::PhantomData};
 /// ```
 pub struct Pipeline<P> {
     links: P,
-    idle: IdleTimeouts,
-    limits: TimeLimits,
-    traffic: TrafficShaping,
-    extras: Option<Box<Extras>>,
+    settings: PipelineSettings,
 }
 
 /// The beginning of a pipeline: nothing but the socket.
@@ -97,13 +94,7 @@ impl Pipeline<Start> {
     /// An empty pipeline.
     #[expect(clippy::new_without_default, reason = "an empty pipeline is of use only as a beginning")]
     pub fn new() -> Self {
-        Pipeline {
-            links: Start(()),
-            idle: IdleTimeouts::new(),
-            limits: TimeLimits::new(),
-            traffic: TrafficShaping::default(),
-            extras: None,
-        }
+        Pipeline { links: Start(()), settings: PipelineSettings::default() }
     }
 
     /// What turns bytes into messages.
@@ -115,39 +106,38 @@ impl Pipeline<Start> {
 impl<P> Pipeline<P> {
     /// What the channel watches for quiet from its first moment on; see [`IdleTimeouts`].
     pub fn idle(mut self, timeouts: IdleTimeouts) -> Self {
-        self.idle = timeouts;
+        self.settings.idle = timeouts;
         self
     }
 
     /// What closes the channel if it is too slow, from its first moment on; see [`TimeLimits`].
     pub fn time_limits(mut self, limits: TimeLimits) -> Self {
-        self.limits = limits;
+        self.settings.limits = limits;
         self
     }
 
     /// Writes what the channel does to the log: its events, and its bytes as a hex dump; see [`WireLog`].
     pub fn wire_log(mut self, wire_log: WireLog) -> Self {
-        self.extras.get_or_insert_default().wire_log = Some(wire_log);
+        self.settings.extras_mut().wire_log = Some(wire_log);
         self
     }
 
     /// Keeps a value with the channel from its first moment on; see [`Attributes`](crate::Attributes). A second one of the
     /// same type replaces the first.
     pub fn attribute<T: 'static>(mut self, value: T) -> Self {
-        self.extras.get_or_insert_default().attributes.insert(value);
+        self.settings.extras_mut().attributes.insert(value);
         self
     }
 
     /// How many bytes a second the channel may move, from its first moment on; see
     /// [`TrafficLimits`](crate::TrafficLimits), and [`SharedTraffic`](crate::SharedTraffic) for many channels together.
     pub fn traffic(mut self, shaping: impl Into<TrafficShaping>) -> Self {
-        self.traffic = shaping.into();
+        self.settings.traffic = shaping.into();
         self
     }
 
     fn with<Q>(self, link: impl FnOnce(P) -> Q) -> Pipeline<Q> {
-        let Pipeline { links, idle, limits, traffic, extras } = self;
-        Pipeline { links: link(links), idle, limits, traffic, extras }
+        Pipeline { links: link(self.links), settings: self.settings }
     }
 }
 
@@ -165,15 +155,8 @@ impl<P: Pull> Pipeline<P> {
     where
         P: Push<H::Out>,
     {
-        let Pipeline { links, idle, limits, traffic, extras } = self;
-        ChannelPipeline {
-            links: Box::new(Assembled { links, handler }),
-            idle,
-            limits,
-            traffic,
-            extras,
-            message: PhantomData,
-        }
+        let Pipeline { links, settings } = self;
+        ChannelPipeline { links: Box::new(Assembled { links, handler }), settings, message: PhantomData }
     }
 }
 
@@ -182,26 +165,19 @@ impl<P: Pull> Pipeline<P> {
 /// It is not `Send`: bootstraps take a factory, which is, and call it on the channel's loop.
 pub struct ChannelPipeline<M> {
     links: Box<dyn Links>,
-    idle: IdleTimeouts,
-    limits: TimeLimits,
-    traffic: TrafficShaping,
-    extras: Option<Box<Extras>>,
+    settings: PipelineSettings,
     message: PhantomData<fn(M)>,
 }
 
 /// A pipeline whose message type is forgotten.
 pub(crate) struct AnyPipeline {
     pub(crate) links: Box<dyn Links>,
-    pub(crate) idle: IdleTimeouts,
-    pub(crate) limits: TimeLimits,
-    pub(crate) traffic: TrafficShaping,
-    pub(crate) extras: Option<Box<Extras>>,
+    pub(crate) settings: PipelineSettings,
 }
 
 impl<M> From<ChannelPipeline<M>> for AnyPipeline {
     fn from(pipeline: ChannelPipeline<M>) -> Self {
-        let ChannelPipeline { links, idle, limits, traffic, extras, .. } = pipeline;
-        AnyPipeline { links, idle, limits, traffic, extras }
+        AnyPipeline { links: pipeline.links, settings: pipeline.settings }
     }
 }
 
@@ -209,9 +185,9 @@ impl<M> fmt::Debug for ChannelPipeline<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ChannelPipeline")
             .field("handler", &(self.links.handler_type())())
-            .field("idle", &self.idle)
-            .field("limits", &self.limits)
-            .field("traffic", &self.traffic)
+            .field("idle", &self.settings.idle)
+            .field("limits", &self.settings.limits)
+            .field("traffic", &self.settings.traffic)
             .finish_non_exhaustive()
     }
 }
