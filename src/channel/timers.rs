@@ -162,7 +162,7 @@ impl ChannelState {
     pub(crate) fn arm_close(&mut self, services: &mut LoopServices) {
         if !self.has(Flags::CLOSE_ARMED) {
             self.set(Flags::CLOSE_ARMED);
-            let deadline = services.now.saturating_add(self.config.close_timeout);
+            let deadline = services.now.saturating_add(self.config.close_timeout_ns);
             let place = TimerPlace::Exact(services.queue.insert(deadline, Due::Source(self.key())));
             // Among the tasks, so that it goes with the channel.
             let timers = self.timers.get_or_insert_default();
