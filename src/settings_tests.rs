@@ -70,6 +70,18 @@ fn in_debug(words: &str) -> String {
     (number.parse::<u64>().expect("a number") << shift).to_string()
 }
 
+/// Returns a number as the documentation prints it: with commas from five digits on.
+pub(crate) fn in_words(number: usize) -> String {
+    let mut words = number.to_string();
+    if words.len() > 4 {
+        for at in (1..words.len()).rev().filter(|at| (words.len() - at).is_multiple_of(3)).collect::<Vec<_>>()
+        {
+            words.insert(at, ',');
+        }
+    }
+    words
+}
+
 /// Asserts that docs/limits.md states the default of a setting, in the row of a section that ends with its name.
 #[track_caller]
 pub(crate) fn check_limits_page(section: &str, setting: &str, text: &str) {
