@@ -10,6 +10,7 @@ use crate::{
     error::Refused,
     event_loop::{Assignment, Attempt, ChildSetup, Connected, Connecting, LoopMail, LoopShared, Peer},
     pipeline::{AnyPipeline, IntoPipeline},
+    resource::CONNECTIONS,
     sync::{Completer, Unwanted, cancellable},
     transport::{Address, Endpoint, Stream, TcpOptions},
 };
@@ -146,7 +147,7 @@ where
     /// # Errors
     /// If each loop has as many connections as it may have.
     pub(super) fn assign(&self, config: &ChannelConfig) -> Result<(&EventLoop, Assignment)> {
-        let full = |limit| Error::Full { what: "connections of each event loop", limit };
+        let full = |limit| Error::Full { what: CONNECTIONS, limit };
         self.group.assign(config.weight).map_err(full)
     }
 

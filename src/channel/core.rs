@@ -17,7 +17,6 @@ use super::{
     services::{Due, LoopServices, WheelToken},
     shaping::Direction,
     state::{ChannelState, Flags},
-    timers::TASKS,
 };
 use crate::{
     Error, Result,
@@ -25,6 +24,7 @@ use crate::{
     id::ChannelId,
     log_throttle::{CHANNEL_ERRORS, PANICS, STUCK, log_throttled},
     pipeline::{AnyPipeline, Event, Links},
+    resource::CHANNEL_TASKS,
 };
 use log::Level;
 use std::{
@@ -386,7 +386,7 @@ impl ChannelCore {
                 return;
             }
             let limit = self.state.config.max_scheduled_tasks;
-            self.fail(services, Error::Full { what: TASKS, limit });
+            self.fail(services, Error::Full { what: CHANNEL_TASKS, limit });
             self.take_over(services);
         }
         // It schedules one more each time it is told: that would go on for ever.

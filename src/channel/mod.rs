@@ -60,7 +60,7 @@ pub(crate) use state::ChannelState;
 pub(crate) use state::Flags;
 pub use stats::ChannelStats;
 pub use timers::TaskKey;
-pub(crate) use timers::{TASKS, Timers, When};
+pub(crate) use timers::{Timers, When};
 pub(crate) use undecoded::InputMemory;
 #[cfg(test)]
 pub(crate) use watch::Watch;

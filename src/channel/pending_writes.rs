@@ -9,13 +9,13 @@
 use super::{
     config::{ChannelConfig, Overflow},
     outbound_budget::OutboundLease,
-    producers::UNCONFIRMED,
     services::LoopServices,
     state::{ChannelState, Flags},
 };
 use crate::{
     Error, Result,
     log_throttle::{SLOW_PEERS, log_throttled},
+    resource::UNCONFIRMED_WRITES,
     sync::{Completer, Completion, completion},
 };
 use log::Level;
@@ -140,7 +140,7 @@ impl ChannelState {
     pub(crate) fn may_confirm(&self) -> Result {
         match &self.pending_writes {
             Some(pending_writes) if pending_writes.unanswered >= MAX_UNCONFIRMED => {
-                Err(Error::Full { what: UNCONFIRMED, limit: MAX_UNCONFIRMED })
+                Err(Error::Full { what: UNCONFIRMED_WRITES, limit: MAX_UNCONFIRMED })
             }
             _ => Ok(()),
         }

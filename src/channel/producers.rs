@@ -9,12 +9,12 @@ use super::{
     config::{ChannelConfig, Overflow},
     handle::ChannelShared,
     mail::WriteTicket,
-    outbound_budget::OUTBOUND,
     pending_writes::MAX_UNCONFIRMED,
 };
 use crate::{
     Error, Result,
     buffer::{ENTRY_OVERHEAD, WaterMark},
+    resource::{OUTBOUND, UNCONFIRMED_WRITES},
     sync::{CalmWeight, Completer, Completion, WriteGauge, completion},
 };
 use std::{
@@ -214,7 +214,7 @@ impl Producers {
             return Ok(());
         }
         self.end_unconfirmed(1);
-        Err(Error::Full { what: UNCONFIRMED, limit: MAX_UNCONFIRMED })
+        Err(Error::Full { what: UNCONFIRMED_WRITES, limit: MAX_UNCONFIRMED })
     }
 
     /// Counts writes of the channel's own handler, which has a limit of its own.
@@ -226,9 +226,6 @@ impl Producers {
         self.unconfirmed.fetch_sub(writes, Ordering::Relaxed);
     }
 }
-
-/// What is bounded, as the error says it.
-pub(super) const UNCONFIRMED: &str = "unconfirmed writes of a channel";
 
 impl WaitingProducers {
     fn push(&mut self, completer: Completer) {

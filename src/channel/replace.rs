@@ -18,6 +18,7 @@ use crate::{
     error::caught,
     log_throttle::{PANICS, log_throttled},
     pipeline::{AnyPipeline, Event, IntoPipeline},
+    resource::REPLACEMENTS,
 };
 use log::Level;
 use std::sync::Arc;
@@ -147,8 +148,7 @@ impl ChannelCore {
         }
         if self.state.is_open() && self.state.has(Flags::REPLACED) {
             self.forget_replacement(services);
-            let what = "pipelines that replace each other at once";
-            self.fail(services, Error::Full { what, limit: AT_ONCE });
+            self.fail(services, Error::Full { what: REPLACEMENTS, limit: AT_ONCE });
             self.state.request_close();
             self.state.want_attention(services);
         }

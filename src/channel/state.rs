@@ -8,7 +8,7 @@ use super::{
     extras::Extras,
     handle::ChannelShared,
     idle::Traffic,
-    outbound_budget::{OUTBOUND, OutboundLease},
+    outbound_budget::OutboundLease,
     packed_address::PackedAddress,
     pending_writes::PendingWrites,
     services::LoopServices,
@@ -23,6 +23,7 @@ use crate::{
     buffer::{Outbound, OutboundMark},
     id::{ChannelId, Key},
     log_throttle::{UNSENT, log_throttled},
+    resource::OUTBOUND,
 };
 use bytes::Bytes;
 use log::Level;

@@ -14,6 +14,7 @@ use crate::{
     Error, Result,
     error::drop_guarded,
     id::Key,
+    resource::CHANNEL_TASKS,
     timer::{QueueKey, WheelKey},
 };
 use slab::Slab;
@@ -47,9 +48,6 @@ pub(crate) enum When {
     Exact(u64),
     WheelToken(u64),
 }
-
-/// What is bounded, as the error says it.
-pub(crate) const TASKS: &str = "scheduled tasks of a channel";
 
 #[derive(Default)]
 pub(crate) struct Timers(Slab<Timer>);
@@ -208,7 +206,7 @@ impl ChannelState {
         let timers = self.timers.get_or_insert_default();
         if timers.0.len() >= limit {
             drop_guarded(task);
-            return Err(Error::Full { what: TASKS, limit });
+            return Err(Error::Full { what: CHANNEL_TASKS, limit });
         }
         services.offloaded += 1;
         let slot = timers.enter(Some(task));

@@ -13,6 +13,7 @@ use crate::{
     Clock, Error, Result,
     clock::{TimeSource, nanos},
     error::Refused,
+    resource::PENDING_TIMEOUTS,
     sync::{Inbox, Mailbox, WakeUp, mailbox},
     timer::{Wheel, deadline_after},
 };
@@ -248,7 +249,7 @@ impl TimerShared {
         let room = |pending| (pending < self.max_pending).then_some(pending + 1);
         match self.pending.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room) {
             Ok(_) => Ok(()),
-            Err(_) => Err(Error::Full { what: "pending timeouts", limit: self.max_pending }),
+            Err(_) => Err(Error::Full { what: PENDING_TIMEOUTS, limit: self.max_pending }),
         }
     }
 
