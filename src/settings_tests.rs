@@ -1,4 +1,4 @@
-//! Checks of what tables of settings say in words.
+//! Compares the words in tables of settings with the values.
 
 use std::{
     fmt::Debug,
@@ -35,7 +35,7 @@ impl Setting {
         self
     }
 
-    /// Whether the words say what the code does.
+    /// Asserts that the words match the default and the range.
     #[track_caller]
     pub(crate) fn check_words(&self) {
         let words = self.text.split(" / ").map(in_debug).collect::<Vec<_>>();

@@ -110,7 +110,7 @@ pub enum Overflow {
     Close,
 }
 
-/// [`ChannelOptions`], checked, and what follows from them.
+/// Checked [`ChannelOptions`] with values derived from them.
 #[derive(Debug)]
 pub(crate) struct ChannelConfig {
     /// The options, with water marks that are below `max_outbound`.
@@ -141,7 +141,7 @@ mod tests {
     fn the_documentation_states_the_defaults() {
         for row in ChannelOptions::rows() {
             row.check_words();
-            // These have no limit. The page says what switching them changes.
+            // These options limit nothing.
             let unlimited = [
                 "overflow",
                 "auto_read",

@@ -62,7 +62,7 @@ impl ChannelCore {
         services: &mut LoopServices,
     ) -> Self {
         let mut state = ChannelState::new(id, config, services.now, addresses.0, addresses.1);
-        // A new channel has no extras that could be replaced.
+        // A new channel has no extras, so none are replaced.
         state.apply(services, pipeline.settings);
         ChannelCore { state, links: pipeline.links }
     }

@@ -18,7 +18,7 @@ fn kind(row: &Metric<'_>) -> &'static str {
     }
 }
 
-/// Compares the table of docs/observability.md with the rows. The failure prints the table to paste.
+/// Compares the table in docs/observability.md with the rows. A failure prints the expected table.
 #[test]
 fn the_documentation_lists_all_metrics() {
     let metrics = LoopMetrics::default();
