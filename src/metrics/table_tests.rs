@@ -1,5 +1,4 @@
 use super::*;
-use crate::metrics::Value;
 use std::collections::BTreeSet;
 
 /// Returns the name and labels of a metric in the Prometheus text, without the loop's name.
