@@ -68,7 +68,7 @@ settings! {
             reached "unsent bytes are dropped, and a lingering socket is closed";
         /// Scheduled tasks and timeouts of a channel that may wait for their time, the close timeout not among them.
         max_scheduled_tasks(tasks: usize) = 1024, "1024", range 1..=65_536 => "1 to 65536 tasks",
-            reached "a task that is scheduled beyond them is dropped, and `error` is told [`Error::Full`]";
+            reached "a task that is scheduled beyond them is dropped, and `error` is told [`Error::Full`](crate::Error::Full)";
         /// As how many connections this one counts where connections are spread over loops: more for a heavy one
         /// ([`EventLoop::load`](crate::EventLoop::load)).
         weight(connections: u32) = 1, "1", range 1..=65_536 => "1 to 65536 connections";
@@ -93,11 +93,11 @@ impl ChannelOptions {
 /// [`max_outbound`](ChannelOptions::max_outbound) bytes wait.
 ///
 /// What is dropped is counted (`messages_dropped`, `closes_overflowed`), and a
-/// [`write_notify`](crate::Scope::write_notify) for it fails with [`Error::Full`].
+/// [`write_notify`](crate::Scope::write_notify) for it fails with [`Error::Full`](crate::Error::Full).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Overflow {
-    /// The write fails with [`Error::Full`]; through a handle the message is handed back, unless it was
+    /// The write fails with [`Error::Full`](crate::Error::Full); through a handle the message is handed back, unless it was
     /// [on its way](crate::Channel::write) already.
     #[default]
     Refuse,
@@ -106,7 +106,7 @@ pub enum Overflow {
     /// The oldest messages are dropped, until an eighth of the limit is free: for news that grow old. One of which the
     /// kernel has a byte is sent whole. A message that is longer than the limit is refused.
     DropOldest,
-    /// The channel closes at once and drops what waits; the write fails with [`Error::Full`].
+    /// The channel closes at once and drops what waits; the write fails with [`Error::Full`](crate::Error::Full).
     Close,
 }
 
