@@ -52,7 +52,7 @@
 //!
 //! Modules stand in layers; each imports only from those below it. From the top: `bootstrap`, `prometheus`; `group`,
 //! `event_loop`, `datagram`; `transport`; `codec`, `stage`, `relay`, `testing`; `channel`,
-//! `pipeline`; `timer`, `buffer`, `admission`, `metrics`, `sync`, `worker_pool`; `error`, `id`, `clock`, `log_throttle`.
+//! `pipeline`; `timer`, `buffer`, `admission`, `metrics`, `sync`, `worker_pool`; `error`, `id`, `clock`, `log_throttle`, `resource`, `settings`.
 
 // Not `forbid`, for the sake of one small module that says why it needs it: `sync::task_cell`.
 #![deny(unsafe_code)]
@@ -85,6 +85,8 @@ mod clock;
 mod error;
 mod id;
 mod log_throttle;
+mod resource;
+mod settings;
 
 pub use admission::{Admission, IpFilter, IpRule, RejectReason, Rejection};
 pub use bootstrap::{

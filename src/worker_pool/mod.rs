@@ -15,6 +15,7 @@ use crate::{
     Error, Result,
     error::{Refused, caught, drop_guarded},
     log_throttle::{PANICS, log_throttled, off_loop},
+    resource::WORKS,
 };
 use cores::Cores;
 use log::Level;
@@ -24,9 +25,6 @@ use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread,
 };
-
-/// What is bounded, as the error says it.
-const WORKS: &str = "works that wait for a worker";
 
 /// A bounded pool of threads for work that blocks: files, databases, password hashes, name look-ups.
 ///

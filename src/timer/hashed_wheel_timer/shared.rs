@@ -8,6 +8,7 @@ use super::live::Live;
 use crate::{
     Clock, Error, Result,
     clock::{TimeSource, nanos},
+    resource::PENDING_TIMEOUTS,
     sync::{Inbox, Mailbox, WakeUp, mailbox},
     timer::Wheel,
 };
@@ -215,7 +216,7 @@ impl<T> TimerShared<T> {
         let room = |pending| (pending < self.max_pending).then_some(pending + 1);
         match self.pending.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room) {
             Ok(_) => Ok(()),
-            Err(_) => Err(Error::Full { what: "pending timeouts", limit: self.max_pending }),
+            Err(_) => Err(Error::Full { what: PENDING_TIMEOUTS, limit: self.max_pending }),
         }
     }
 
