@@ -64,6 +64,7 @@ impl LoopWaker {
     ///
     /// `is_asleep` returns whether the published sleep still stands. A submitter ends it before it
     /// calls `wake`, so a wake that came before this call is seen.
+    #[allow(clippy::disallowed_methods, reason = "the limit is the real time of the owner of a manual loop")]
     pub(super) fn park(&self, limit: Option<Duration>, is_asleep: impl Fn() -> bool) {
         self.lock().parked = Some(thread::current());
         let begun = Instant::now();

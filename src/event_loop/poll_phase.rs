@@ -273,6 +273,10 @@ impl Turn {
 
     /// Lets a rest pass, or the part of it that the owner of a manual loop waits for.
     #[cold]
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "the driver of the kernel; a clock that is moved by hand parks"
+    )]
     fn let_rest_pass(&mut self, until: u64) {
         let limit = self.sleep.at_most.map(Duration::from_nanos);
         if !self.real_time {

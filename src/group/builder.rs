@@ -13,7 +13,7 @@ use crate::{
         DEFAULT_REBUILD_THRESHOLD, EventLoop, LoopConfig, ManualEventLoop, UNLIMITED, Watchdog,
         WatchdogThread,
     },
-    sync::Random,
+    sync::{Random, loop_id::LoopIds},
     worker_pool::WorkerPool,
 };
 use std::{fmt, sync::Arc, time::Duration};
@@ -68,6 +68,7 @@ pub struct EventLoopGroupBuilder {
     clock: Arc<dyn Clock>,
     seed: Option<u64>,
     watchdog: Option<Watchdog>,
+    loop_ids: Option<Arc<LoopIds>>,
     workers: Option<WorkerPool>,
 }
 
@@ -95,6 +96,7 @@ impl EventLoopGroupBuilder {
             clock: Arc::new(SystemClock),
             seed: None,
             watchdog: None,
+            loop_ids: None,
             workers: None,
         }
     }
@@ -287,6 +289,13 @@ impl EventLoopGroupBuilder {
         self
     }
 
+    /// Sets what numbers the loops, for a simulation that makes groups on one thread.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for drivers other than the kernel"))]
+    pub(crate) fn loop_ids(mut self, ids: &Arc<LoopIds>) -> Self {
+        self.loop_ids = Some(ids.clone());
+        self
+    }
+
     /// The threads that work which blocks is given to ([`Context::offload`](crate::Context::offload)); several groups may
     /// share them.
     pub fn workers(mut self, pool: &WorkerPool) -> Self {
@@ -387,6 +396,7 @@ impl EventLoopGroupBuilder {
             clock: self.clock.clone(),
             seed: Random::derive(seed, n),
             watchdog_thread,
+            loop_ids: self.loop_ids.clone(),
             workers,
         })
     }

@@ -23,6 +23,7 @@ const MANY_TIMERS: usize = 64;
 /// The most that are pending where there is no limit: with those that were cancelled, less than a wheel can hold.
 const UNLIMITED: usize = 1 << 31;
 
+// Of the process, because a warning about too many threads is. Nothing else depends on them.
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 static TOLD: AtomicBool = AtomicBool::new(false);
 

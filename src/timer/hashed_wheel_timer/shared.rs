@@ -21,7 +21,7 @@ use std::{
     panic::Location,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
         mpsc,
     },
     thread::{self, JoinHandle, Thread},
@@ -56,6 +56,8 @@ pub(super) struct TimerShared {
     cancelled: Mailbox<Timeout>,
     wake_up: WakeUp,
     pending: AtomicUsize,
+    /// The number of the next timeout.
+    next_number: AtomicU32,
     max_pending: usize,
     time: TimeSource,
     tick: u64,
@@ -98,6 +100,7 @@ impl Handle {
                 cancelled,
                 wake_up: WakeUp::new(),
                 pending: AtomicUsize::new(0),
+                next_number: AtomicU32::new(0),
                 max_pending,
                 time,
                 tick: nanos(tick),
@@ -205,8 +208,9 @@ impl TimerShared {
         }
         // Without a delay it belongs to the tick that is running, also at the very moment in which that begins.
         let deadline = deadline_after(self.time.now(), delay.max(Duration::from_nanos(1)));
+        let number = self.next_number.fetch_add(1, Ordering::Relaxed);
         let entry: Arc<TimeoutEntry<Mutex<Parts<F, H>>>> =
-            Arc::new(TimeoutEntry::new(task, on_cancel, deadline, origin, self.clone()));
+            Arc::new(TimeoutEntry::new(task, on_cancel, deadline, number, origin, self.clone()));
         if let Err(refused) = self.additions.put(Timeout { entry: entry.clone() }) {
             self.count_out();
             let (Some(task), on_cancel) = entry.take_back() else {
