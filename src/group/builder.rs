@@ -290,7 +290,7 @@ impl EventLoopGroupBuilder {
     }
 
     /// Sets what numbers the loops, for a simulation that makes groups on one thread.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for drivers other than the kernel"))]
+    #[allow(dead_code, reason = "for drivers other than the kernel")]
     pub(crate) fn loop_ids(mut self, ids: &Arc<LoopIds>) -> Self {
         self.loop_ids = Some(ids.clone());
         self

@@ -32,7 +32,7 @@ pub(crate) struct LoopIds(AtomicU32);
 
 impl LoopIds {
     /// Returns numbers that begin anew, for loops whose handles stay on the calling thread.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for drivers other than the kernel"))]
+    #[allow(dead_code, reason = "for drivers other than the kernel")]
     pub(crate) fn of_simulation() -> Self {
         LoopIds(AtomicU32::new(OF_SIMULATION))
     }
