@@ -1,12 +1,14 @@
 //! Which event loop the calling thread is.
 //!
-//! Always holds: a loop's number is unique in the process, and set on its own thread while that thread runs the
-//! loop. A loop that is driven by hand belongs to one thread also while that does not run it.
+//! Always holds: a loop's number is unique in the process, and set on its own thread while that
+//! thread runs the loop. A loop that is driven by hand belongs to one thread also while that does
+//! not run it.
 //!
-//! Numbers are not relative to the group: a handle of any group may be used on any loop, and compares
-//! the number of its loop with that of the calling thread. With one number for two loops it would take
-//! the wrong thread for its own. A simulation has all of its loops on one thread, so it may number them
-//! anew ([`LoopIds::of_simulation`]), which makes the ids of channels the same in each run.
+//! Numbers are not relative to the group: a handle of any group may be used on any loop, and
+//! compares the number of its loop with that of the calling thread. With one number for two loops
+//! it would take the wrong thread for its own. A simulation has all of its loops on one thread, so
+//! it may number them anew ([`LoopIds::of_simulation`]), which makes the ids of channels the same
+//! in each run.
 
 use super::primitives::per_thread;
 use std::{
