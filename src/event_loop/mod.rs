@@ -82,7 +82,11 @@ use crate::{
     error::{Refused, caught},
     log_throttle::{LogAt, off_loop},
     metrics::LoopMetrics,
-    sync::{Completion, Phase, completion, loop_id, mailbox},
+    sync::{
+        Completion, Phase, completion,
+        loop_id::{self, LoopIds},
+        mailbox,
+    },
     timer::Wheel,
     worker_pool::WorkerPool,
 };
@@ -118,6 +122,8 @@ pub(crate) struct LoopConfig {
     /// Of the loop's random numbers.
     pub(crate) seed: u64,
     pub(crate) watchdog_thread: Option<Arc<WatchdogThread>>,
+    /// Numbers the loop; without it the process does.
+    pub(crate) loop_ids: Option<Arc<LoopIds>>,
     pub(crate) workers: WorkerPool,
 }
 
@@ -153,7 +159,7 @@ impl EventLoop {
         let (mailbox, inbox) = mailbox(settings.max_pending_tasks);
         let time = TimeSource::new(settings.clock.clone());
         let (tasks, connections) = (settings.max_scheduled_tasks, settings.max_connections);
-        let (id, name) = (loop_id::next(), config.name);
+        let (id, name) = (config.loop_ids.map_or_else(loop_id::next, |ids| ids.next()), config.name);
         let shared = LoopShared::new(id, name, time.clone(), mailbox, tasks, connections, waker);
         let shared = shared.with_seed(config.seed);
         #[cfg(unix)]

@@ -11,7 +11,7 @@ use crate::{
         Core, EventLoop, LoopConfig, LoopSettings, ManualEventLoop, UNLIMITED, Watchdog, WatchdogThread,
     },
     settings::check_range,
-    sync::Random,
+    sync::{Random, loop_id::LoopIds},
     worker_pool::WorkerPool,
 };
 use std::{fmt, sync::Arc, time::Duration};
@@ -53,6 +53,7 @@ pub struct EventLoopGroupBuilder {
     pin_to: Option<Vec<usize>>,
     seed: Option<u64>,
     watchdog: Option<Watchdog>,
+    loop_ids: Option<Arc<LoopIds>>,
     workers: Option<WorkerPool>,
 }
 
@@ -67,6 +68,7 @@ impl EventLoopGroupBuilder {
             pin_to: None,
             seed: None,
             watchdog: None,
+            loop_ids: None,
             workers: None,
         }
     }
@@ -259,6 +261,13 @@ impl EventLoopGroupBuilder {
         self
     }
 
+    /// Sets what numbers the loops, for a simulation that makes groups on one thread.
+    #[allow(dead_code, reason = "for drivers other than the kernel")]
+    pub(crate) fn loop_ids(mut self, ids: &Arc<LoopIds>) -> Self {
+        self.loop_ids = Some(ids.clone());
+        self
+    }
+
     /// The threads that work which blocks is given to ([`Context::offload`](crate::Context::offload)); several groups may
     /// share them.
     pub fn workers(mut self, pool: &WorkerPool) -> Self {
@@ -324,6 +333,7 @@ impl EventLoopGroupBuilder {
             core,
             seed: Random::derive(seed, n),
             watchdog_thread,
+            loop_ids: self.loop_ids.clone(),
             workers,
         })
     }

@@ -305,6 +305,7 @@ impl Pool {
     }
 
     /// The life of one thread.
+    #[allow(clippy::disallowed_methods, reason = "how long an idle thread is kept is real time")]
     fn work(&self) {
         self.cores.allow_this_thread();
         let mut state = self.lock();

@@ -16,7 +16,7 @@ use std::{
     mem,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
         mpsc,
     },
     thread::{self, JoinHandle, Thread},
@@ -51,6 +51,8 @@ pub(super) struct TimerShared<T> {
     cancelled: Mailbox<T>,
     wake_up: WakeUp,
     pending: AtomicUsize,
+    /// The number of the next timeout.
+    pub(super) next_number: AtomicU32,
     max_pending: usize,
     time: TimeSource,
     tick: u64,
@@ -92,6 +94,7 @@ impl<T> Handle<T> {
                 cancelled,
                 wake_up: WakeUp::new(),
                 pending: AtomicUsize::new(0),
+                next_number: AtomicU32::new(0),
                 max_pending,
                 time,
                 tick: nanos(tick),
