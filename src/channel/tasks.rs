@@ -10,7 +10,7 @@ use super::{
     services::LoopServices,
     timers::{ChannelTimer, Due, TaskKey, TimerPlace, TimerToken},
 };
-use crate::{Error, Result, error::drop_guarded, id::Key, timer::QueueKey};
+use crate::{Error, Result, error::drop_guarded, id::Key, resource::CHANNEL_TASKS, timer::QueueKey};
 use slab::Slab;
 use std::any::Any;
 
@@ -19,9 +19,6 @@ pub(crate) enum When {
     Exact(u64),
     Coarse(u64),
 }
-
-/// What is bounded, as the error says it.
-pub(crate) const TASKS: &str = "scheduled tasks of a channel";
 
 #[derive(Default)]
 pub(crate) struct Timers {
@@ -98,7 +95,7 @@ impl Timers {
     ) -> Result<TaskKey> {
         if self.tasks.len() >= limit {
             drop_guarded(task);
-            return Err(Error::Full { what: TASKS, limit });
+            return Err(Error::Full { what: CHANNEL_TASKS, limit });
         }
         services.offloaded += 1;
         let slot = self.enter(task);

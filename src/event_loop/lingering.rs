@@ -98,7 +98,8 @@ pub(super) fn begin_lingering(
 ) -> Result<LingeringSocket, Stream> {
     let to_the_end = core.drains_to_the_end();
     let state = &mut core.state;
-    let may = may && io.lingering.limit > 0 && state.config.close_timeout > 0 && state.pending_bytes() == 0;
+    let may =
+        may && io.lingering.limit > 0 && state.config.close_timeout_ns > 0 && state.pending_bytes() == 0;
     let is_down = state.status.output_has_ended() || stream.shutdown_write().is_ok();
     let more = match io.drain(&mut stream, to_the_end) {
         Drained::Nothing => false,
@@ -111,7 +112,7 @@ pub(super) fn begin_lingering(
     let key = state.key();
     // The timeout counts from the close request: a timer that is armed already goes on.
     let deadline = state.take_close_timer().unwrap_or_else(|| {
-        let deadline = io.services.now.saturating_add(state.config.close_timeout);
+        let deadline = io.services.now.saturating_add(state.config.close_timeout_ns);
         let token = TimerToken::new(key, ChannelTimer::CloseTimeout);
         io.services.queue.insert(deadline, Due::Channel(token))
     });

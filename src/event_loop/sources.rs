@@ -16,6 +16,7 @@ use crate::{
     datagram::DatagramSlot,
     group::EventLoopGroup,
     id::Key,
+    resource::SOCKETS,
     sync::Completer,
     transport::{Address, Listener, Stream, TcpOptions},
 };
@@ -231,7 +232,7 @@ impl Sources {
         let index = self.free.last().map_or(self.slots.len(), |index| *index as usize);
         if index as u64 > Key::MAX_INDEX.min(u64::from(u32::MAX)) {
             let limit = usize::try_from(Key::MAX_INDEX).unwrap_or(usize::MAX);
-            return Err(Error::Full { what: "sockets of one event loop", limit });
+            return Err(Error::Full { what: SOCKETS, limit });
         }
         let generation = self.generations.get(index).copied().unwrap_or(0);
         Ok(Key { index: index as u32, generation })

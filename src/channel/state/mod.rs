@@ -8,6 +8,7 @@ mod handles;
 mod outbound;
 mod packed_address;
 mod pending_writes;
+mod pipeline_settings;
 mod shaping;
 mod status;
 mod tasks;

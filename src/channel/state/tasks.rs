@@ -41,7 +41,7 @@ impl ChannelState {
 
     /// Limits how long a closing channel waits for its peer.
     pub(crate) fn arm_close(&mut self, services: &mut LoopServices) {
-        let (key, deadline) = (self.key(), services.now.saturating_add(self.config.close_timeout));
+        let (key, deadline) = (self.key(), services.now.saturating_add(self.config.close_timeout_ns));
         self.timers.get_or_insert_default().arm_close(key, services, deadline);
     }
 
