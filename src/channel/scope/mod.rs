@@ -300,17 +300,17 @@ impl<M> Scope<'_, M> {
 
     /// Values that are kept with the channel; they can be read up to `inactive`, and go after it.
     pub fn attributes(&self) -> &Attributes {
-        self.state.attributes()
+        self.state.extras.attributes()
     }
 
     /// As [`attributes`](Scope::attributes), to keep some and change them.
     pub fn attributes_mut(&mut self) -> &mut Attributes {
-        self.state.attributes_mut()
+        self.state.extras.attributes_mut()
     }
 
     /// Writes what the channel does to the log from now on, or no longer.
     pub fn set_wire_log(&mut self, wire_log: impl Into<Option<WireLog>>) {
-        self.state.set_wire_log(wire_log.into());
+        self.state.extras.set_wire_log(wire_log.into());
     }
 
     /// Cancels a scheduled task, a timeout or an offloaded work, which is dropped at once; false if it has run, was

@@ -3,7 +3,6 @@
 //! Always holds: an idle channel owns no buffer (`outbound` and `partial` are empty); once the channel is closed
 //! nothing is written or read any more. Runs on the channel's loop. It owns neither socket nor pipeline.
 
-mod extras;
 mod handles;
 mod outbound;
 mod packed_address;
@@ -57,8 +56,7 @@ pub struct ChannelState {
     pub(crate) watch: Option<Box<Watch>>,
     /// Tasks of the handler that wait for their time; see `timers`.
     pub(crate) timers: Option<Box<Timers>>,
-    /// What most channels do without; see `extras`.
-    pub(crate) extras: Option<Box<Extras>>,
+    pub(crate) extras: Extras,
     peer_address: PackedAddress,
     local_address: PackedAddress,
 }
@@ -83,7 +81,7 @@ impl ChannelState {
             shared: None,
             watch: None,
             timers: None,
-            extras: None,
+            extras: Extras::default(),
             peer_address: PackedAddress::pack(peer),
             local_address: PackedAddress::pack(local),
         }
@@ -111,7 +109,7 @@ impl ChannelState {
     /// before it, and nothing logs the order of the callbacks.
     #[inline]
     pub(crate) fn may_complete(&self) -> bool {
-        self.status.may_complete() && self.extras.is_none() && !self.has_flipped()
+        self.status.may_complete() && !self.extras.are_used() && !self.has_flipped()
     }
 
     /// Returns whether there is work for the driver besides sending the outbound buffer.
@@ -142,7 +140,7 @@ impl ChannelState {
 
     /// Ends the output once the outbound buffer was sent.
     pub(crate) fn request_end_of_output(&mut self) {
-        if self.status.request_end_of_output() && self.extras.is_some() {
+        if self.status.request_end_of_output() && self.extras.are_used() {
             self.log_closing("ending the output");
         }
         if let Some(shared) = &self.shared {
@@ -164,7 +162,7 @@ impl ChannelState {
 
     fn begin_close(&mut self, mode: CloseMode) {
         let was_abrupt = self.status.closes_at_once();
-        if self.status.request_close(mode) && self.extras.is_some() && !was_abrupt {
+        if self.status.request_close(mode) && self.extras.are_used() && !was_abrupt {
             self.log_closing(if mode == CloseMode::Graceful { "closing" } else { "closing now" });
         }
         if let Some(shared) = &self.shared {
@@ -189,7 +187,7 @@ impl ChannelState {
             bytes_written,
             messages_read,
             messages_written,
-            messages_dropped: self.messages_dropped(),
+            messages_dropped: self.extras.messages_dropped(),
             pending_bytes: self.pending_bytes(),
             connected: time.instant(connected),
             last_read: (bytes_read > 0).then(|| time.instant(self.traffic.read)),

@@ -143,7 +143,7 @@ impl ChannelState {
         match self.config.overflow {
             Overflow::DropNewest => {
                 services.tally.messages_dropped += 1;
-                self.note_messages_dropped(1);
+                self.extras.note_messages_dropped(1);
                 self.status.set(Memory::DROPPED);
                 return Ok(());
             }
@@ -177,7 +177,7 @@ impl ChannelState {
         let dropped = pending_writes.drop_oldest(pending - limit + limit / 8, || full.again());
         self.note_answered(dropped.answered);
         services.tally.messages_dropped += dropped.messages as u64;
-        self.note_messages_dropped(dropped.messages as u64);
+        self.extras.note_messages_dropped(dropped.messages as u64);
         self.drop_outbound_behind(dropped.keep, dropped.bytes);
     }
 }
