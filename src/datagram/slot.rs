@@ -331,7 +331,7 @@ impl DatagramSlot {
     fn list(&mut self, io: &mut Io, in_full: bool) {
         if self.state.is_open() && !self.listed {
             self.listed = true;
-            io.list(self.key(), in_full);
+            io.carry_over(self.key(), in_full);
         }
     }
 

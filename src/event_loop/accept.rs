@@ -15,12 +15,13 @@ use super::{
 use crate::{
     Error, Result,
     admission::{MAX_FAREWELL, RejectReason, Rejection},
-    channel::{AnyPipeline, ChannelCore, Due, Flags, driver::Ready},
+    channel::{
+        AnyPipeline, ChannelCore, Due,
+        driver::{ChannelDriver, Ready, Transport},
+    },
     error::{caught, panic_message},
     id::{ChannelId, Key},
-    log_throttle::{
-        ABORTED, ACCEPT_ERRORS, DENIED, NOT_OPENED, TURNED_AWAY, TURNING_AWAY, UNSENT, log_throttled,
-    },
+    log_throttle::{ABORTED, ACCEPT_ERRORS, DENIED, NOT_OPENED, TURNED_AWAY, TURNING_AWAY, log_throttled},
     metrics::Metrics,
     transport::Stream,
 };
@@ -121,7 +122,7 @@ impl Turn {
             && !listening.paused
         {
             listening.paused = true;
-            self.io.list(key, in_full);
+            self.io.carry_over(key, in_full);
         }
     }
 
@@ -131,13 +132,13 @@ impl Turn {
         let Turn { sources, io, .. } = self;
         let Some((key, slot)) = sources.by_token(token) else { return };
         match slot {
-            Slot::Channel(slot) => slot.defer(io, ready),
+            Slot::Channel(slot) => slot.driver.defer(io, ready),
             Slot::Listener(_) => self.accept_later(key, false),
             // The new channel needs the other readiness bits, which are not reported again.
             Slot::Connecting(_) if ready.is_readable() || ready.is_hang_up() => {
                 self.finish_connect(key, ready);
             }
-            Slot::Connecting(_) => io.list(key, false),
+            Slot::Connecting(_) => io.carry_over(key, false),
             Slot::Datagram(slot) => slot.defer(io, ready),
             Slot::Lingering(_) => self.defer_lingering(key, ready),
             #[cfg(unix)]
@@ -220,23 +221,8 @@ impl Turn {
                 connecting.deadline = None;
                 self.fail_connect(key, Error::TimedOut { what: "connecting", after });
             }
-            Some(Slot::Channel(slot)) => {
-                let state = &mut slot.core.state;
-                if state.has(Flags::CLOSE_ARMED) {
-                    let id = state.id();
-                    log_throttled!(
-                        self.io.services,
-                        UNSENT,
-                        Level::Debug,
-                        "channel {id}: closed before its peer took everything"
-                    );
-                    state.request_close_now();
-                    slot.settle(&mut self.io, &self.shared.metrics);
-                }
-            }
-            Some(Slot::Lingering(_)) => self.end_lingering(key),
-            // It has no timers of its own.
-            Some(Slot::Datagram(_)) | None => {}
+            // Their timers are those of channels, or they have none.
+            Some(Slot::Channel(_) | Slot::Lingering(_) | Slot::Datagram(_)) | None => {}
             #[cfg(unix)]
             Some(Slot::Foreign(_)) => {}
         }
@@ -270,8 +256,11 @@ impl Turn {
         match opened {
             Ok((key, pipeline)) => {
                 let core = self.core(key, &setup, pipeline, (local, peer));
-                let (stream, assignment) = (Some(stream), Some(assignment));
-                self.sources.insert(Slot::Channel(ChannelSlot { core, stream, assignment }));
+                let (transport, assignment) = (Some(stream), Some(assignment));
+                self.sources.insert(Slot::Channel(ChannelSlot {
+                    driver: ChannelDriver { core, transport },
+                    assignment,
+                }));
                 self.activate(key);
             }
             // Whatever it is, it may be so for each that comes: the kernel watches no more sockets, a factory fails.
@@ -383,11 +372,11 @@ impl Turn {
         };
         let mut core = self.core(key, &setup, pipeline, (local, peer));
         let shared = core.handle(&self.io.services);
-        let slot = ChannelSlot { core, stream: None, assignment: None };
+        let slot = ChannelSlot { driver: ChannelDriver { core, transport: None }, assignment: None };
         let slot = Slot::Channel(slot);
         let Some(Slot::Connecting(connecting)) = self.sources.replace(key, slot) else { return };
         if let Some(slot) = self.sources.channel(key) {
-            slot.stream = Some(connecting.stream);
+            slot.driver.transport = Some(connecting.stream);
             slot.assignment = Some(connecting.assignment);
         }
         self.shared.metrics.connected.add(1);
@@ -451,8 +440,7 @@ fn let_in(
 }
 
 fn activate(slot: &mut ChannelSlot, io: &mut Io, metrics: &Metrics) {
-    slot.core.handle_active(&mut io.services);
-    slot.settle(io, metrics);
+    slot.call(io, metrics, |core, services| core.handle_active(services));
 }
 
 /// Sends last words to a connection that is not let in, as far as the kernel takes them at once, and closes it.

@@ -65,7 +65,7 @@ impl Turn {
     fn close_silently(&mut self, key: Key) {
         let Turn { sources, io, shared, .. } = self;
         if let Some(slot) = sources.channel(key) {
-            slot.core.state.request_close_now();
+            slot.driver.core.state.request_close_now();
             slot.close(io, &shared.metrics);
         } else if let Some(Slot::Datagram(slot)) = sources.get(key) {
             slot.close(io, &shared.metrics);

@@ -3,8 +3,8 @@
 //! [`EventLoop`] is the handle, which any thread may hold (`schedule` has its ways to run something later, `shutdown`
 //! those to end it). The loop itself is in `turn` (the order of things) with `task_phase` and `timer_phase` (what runs
 //! for how long, by `budget`), `selector` (the poll, wake causes), `sleep` (whether and how long), `spin` (turning in
-//! vain), `guard` (panics that nobody has caught), `rebuild` (moving to a new poll), `io` (one
-//! channel's socket), `last_look` (before a channel is found idle), `linger` and `lingering`
+//! vain), `guard` (panics that nobody has caught), `rebuild` (moving to a new poll), `io`
+//! (closing a channel's socket), `linger` and `lingering`
 //! (closing a socket slowly), `accept` (new connections), `datagrams` (channels of UDP), `foreign`
 //! (event sources of the program's own), `task` and `tasks` (given, and scheduled ones, repeated
 //! as `periodic` says, found by
@@ -22,7 +22,6 @@ mod foreign;
 mod guard;
 mod io;
 mod lanes;
-mod last_look;
 mod linger;
 mod lingering;
 mod load;
@@ -76,8 +75,7 @@ pub use watchdog::{Stall, Watchdog};
 
 use crate::{
     Error, Result,
-    buffer::ReceiveBuffers,
-    channel::{IoTime, LoopServices, MailSender, OutboundBudget, SharedBudget},
+    channel::{IoTime, LoopServices, MailSender, OutboundBudget, SharedBudget, driver::LoopIo},
     clock::{TimeSource, nanos},
     error::{Refused, caught},
     log_throttle::{LogAt, off_loop},
@@ -186,11 +184,7 @@ impl EventLoop {
             services.random = shared.random.clone();
             let io = Io {
                 selector,
-                services,
-                receive: ReceiveBuffers::new(),
-                carried_over: VecDeque::new(),
-                turn_bytes: 0,
-                listed: io::Listed::default(),
+                drivers: LoopIo::new(services, shared.metrics.clone()),
                 inactive: Vec::new(),
                 lingering: lingering::Lingering::new(settings.max_lingering),
             };

@@ -97,7 +97,7 @@ impl Turn {
         for key in self.sources.keys() {
             let result = match self.sources.get(key) {
                 Some(Slot::Channel(slot)) => {
-                    let Some(stream) = &mut slot.stream else { continue };
+                    let Some(stream) = &mut slot.driver.transport else { continue };
                     self.io.selector.move_source(&successor, stream.source(), key.token(), true)
                 }
                 Some(Slot::Connecting(connecting)) => {
@@ -160,8 +160,7 @@ impl Turn {
         let Turn { sources, io, shared, .. } = self;
         match sources.get(key) {
             Some(Slot::Channel(slot)) => {
-                slot.core.handle_io_error(&mut io.services, error);
-                slot.settle(io, &shared.metrics);
+                slot.call(io, &shared.metrics, |core, services| core.handle_io_error(services, error));
             }
             Some(Slot::Connecting(_)) => self.fail_connect(key, error),
             Some(Slot::Listener(listening)) => {

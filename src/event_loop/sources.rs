@@ -12,7 +12,7 @@ use crate::{
     Error, Result,
     admission::Gate,
     buffer::RECEIVE_SIZE,
-    channel::{AnyPipeline, ChannelConfig, ChannelCore, WheelToken},
+    channel::{AnyPipeline, ChannelConfig, TimerToken, driver::ChannelDriver},
     datagram::DatagramSlot,
     group::EventLoopGroup,
     id::Key,
@@ -190,10 +190,8 @@ pub(crate) trait Connected: Send {
 
 /// A channel and its socket.
 pub(crate) struct ChannelSlot {
-    pub(crate) core: ChannelCore,
-    /// None once the channel is closed and only `inactive` is still to come.
-    pub(crate) stream: Option<Stream>,
-    /// Dropped behind the core: the connection counts until its handler is dropped. A socket that
+    pub(crate) driver: ChannelDriver<Stream>,
+    /// Dropped behind the driver: the connection counts until its handler is dropped. A socket that
     /// outlives the channel takes the assignment over.
     pub(crate) assignment: Option<Assignment>,
 }
@@ -293,10 +291,10 @@ impl Sources {
         self.slots.get_mut(key.index as usize)?.as_deref_mut().map(|slot| (key, slot))
     }
 
-    /// The source that an entry of the wheel is for; none if it is gone.
-    pub(crate) fn of_wheel_token(&mut self, coarse: WheelToken) -> Option<(Key, &mut Slot)> {
-        let key = self.key_at(coarse.index())?;
-        if !coarse.is_for(key) {
+    /// Returns the source that a timer belongs to, or `None` if it is gone.
+    pub(crate) fn by_timer_token(&mut self, token: TimerToken) -> Option<(Key, &mut Slot)> {
+        let key = self.key_at(token.index())?;
+        if !token.is_for(key) {
             return None;
         }
         self.slots.get_mut(key.index as usize)?.as_deref_mut().map(|slot| (key, slot))
@@ -323,7 +321,7 @@ impl Sources {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::channel::{ChannelState, Watch};
+    use crate::channel::{ChannelCore, ChannelState, Watch};
     use std::mem::size_of;
 
     /// What each connection costs at the least, idle as it may be. Allocators give memory in steps of 16 bytes, so a word more may
@@ -355,7 +353,7 @@ mod tests {
         let slot = allocated(size_of::<Slot>() - 16 * usize::from(cfg!(debug_assertions)));
         let watch = allocated(size_of::<Watch>());
         let pipeline = allocated(size_of::<crate::codec::LengthField>());
-        let entry = 24 + size_of::<WheelToken>();
+        let entry = 24 + size_of::<TimerToken>();
         let lists = size_of::<Option<Box<Slot>>>() + size_of::<u32>();
         assert_eq!([slot, watch, pipeline, entry, lists], [224, 80, 32, 32, 12]);
     }

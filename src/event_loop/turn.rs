@@ -292,7 +292,7 @@ impl Turn {
     #[inline]
     fn end_handler(&mut self, mut slot: Option<Slot>) {
         self.guarded_once(None, |turn| match &mut slot {
-            Some(Slot::Channel(slot)) => slot.core.handle_inactive(&mut turn.io.services),
+            Some(Slot::Channel(slot)) => slot.driver.core.handle_inactive(&mut turn.io.services),
             Some(Slot::Datagram(slot)) => {
                 slot.handle_inactive(&mut turn.io.services, &turn.shared.metrics);
             }

@@ -162,7 +162,7 @@ impl ForeignSlot {
         self.pending.merge(Readiness::of(ready));
         if !self.listed {
             self.listed = true;
-            io.list(key, false);
+            io.carry_over(key, false);
         }
     }
 
@@ -197,7 +197,8 @@ impl ForeignSlot {
         if action == SourceAction::Again {
             self.pending.merge(readiness);
             self.listed = true;
-            io.list(key, io.has_room());
+            let in_full = io.has_room();
+            io.carry_over(key, in_full);
         }
         None
     }

@@ -28,7 +28,7 @@ use super::{
     turn::Turn,
 };
 use crate::{
-    channel::{Due, Flags, Scheduled},
+    channel::{Due, Scheduled},
     clock::END_OF_TIME,
     error::{caught, drop_guarded},
     id::Key,
@@ -143,7 +143,7 @@ impl Turn {
         let mut channels = self.sources.keys();
         channels.retain(|key| match self.sources.get(*key) {
             // One whose socket is closed has only `inactive` to come.
-            Some(Slot::Channel(slot)) => slot.stream.is_some(),
+            Some(Slot::Channel(slot)) => slot.driver.transport.is_some(),
             Some(Slot::Datagram(slot)) => slot.source().is_some(),
             // What they let go of is the program's, and may panic: the shutdown has to begin all the same.
             Some(Slot::Listener(_)) => {
@@ -201,14 +201,15 @@ impl Turn {
         }
         let Turn { sources, io, shared, shutdown, .. } = self;
         // One that is closing is left to its close timeout, which is among its tasks.
-        let Some(slot) = sources.channel(key).filter(|slot| slot.core.state.is_open()) else { return };
+        let Some(slot) = sources.channel(key).filter(|slot| slot.driver.core.state.status.is_open()) else {
+            return;
+        };
         // What is with a worker is a reply in flight, and no plan for later: it goes if the channel closes.
-        let cancelled = slot.core.state.cancel_timed_tasks(&mut io.services);
+        let cancelled = slot.driver.core.state.cancel_timed_tasks(&mut io.services);
         if let Some(shutdown) = shutdown {
             shutdown.report.tasks_cancelled += cancelled as u64;
         }
-        slot.core.handle_shutdown(&mut io.services);
-        slot.settle(io, &shared.metrics);
+        slot.call(io, &shared.metrics, |core, services| core.handle_shutdown(services));
     }
 
     /// At the end of a turn: whether it was the last.
@@ -317,13 +318,13 @@ impl Turn {
         match sources.get(key) {
             Some(Slot::Channel(slot)) => {
                 // What the kernel takes at once may still go.
-                slot.flush(io, &shared.metrics);
+                slot.driver.flush(io);
                 if let Some(shutdown) = shutdown
                     && slot.is_to_be_forced()
                 {
                     shutdown.report.forced += 1;
-                    shutdown.forced_unsent += u64::from(slot.core.state.pending_bytes() > 0);
-                    slot.core.state.request_close_now();
+                    shutdown.forced_unsent += u64::from(slot.driver.core.state.pending_bytes() > 0);
+                    slot.driver.core.state.request_close_now();
                 }
                 slot.close(io, &shared.metrics);
             }
@@ -352,8 +353,9 @@ impl Turn {
 impl ChannelSlot {
     /// At the deadline: whether it does not close by itself, now that what could be sent is sent.
     fn is_to_be_forced(&self) -> bool {
-        let state = &self.core.state;
-        let closes = state.has(Flags::CLOSE_NOW) || (state.has(Flags::CLOSING) && state.pending_bytes() == 0);
-        self.stream.is_some() && !closes
+        let state = &self.driver.core.state;
+        let closes =
+            state.status.closes_at_once() || (state.status.closes_gracefully() && state.pending_bytes() == 0);
+        self.driver.transport.is_some() && !closes
     }
 }
