@@ -1,4 +1,4 @@
-//! The chat server without sockets, and what the examples share.
+//! The chat server without sockets, and code that the examples share.
 
 #[path = "../support/mod.rs"]
 mod support;
