@@ -1,11 +1,10 @@
 //! Memory and descriptors of this process. Reads `/proc`, except for the descriptor limit.
 
+#[cfg(unix)]
 use rlimit::Resource;
-use std::{
-    fs::{self, File},
-    net::SocketAddr,
-    os::fd::BorrowedFd,
-};
+use std::fs;
+#[cfg(unix)]
+use std::{fs::File, net::SocketAddr, os::fd::BorrowedFd};
 
 // ---- memory ------------------------------------------------------------------------------------
 
@@ -39,6 +38,7 @@ pub(crate) fn descriptors() -> usize {
 ///
 /// Each descriptor is asked. The kernel's table of connections would tell as well, but it is the whole machine's, and long
 /// for a minute after any program on it has closed many.
+#[cfg(unix)]
 #[track_caller]
 pub(crate) fn descriptor_of(local: SocketAddr, peer: SocketAddr) -> i32 {
     let of_the_two = |descriptor: &i32| {
@@ -61,8 +61,7 @@ pub(crate) fn descriptor_of(local: SocketAddr, peer: SocketAddr) -> i32 {
 /// Raises the descriptor limit to the hard limit and returns it. A process holds both ends of the
 /// connections of all tests that run in it.
 pub(crate) fn raise_descriptor_limit() -> usize {
-    rlimit::increase_nofile_limit(u64::MAX).unwrap();
-    Resource::NOFILE.get_soft().unwrap().try_into().unwrap_or(usize::MAX)
+    rlimit::increase_nofile_limit(u64::MAX).unwrap().try_into().unwrap_or(usize::MAX)
 }
 
 /// Raises the descriptor limit; panics if it is below `needed`.
@@ -74,11 +73,13 @@ pub(crate) fn need_descriptors(needed: usize) {
 
 /// A descriptor limit that leaves room for a given number of descriptors until dropped. It applies to
 /// the whole process, so a test that uses it calls `own_process!`.
+#[cfg(unix)]
 pub(crate) struct DescriptorLimit {
     soft: u64,
     _taken: Vec<File>,
 }
 
+#[cfg(unix)]
 impl DescriptorLimit {
     pub(crate) fn leave(more: usize) -> Self {
         let (soft, hard) = Resource::NOFILE.get().unwrap();
@@ -89,6 +90,7 @@ impl DescriptorLimit {
     }
 }
 
+#[cfg(unix)]
 impl Drop for DescriptorLimit {
     fn drop(&mut self) {
         let (_, hard) = Resource::NOFILE.get().unwrap();
