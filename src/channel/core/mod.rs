@@ -366,15 +366,22 @@ impl ChannelCore {
 
     #[inline]
     fn settle(&mut self, services: &mut LoopServices) {
+        if self.state.status.has(Pending::REPLACED.with(Pending::TASK_REFUSED)) {
+            self.settle_requests(services);
+        }
+        self.note_written(services);
+        self.state.return_outbound(services);
+        self.tell_writability(services);
+    }
+
+    #[cold]
+    fn settle_requests(&mut self, services: &mut LoopServices) {
         if self.state.status.has(Pending::REPLACED) {
             self.take_over(services);
         }
         if self.state.status.has(Pending::TASK_REFUSED) {
             self.tell_refused(services);
         }
-        self.note_written(services);
-        self.state.return_outbound(services);
-        self.tell_writability(services);
     }
 
     /// The watch hears of what the handler has written, and of what it wants to be woken for.
