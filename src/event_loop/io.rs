@@ -7,10 +7,9 @@
 //! Runs on the loop's thread.
 
 use super::{
-    linger::{Ended, Leaving},
-    lingering::Lingering,
+    closing::{Ended, Leaving, Lingering},
     metrics::Metrics,
-    selector::Selector,
+    poll::Selector,
     sources::ChannelSlot,
 };
 use crate::{

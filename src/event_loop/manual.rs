@@ -5,7 +5,7 @@
 //! waits is refused or run, and its termination completes. It owns the loop ([`Turn`]); handles own nothing of it.
 
 use super::{
-    EventLoop, LoopConfig, end, local, shared::LifeState, shared::LoopMail, shared::LoopShared, task::Task,
+    EventLoop, LoopConfig, end, shared::LifeState, shared::LoopMail, shared::LoopShared, task::Task, tasks,
     turn::Turn, watchdog::WatchedLoop,
 };
 use crate::{
@@ -105,7 +105,7 @@ impl ManualEventLoop {
     pub fn run_once(&mut self, max_wait: impl Into<Option<Duration>>) -> usize {
         let Some(turn) = &mut self.turn else { return 0 };
         let _entered =
-            (loop_id::enter(turn.shared.id), local::enter(turn.shared.id, turn.io.services.queue.clone()));
+            (loop_id::enter(turn.shared.id), tasks::enter(turn.shared.id, turn.io.services.queue.clone()));
         let left = turn.io.services.attention.len() + turn.io.inactive.len();
         let before = things_run(&turn.shared);
         turn.sleep.at_most = max_wait.into().map(nanos);
@@ -192,7 +192,7 @@ impl Drop for ManualEventLoop {
     fn drop(&mut self) {
         let Some(mut turn) = self.turn.take() else { return };
         let _entered =
-            (loop_id::enter(turn.shared.id), local::enter(turn.shared.id, turn.io.services.queue.clone()));
+            (loop_id::enter(turn.shared.id), tasks::enter(turn.shared.id, turn.io.services.queue.clone()));
         turn.shared.shut_down(ShutdownRequest { quiet: 0, timeout: 0, window: 0 });
         let cause = caught(|| turn.end_now());
         end(turn, cause, self.watch.take());

@@ -12,55 +12,39 @@
 //! look on. `manual` is the loop without a thread, `affinity` says where a thread runs.
 
 mod accept;
-mod accept_retry;
 mod affinity;
 mod broadcast;
 mod budget;
+mod closing;
 mod datagrams;
 #[cfg(unix)]
-mod foreign;
-mod guard;
+mod event_source;
 mod io;
-mod lanes;
 mod last_look;
-mod linger;
-mod lingering;
 mod load;
-mod local;
 mod manual;
 mod metrics;
-mod pace;
-mod periodic;
-mod rebuild;
-mod schedule;
-mod selector;
+mod poll;
 mod shared;
 mod shutdown;
-mod sleep;
 mod sources;
-mod spin;
-mod stopwatch;
 mod task;
-mod task_phase;
 mod tasks;
-mod timer_phase;
 mod turn;
 mod watchdog;
 
-pub(crate) use accept_retry::AcceptRetry;
+pub(crate) use accept::AcceptRetry;
 pub(crate) use affinity::Core;
 pub(crate) use budget::{Budget, DEFAULT_MAX_IO_TIME, DEFAULT_MAX_TASK_TIME, UNLIMITED};
+pub(crate) use closing::{DEFAULT_MAX_LINGERING, Ended};
 #[cfg(unix)]
-pub use foreign::{Interest, Readiness, SourceAction, SourceContext, SourceHandle};
+pub use event_source::{Interest, Readiness, SourceAction, SourceContext, SourceHandle};
 pub(crate) use io::Io;
-pub(crate) use linger::Ended;
-pub(crate) use lingering::DEFAULT_MAX_LINGERING;
 pub(crate) use load::Assignment;
 pub use manual::ManualEventLoop;
 pub(crate) use metrics::Metrics;
 pub use metrics::{Histogram, LoopMetrics};
-pub use periodic::{MissedRuns, Periodic};
-pub use rebuild::{RebuildCause, RebuildReport};
+pub(crate) use poll::DEFAULT_REBUILD_THRESHOLD;
 pub(crate) use shared::{LifeState, LoopMail, LoopShared};
 pub use shutdown::{ShutdownOptions, ShutdownReport};
 pub(crate) use shutdown::{ShutdownRequest, end_and_report, end_gracefully};
@@ -69,8 +53,8 @@ pub(crate) use sources::{
     Attempt, ChildSetup, Connected, Connecting, ListenerGuard, ListenerShared, Listening, ServerClosed,
     ServerShared,
 };
-pub(crate) use spin::DEFAULT_REBUILD_THRESHOLD;
-pub use tasks::ScheduledTask;
+pub use tasks::{MissedRuns, Periodic, ScheduledTask};
+pub use turn::{RebuildCause, RebuildReport};
 pub(crate) use watchdog::WatchdogThread;
 use watchdog::WatchedLoop;
 pub use watchdog::{Stall, Watchdog};
@@ -87,13 +71,10 @@ use crate::{
     worker_pool::WorkerPool,
 };
 use broadcast::Broadcasts;
-use pace::Pace;
-use selector::Selector;
-use sleep::Sleep;
+use budget::{Pace, Stopwatch};
+use poll::{Selector, Sleep, SpinGuard};
 use sources::Sources;
-use spin::SpinGuard;
 use std::{collections::VecDeque, fmt, panic::Location, sync::Arc, time::Duration};
-use stopwatch::Stopwatch;
 use task::Task;
 use turn::Turn;
 
@@ -196,7 +177,7 @@ impl EventLoop {
                 turn_bytes: 0,
                 listed: io::Listed::default(),
                 inactive: Vec::new(),
-                lingering: lingering::Lingering::new(max_lingering),
+                lingering: closing::Lingering::new(max_lingering),
             };
             let now = io.services.now;
             Turn {
@@ -411,7 +392,7 @@ fn as_setting_of_a_group(error: Error) -> Error {
 fn live(mut turn: Turn, watchdog_thread: Option<Arc<WatchdogThread>>) {
     let shared = turn.shared.clone();
     let _entered = loop_id::enter(shared.id);
-    let _local = local::enter(shared.id, turn.io.services.queue.clone());
+    let _local = tasks::enter(shared.id, turn.io.services.queue.clone());
     let watch = watchdog_thread
         .map(|watchdog_thread| watchdog_thread.watch(&shared.name, shared.id, shared.activity.clone()));
     let cause = caught(|| turn.run());

@@ -5,11 +5,11 @@
 //! everything here.
 
 #[cfg(unix)]
-use super::foreign::SourceMail;
+use super::event_source::SourceMail;
 use super::{
+    budget::Site,
     load::Load,
     metrics::Metrics,
-    pace::Site,
     shutdown::{ShutdownHooks, ShutdownReport, ShutdownRequest},
     sources::{Accepted, Attempt, Connecting, ListenerShared, Listening},
     task::Task,

@@ -6,8 +6,8 @@
 //! slot that was given up sixteen. Runs on the loop's thread.
 
 #[cfg(unix)]
-use super::foreign::ForeignSlot;
-use super::{accept_retry::AcceptRetry, lingering::LingeringSocket, load::Assignment};
+use super::event_source::ForeignSlot;
+use super::{accept::AcceptRetry, closing::LingeringSocket, load::Assignment};
 use crate::{
     Error, Result,
     admission::Gate,

@@ -10,15 +10,15 @@
 //! closes the oldest when there is one more; a turn reads a bounded amount from each. Runs on the
 //! loop's thread.
 
-use super::{
-    io::Io,
-    load::Assignment,
-    sources::{ChannelSlot, Slot},
-    turn::Turn,
-};
 use crate::{
     Error,
     channel::{Due, Flags},
+    event_loop::{
+        io::Io,
+        load::Assignment,
+        sources::{ChannelSlot, Slot},
+        turn::Turn,
+    },
     id::Key,
     log_throttle::{BROKEN, log_throttled},
     timer::QueueKey,
@@ -38,7 +38,7 @@ const DISCARDED_READS: usize = 4;
 
 /// A socket without a channel, which waits for its peer to end the connection.
 pub(crate) struct LingeringSocket {
-    pub(super) stream: Stream,
+    pub(in crate::event_loop) stream: Stream,
     /// Dropped behind the stream: the connection counts until the socket is closed. `None` until
     /// the handler is dropped.
     assignment: Option<Assignment>,
@@ -70,7 +70,7 @@ pub(crate) struct Lingering {
 }
 
 /// The result of discarding input.
-pub(super) enum Drained {
+pub(in crate::event_loop) enum Drained {
     /// The socket is empty for now.
     Nothing,
     /// The bound of the turn is reached, and the socket may hold more.
@@ -86,12 +86,12 @@ impl Lingering {
         Lingering { limit, places: BTreeMap::new(), began: 0 }
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::event_loop) fn len(&self) -> usize {
         self.places.len()
     }
 
     /// Closes later sockets at once instead of letting them linger.
-    pub(super) fn stop(&mut self) {
+    pub(in crate::event_loop) fn stop(&mut self) {
         self.limit = 0;
     }
 
@@ -110,7 +110,7 @@ impl Lingering {
 impl Io {
     /// Reads and discards input, within the bound of a turn. Unless `to_the_end` is set, a read
     /// that does not fill the buffer is the last one, because later bytes cause an event.
-    pub(super) fn drain(&mut self, stream: &mut Stream, to_the_end: bool) -> Drained {
+    pub(in crate::event_loop) fn drain(&mut self, stream: &mut Stream, to_the_end: bool) -> Drained {
         for _ in 0..self.reads_allowed(DISCARDED_READS) {
             match self.receive.read(&[], |room| stream.read(room)) {
                 Ok(received) => {
@@ -137,7 +137,7 @@ impl Io {
 impl ChannelSlot {
     /// Discards the input of a channel that is closing and still has bytes to send. A peer that is
     /// blocked in its own write may never read them otherwise.
-    pub(super) fn discard_input(&mut self, io: &mut Io) {
+    pub(in crate::event_loop) fn discard_input(&mut self, io: &mut Io) {
         let state = &mut self.core.state;
         let Some(stream) = self.stream.as_mut().filter(|_| !state.has(Flags::CLOSE_NOW)) else { return };
         match io.drain(stream, state.has(Flags::HANG_UP.with(Flags::URGENT))) {
@@ -154,7 +154,7 @@ impl ChannelSlot {
     /// Shuts down the write half of the socket, and returns the socket as one that lingers. Returns
     /// the stream, to be closed, if the peer has ended the connection already, or if settings of
     /// the channel (`may`) or the loop are against it.
-    pub(super) fn begin_lingering(
+    pub(in crate::event_loop) fn begin_lingering(
         &mut self,
         mut stream: Stream,
         io: &mut Io,
@@ -191,7 +191,7 @@ impl ChannelSlot {
 impl Turn {
     /// Begins to linger after the channel's handler has been dropped; the socket takes over the
     /// assignment.
-    pub(super) fn linger(&mut self, key: Key, assignment: Option<Assignment>) {
+    pub(in crate::event_loop) fn linger(&mut self, key: Key, assignment: Option<Assignment>) {
         if let Some(Slot::Lingering(socket)) = self.sources.get(key) {
             socket.assignment = assignment;
         }
@@ -202,7 +202,7 @@ impl Turn {
         self.shared.metrics.lingering.set(self.io.lingering.len() as u64);
     }
 
-    pub(super) fn handle_lingering(&mut self, key: Key, event: &mio::event::Event) {
+    pub(in crate::event_loop) fn handle_lingering(&mut self, key: Key, event: &mio::event::Event) {
         let Some(Slot::Lingering(socket)) = self.sources.get(key) else { return };
         if socket.is_to_be_drained(event) {
             self.drain_lingering(key);
@@ -210,7 +210,7 @@ impl Turn {
     }
 
     /// Records an event that this turn has no time for.
-    pub(super) fn defer_lingering(&mut self, key: Key, event: &mio::event::Event) {
+    pub(in crate::event_loop) fn defer_lingering(&mut self, key: Key, event: &mio::event::Event) {
         let Turn { sources, io, .. } = self;
         let Some(Slot::Lingering(socket)) = sources.get(key) else { return };
         if socket.is_to_be_drained(event) {
@@ -220,7 +220,7 @@ impl Turn {
     }
 
     /// Discards input, and closes the socket if the peer has ended the connection.
-    pub(super) fn drain_lingering(&mut self, key: Key) {
+    pub(in crate::event_loop) fn drain_lingering(&mut self, key: Key) {
         let Turn { sources, io, .. } = self;
         let Some(Slot::Lingering(socket)) = sources.get(key) else { return };
         socket.listed = false;
@@ -234,7 +234,7 @@ impl Turn {
         }
     }
 
-    pub(super) fn end_lingering(&mut self, key: Key) {
+    pub(in crate::event_loop) fn end_lingering(&mut self, key: Key) {
         let Some(Slot::Lingering(_)) = self.sources.get(key) else { return };
         let Some(Slot::Lingering(mut socket)) = self.sources.remove(key) else { return };
         self.io.lingering.places.remove(&socket.place);

@@ -5,12 +5,13 @@
 //! loop's thread, else by the loop later. A periodic task is one entry that is put back, with its number, after each
 //! run. Every task that has not ended is counted, so that there is a limit to them.
 
-use super::{LoopMail, local, periodic::Repeat, shared::LoopShared};
+use super::{local, periodic::Repeat};
 use crate::{
     Error, Result,
     channel::Scheduled,
     clock::TimeSource,
     error::{caught, drop_guarded, panic_message},
+    event_loop::{LoopMail, LoopShared},
     log_throttle::{LogAt, PANICS, TASKS_FAILED, Topic, log_throttled},
     sync::{Completer, Completion},
     timer::QueueKey,
@@ -23,13 +24,13 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
 };
 
-/// A task that was given to an [`EventLoop`](super::EventLoop) to run later; dropping this lets it run.
+/// A task that was given to an [`EventLoop`](crate::EventLoop) to run later; dropping this lets it run.
 pub struct ScheduledTask<T = ()> {
     entry: Arc<TaskEntry<T>>,
     completion: Completion<T>,
 }
 
-pub(super) struct TaskEntry<T> {
+pub(in crate::event_loop) struct TaskEntry<T> {
     shared: Arc<LoopShared>,
     state: Mutex<TaskState<T>>,
     /// Its place in the loop's heap; set and read by the loop only.
@@ -48,9 +49,9 @@ enum TaskState<T> {
 }
 
 /// One of the tasks that a loop may have scheduled; given back when dropped.
-pub(super) struct TaskPermit(Arc<LoopShared>);
+pub(in crate::event_loop) struct TaskPermit(Arc<LoopShared>);
 
-pub(super) enum TaskBody<T> {
+pub(in crate::event_loop) enum TaskBody<T> {
     Once(Box<dyn FnOnce() -> T + Send>),
     /// The body of a periodic task, which has no value: its completion can only fail, and `T` is `()`.
     Again {
@@ -61,7 +62,7 @@ pub(super) enum TaskBody<T> {
 
 impl<T: Send + 'static> TaskEntry<T> {
     #[track_caller]
-    pub(super) fn new(body: TaskBody<T>, completer: Completer<T>, permit: TaskPermit) -> Self {
+    pub(in crate::event_loop) fn new(body: TaskBody<T>, completer: Completer<T>, permit: TaskPermit) -> Self {
         TaskEntry {
             shared: permit.0.clone(),
             state: Mutex::new(TaskState::Waiting(body, completer, permit)),
@@ -212,7 +213,7 @@ impl<T> TaskEntry<T> {
 impl TaskPermit {
     /// # Errors
     /// If so many tasks are scheduled that there is no room for another one.
-    pub(super) fn take(shared: &Arc<LoopShared>) -> Result<Self> {
+    pub(in crate::event_loop) fn take(shared: &Arc<LoopShared>) -> Result<Self> {
         let limit = shared.max_scheduled_tasks;
         if shared.scheduled_tasks.fetch_add(1, Ordering::Relaxed) >= limit {
             shared.scheduled_tasks.fetch_sub(1, Ordering::Relaxed);
@@ -222,7 +223,7 @@ impl TaskPermit {
     }
 
     /// Counts, and is never refused.
-    pub(super) fn always(shared: &Arc<LoopShared>) -> Self {
+    pub(in crate::event_loop) fn always(shared: &Arc<LoopShared>) -> Self {
         shared.scheduled_tasks.fetch_add(1, Ordering::Relaxed);
         TaskPermit(shared.clone())
     }
@@ -235,7 +236,7 @@ impl Drop for TaskPermit {
 }
 
 impl<T: Send + 'static> ScheduledTask<T> {
-    pub(super) fn new(entry: Arc<TaskEntry<T>>, completion: Completion<T>) -> Self {
+    pub(in crate::event_loop) fn new(entry: Arc<TaskEntry<T>>, completion: Completion<T>) -> Self {
         ScheduledTask { entry, completion }
     }
 

@@ -5,12 +5,17 @@
 //! `periodic`.
 
 use super::{
-    EventLoop, Periodic, ScheduledTask,
+    Periodic, ScheduledTask,
     periodic::Repeat,
-    shared::{LifeState, LoopMail},
-    tasks::{TaskBody, TaskEntry, TaskPermit},
+    scheduled::{TaskBody, TaskEntry, TaskPermit},
 };
-use crate::{Error, Result, channel::Scheduled, clock::nanos, sync::completion};
+use crate::{
+    Error, Result,
+    channel::Scheduled,
+    clock::nanos,
+    event_loop::{EventLoop, LifeState, LoopMail},
+    sync::completion,
+};
 use std::{sync::Arc, time::Duration};
 
 impl EventLoop {

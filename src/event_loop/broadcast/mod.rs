@@ -7,12 +7,15 @@
 //! the mail is held back and blocks the queue. Runs on the loop's thread. A delivery knows its
 //! members, the loop their channels.
 
-use super::{io::Io, lanes::Lanes, metrics::Metrics, shared::LoopMail, sources::Sources, turn::Turn};
+mod lanes;
+
+use super::{io::Io, metrics::Metrics, shared::LoopMail, sources::Sources, turn::Turn};
 use crate::{
     channel::{Delivery, Outcome},
     error::drop_guarded,
     id::Key,
 };
+use lanes::Lanes;
 
 /// Channels that the broadcasts of one turn come to at most. Their flush is what takes time, a few
 /// milliseconds if there are so many; more of them at once would gather more messages for each, but

@@ -6,16 +6,14 @@
 //! panic that no channel and no task has caught costs one timer, and the source that it was for. Runs on the loop's
 //! thread.
 
-use super::{
-    budget::{Limit, Share},
-    pace::Site,
-    shared::LifeState,
-    sources::Slot,
-    stopwatch::Span,
-    turn::Turn,
-};
+use super::Turn;
 use crate::{
     channel::{Due, Scheduled},
+    event_loop::{
+        budget::{Limit, Share, Site, Span},
+        shared::LifeState,
+        sources::Slot,
+    },
     id::Key,
     timer,
 };
@@ -26,7 +24,7 @@ const TIMERS_PER_TURN: u64 = 1024;
 
 impl Turn {
     /// Puts a task into the heap, unless it was cancelled meanwhile.
-    pub(super) fn schedule(&mut self, deadline: u64, task: Arc<dyn Scheduled>) {
+    pub(in crate::event_loop) fn schedule(&mut self, deadline: u64, task: Arc<dyn Scheduled>) {
         if let Some(shutdown) = &mut self.shutdown {
             self.io.services.tally.timers_cancelled += u64::from(task.is_waiting());
             shutdown.cancel(&*task);
@@ -37,7 +35,7 @@ impl Turn {
     }
 
     /// Runs what is due, within `share`; whether there was anything.
-    pub(super) fn run_timers(&mut self, share: Share) -> bool {
+    pub(in crate::event_loop) fn run_timers(&mut self, share: Share) -> bool {
         let now = self.io.services.now;
         let is_due = |turn: &Self| turn.io.services.next_deadline().is_some_and(|at| at <= now);
         if !is_due(self) && self.at_end.is_empty() {
@@ -199,7 +197,7 @@ impl Turn {
     }
 
     /// Runs what was to run once the tasks and timers of this turn have; how much.
-    pub(super) fn run_at_end(&mut self, until: Option<u64>) -> u64 {
+    pub(in crate::event_loop) fn run_at_end(&mut self, until: Option<u64>) -> u64 {
         // What they give for the end of a turn is for the next one: it comes through the queue.
         self.run_due_entries(until, |turn, _| {
             let task = turn.at_end.pop_front()?;

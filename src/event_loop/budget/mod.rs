@@ -6,6 +6,12 @@
 //! guaranteed and a poll is worth its cost. docs/fairness.md states the bounds that follow. Pure;
 //! owns nothing.
 
+mod pace;
+mod stopwatch;
+
+pub(super) use pace::{Pace, Site};
+pub(super) use stopwatch::{Span, Stopwatch};
+
 use std::time::Duration;
 
 /// Entries that a phase runs even without a budget, unless they take longer than [`FLOOR_TIME`].

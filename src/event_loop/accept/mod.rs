@@ -5,8 +5,11 @@
 //! server's gate or its loops do not let in is closed at once, and has no pipeline; the pipeline of a connection is made
 //! on its own loop, and a factory that fails costs that connection only. Runs on the loop's thread.
 
+mod retry;
+
+pub(crate) use retry::AcceptRetry;
+
 use super::{
-    accept_retry::concerns_one_connection,
     io::Io,
     metrics::Metrics,
     shared::{LifeState, LoopMail, LoopShared},
@@ -27,6 +30,7 @@ use crate::{
 };
 use log::Level;
 use mio::event::Event;
+use retry::concerns_one_connection;
 use std::{
     io::{self, ErrorKind},
     net::SocketAddr,

@@ -4,8 +4,8 @@
 //! with its error, and the others go on; no readiness and no wake is lost. How often the loop may do this by itself
 //! is `spin`'s to say. Runs on the loop's thread.
 
-use super::{sources::Slot, turn::Turn};
-use crate::{Error, Result, id::Key};
+use super::Turn;
+use crate::{Error, Result, event_loop::sources::Slot, id::Key};
 use std::{fmt, time::Duration};
 
 /// Why a poll was replaced.
@@ -23,7 +23,7 @@ pub enum RebuildCause {
     },
 }
 
-/// What came of replacing a poll; see [`EventLoop::rebuild_poll`](super::EventLoop::rebuild_poll).
+/// What came of replacing a poll; see [`EventLoop::rebuild_poll`](crate::EventLoop::rebuild_poll).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RebuildReport {

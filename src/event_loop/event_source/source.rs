@@ -8,7 +8,7 @@ use super::{Interest, Readiness, SourceAction, SourceContext, handle::SourceShar
 use crate::{
     Error, Result,
     error::{drop_guarded, panic_message},
-    event_loop::{Io, LoopShared, selector::Selector},
+    event_loop::{Io, LoopShared, poll::Selector},
     id::Key,
     sync::Permits,
 };

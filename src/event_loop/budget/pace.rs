@@ -32,23 +32,23 @@ const SITES: usize = 16;
 
 /// Where a callback comes from; callbacks from one site usually take about the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Site(usize);
+pub(in crate::event_loop) struct Site(usize);
 
 impl Site {
     /// Code of the program that may take any time: never remembered.
-    pub(super) const ANY: Site = Site(0);
+    pub(in crate::event_loop) const ANY: Site = Site(0);
     /// Marks an empty place in the table.
     const EMPTY: Site = Site(usize::MAX);
     /// A write or another command for a channel that runs no code of the program but the codec.
-    pub(super) const COMMAND: Site = Site(1);
+    pub(in crate::event_loop) const COMMAND: Site = Site(1);
     /// An entry of the wheel.
-    pub(super) const WHEEL: Site = Site(2);
+    pub(in crate::event_loop) const WHEEL: Site = Site(2);
     /// A scheduled task of a channel.
-    pub(super) const CHANNEL: Site = Site(3);
+    pub(in crate::event_loop) const CHANNEL: Site = Site(3);
 
     /// The place in the program's source where a task was submitted.
     #[inline]
-    pub(super) fn of(origin: &'static Location<'static>) -> Site {
+    pub(in crate::event_loop) fn of(origin: &'static Location<'static>) -> Site {
         Site(std::ptr::from_ref(origin).addr())
     }
 
@@ -61,7 +61,7 @@ impl Site {
 
 /// The number of callbacks that may run before the next reading.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(in crate::event_loop) struct Pace {
     /// Nanoseconds that a batch is predicted to take.
     step: u64,
     /// The length of the next batch.
@@ -74,24 +74,24 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    pub(super) fn new(real_time: bool) -> Self {
+    pub(in crate::event_loop) fn new(real_time: bool) -> Self {
         Pace { step: STEP, batch: 1, exact: !real_time, short: [Site::EMPTY; SITES], asked: Site::ANY }
     }
 
     /// For the deliveries of broadcasts, which have no call sites.
-    pub(super) fn of_deliveries(real_time: bool) -> Self {
+    pub(in crate::event_loop) fn of_deliveries(real_time: bool) -> Self {
         Pace { step: DELIVERY_STEP, ..Pace::new(real_time) }
     }
 
     /// Callbacks that may run before the clock is read.
     #[inline]
-    pub(super) fn batch(&self) -> u64 {
+    pub(in crate::event_loop) fn batch(&self) -> u64 {
         self.batch
     }
 
     /// Whether the batch may go on after a callback from `site`.
     #[inline]
-    pub(super) fn trusts(&mut self, site: Site) -> bool {
+    pub(in crate::event_loop) fn trusts(&mut self, site: Site) -> bool {
         let trusted = self.short[site.place()] == site;
         if !trusted {
             self.asked = site;
@@ -100,7 +100,7 @@ impl Pace {
     }
 
     /// The clock was read: the last `ran` callbacks took `took` nanoseconds.
-    pub(super) fn measured(&mut self, ran: u64, took: u64) {
+    pub(in crate::event_loop) fn measured(&mut self, ran: u64, took: u64) {
         let asked = std::mem::replace(&mut self.asked, Site::ANY);
         if self.exact {
             return;

@@ -3,11 +3,12 @@
 //! Always holds: such a panic (of the program's log, or of the `Display` or `Drop` of something of its own) costs the
 //! source that was handled, if any, and never the loop; a listener is tried again later. Runs on the loop's thread.
 
-use super::{sources::Slot, turn::Turn};
+use super::Turn;
 use crate::{
     Error,
     channel::Due,
     error::{caught, drop_guarded},
+    event_loop::sources::Slot,
     id::Key,
     log_throttle::{PANICS, log_throttled},
 };
@@ -23,7 +24,7 @@ impl Turn {
     ///
     /// What is not a piece of its own, like reading the clock, has no place in it: if that panicked each time, there
     /// would be no end.
-    pub(super) fn guarded(&mut self, mut handle: impl FnMut(&mut Self, &mut Option<Key>)) {
+    pub(in crate::event_loop) fn guarded(&mut self, mut handle: impl FnMut(&mut Self, &mut Option<Key>)) {
         let mut current = None;
         while let Some(message) = caught(|| handle(self, &mut current)) {
             self.panicked(current.take(), message);
@@ -31,7 +32,11 @@ impl Turn {
     }
 
     /// As [`Turn::guarded`], for a single piece.
-    pub(super) fn guarded_once(&mut self, current: Option<Key>, handle: impl FnOnce(&mut Self)) {
+    pub(in crate::event_loop) fn guarded_once(
+        &mut self,
+        current: Option<Key>,
+        handle: impl FnOnce(&mut Self),
+    ) {
         if let Some(message) = caught(|| handle(self)) {
             self.panicked(current, message);
         }

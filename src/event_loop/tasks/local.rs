@@ -11,9 +11,9 @@ thread_local! {
 }
 
 /// Makes `queue` that of this thread's loop, until dropped.
-pub(super) struct LocalQueue(Option<(u32, DueQueue)>);
+pub(in crate::event_loop) struct LocalQueue(Option<(u32, DueQueue)>);
 
-pub(super) fn enter(event_loop: u32, queue: DueQueue) -> LocalQueue {
+pub(in crate::event_loop) fn enter(event_loop: u32, queue: DueQueue) -> LocalQueue {
     LocalQueue(QUEUE.replace(Some((event_loop, queue))))
 }
 
@@ -24,7 +24,7 @@ impl Drop for LocalQueue {
 }
 
 /// The heap of `event_loop`, if this thread runs it.
-pub(super) fn queue_of(event_loop: u32) -> Option<DueQueue> {
+pub(in crate::event_loop) fn queue_of(event_loop: u32) -> Option<DueQueue> {
     if loop_id::current() != Some(event_loop) {
         return None;
     }

@@ -12,21 +12,23 @@
 //! run (`pace`), and before a sleep: twice in a turn that only moves bytes (`stopwatch`). Runs on the loop's thread
 //! and owns everything that the loop owns.
 
+mod guard;
+mod rebuild;
+mod task_phase;
+mod timer_phase;
+
+pub use rebuild::{RebuildCause, RebuildReport};
+
 use super::{
     broadcast::Broadcasts,
-    budget::{Budget, Share},
+    budget::{Budget, Pace, Share, Span, Stopwatch},
+    closing::{Ended, Leaving, close_on_worker},
     io::Io,
-    linger::{Ended, Leaving, close_on_worker},
     load::Assignment,
-    pace::Pace,
-    rebuild::RebuildCause,
-    selector::{Selector, WakeCause},
+    poll::{Remedy, Selector, Sleep, SpinGuard, WakeCause},
     shared::{LoopMail, LoopShared},
     shutdown::Shutdown,
-    sleep::Sleep,
     sources::{Slot, Sources},
-    spin::{Remedy, SpinGuard},
-    stopwatch::{Span, Stopwatch},
 };
 use crate::{
     channel::Scheduled,

@@ -65,7 +65,7 @@ impl From<MissedRuns> for Periodic {
 
 /// The rhythm of one task.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Repeat {
+pub(in crate::event_loop) struct Repeat {
     every: Every,
     jitter: u64,
 }
@@ -83,7 +83,11 @@ impl Repeat {
     ///
     /// # Errors
     /// If the period is zero, or the jitter longer.
-    pub(super) fn at_rate(period: Duration, first: u64, options: Periodic) -> Result<(Self, u64)> {
+    pub(in crate::event_loop) fn at_rate(
+        period: Duration,
+        first: u64,
+        options: Periodic,
+    ) -> Result<(Self, u64)> {
         let jitter = Self::check("period", period, options)?;
         let every = Every::Rate { period: nanos(period), missed: options.missed, next: first };
         Ok(Repeat { every, jitter }.start(first))
@@ -93,7 +97,11 @@ impl Repeat {
     ///
     /// # Errors
     /// If the delay is zero, or the jitter longer.
-    pub(super) fn with_delay(delay: Duration, first: u64, options: Periodic) -> Result<(Self, u64)> {
+    pub(in crate::event_loop) fn with_delay(
+        delay: Duration,
+        first: u64,
+        options: Periodic,
+    ) -> Result<(Self, u64)> {
         let jitter = Self::check("delay", delay, options)?;
         Ok(Repeat { every: Every::Delay(nanos(delay)), jitter }.start(first))
     }
@@ -114,7 +122,7 @@ impl Repeat {
     }
 
     /// The next deadline, after a run that has just ended.
-    pub(super) fn next(&mut self, now: u64) -> u64 {
+    pub(in crate::event_loop) fn next(&mut self, now: u64) -> u64 {
         let due = match &mut self.every {
             Every::Delay(delay) => now.saturating_add(*delay),
             Every::Rate { period, missed, next } => {

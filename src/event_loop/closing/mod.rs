@@ -5,7 +5,12 @@
 //! worker sets the option just before, so that dropping the socket elsewhere does not block. The
 //! connection's [`Assignment`] is dropped behind the socket.
 
-use super::{lingering::LingeringSocket, load::Assignment};
+mod lingering;
+
+pub(crate) use lingering::DEFAULT_MAX_LINGERING;
+pub(super) use lingering::{Lingering, LingeringSocket};
+
+use super::load::Assignment;
 use crate::{
     channel::LoopServices,
     id::Key,

@@ -5,17 +5,14 @@
 //! with the place where the task was given, counted, and goes no further, nor does any other that handling an entry
 //! ends with. Runs on the loop's thread.
 
-use super::{
-    budget::{Limit, Share},
-    pace::Site,
-    rebuild::RebuildCause,
-    shared::LoopMail,
-    stopwatch::Span,
-    turn::Turn,
-};
+use super::{RebuildCause, Turn};
 use crate::{
     Error,
     error::{drop_guarded, panic_message},
+    event_loop::{
+        budget::{Limit, Share, Site, Span},
+        shared::LoopMail,
+    },
     log_throttle::{PANICS, log_throttled},
 };
 use log::Level;
@@ -23,7 +20,7 @@ use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 
 impl Turn {
     /// Handles what waits in the queue, within `share`; whether there was anything. The clock was read just before.
-    pub(super) fn run_tasks(&mut self, share: Share) -> bool {
+    pub(in crate::event_loop) fn run_tasks(&mut self, share: Share) -> bool {
         let began = self.io.services.now;
         let mut limit = Limit::new(share.until(began), began);
         // Without a time limit it is what waits now: tasks that give new tasks for ever must not keep out the I/O.
@@ -105,7 +102,7 @@ impl Turn {
         true
     }
 
-    pub(super) fn handle_mail(&mut self, mail: LoopMail) {
+    pub(in crate::event_loop) fn handle_mail(&mut self, mail: LoopMail) {
         match mail {
             LoopMail::Channel(key, mail) => {
                 if !self.catch_up(key) {

@@ -16,8 +16,8 @@ const QUANTUM: usize = 256;
 const MAX_SPARE_COUNTS: usize = 64 * 1024;
 
 /// A broadcast under way on this loop.
-pub(super) struct WaitingDelivery {
-    pub(super) delivery: Box<Delivery>,
+pub(in crate::event_loop) struct WaitingDelivery {
+    pub(in crate::event_loop) delivery: Box<Delivery>,
     /// Grows with the order in which broadcasts came.
     number: u64,
     /// Members that received it out of turn.
@@ -25,7 +25,7 @@ pub(super) struct WaitingDelivery {
 }
 
 #[derive(Default)]
-pub(super) struct Lanes {
+pub(in crate::event_loop) struct Lanes {
     lanes: HashMap<usize, VecDeque<WaitingDelivery>>,
     /// The groups with waiting broadcasts, in the order of their turns.
     turns: VecDeque<usize>,
@@ -39,12 +39,12 @@ pub(super) struct Lanes {
 }
 
 impl Lanes {
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::event_loop) fn is_empty(&self) -> bool {
         self.turns.is_empty()
     }
 
     /// Appends a broadcast to the lane of its group.
-    pub(super) fn push(&mut self, delivery: Box<Delivery>) {
+    pub(in crate::event_loop) fn push(&mut self, delivery: Box<Delivery>) {
         for key in delivery.rest() {
             let index = key.index as usize;
             if self.counts.len() <= index {
@@ -68,7 +68,7 @@ impl Lanes {
     /// Returns the next delivery, which the caller makes. Returns `None` if the first broadcast is
     /// finished; the caller removes it with [`Lanes::take_finished`].
     #[inline]
-    pub(super) fn next(&mut self) -> Option<(Key, &mut WaitingDelivery)> {
+    pub(in crate::event_loop) fn next(&mut self) -> Option<(Key, &mut WaitingDelivery)> {
         if self.quantum == 0 && !self.is_first_done() {
             self.turns.rotate_left(1);
             self.quantum = QUANTUM;
@@ -91,7 +91,7 @@ impl Lanes {
     }
 
     /// Removes the first broadcast if it is finished.
-    pub(super) fn take_finished(&mut self) -> Option<Box<Delivery>> {
+    pub(in crate::event_loop) fn take_finished(&mut self) -> Option<Box<Delivery>> {
         if !self.is_first_done() {
             return None;
         }
@@ -111,13 +111,13 @@ impl Lanes {
 
     /// Returns whether a delivery to this channel may be waiting.
     #[inline]
-    pub(super) fn has_for(&self, channel: Key) -> bool {
+    pub(in crate::event_loop) fn has_for(&self, channel: Key) -> bool {
         !self.is_empty() && self.counts.get(channel.index as usize).is_some_and(|count| *count > 0)
     }
 
     /// Returns the waiting broadcasts to this channel as groups and numbers, in the order of their
     /// arrival.
-    pub(super) fn waiting_for(&self, channel: Key) -> Vec<(usize, u64)> {
+    pub(in crate::event_loop) fn waiting_for(&self, channel: Key) -> Vec<(usize, u64)> {
         let most = self.counts.get(channel.index as usize).map_or(0, |count| *count as usize);
         let mut found = Vec::new();
         // Short lanes and late broadcasts first, so that the search seldom walks through the
@@ -139,7 +139,7 @@ impl Lanes {
     }
 
     /// Takes a delivery to one channel out of its turn. The caller makes it.
-    pub(super) fn take_for(
+    pub(in crate::event_loop) fn take_for(
         &mut self,
         channel: Key,
         (group, number): (usize, u64),

@@ -6,17 +6,17 @@
 //! systems watches only sockets of mio's own types.
 //!
 //! Modules: `interest` (the events that are watched and reported), `context` (the callback's view),
-//! `slot` (the loop's side), `handle` (the program's side).
+//! `source` (the loop's side), `handle` (the program's side).
 
 mod context;
 mod handle;
 mod interest;
-mod slot;
+mod source;
 
 pub use context::{SourceAction, SourceContext};
 pub use handle::SourceHandle;
 pub use interest::{Interest, Readiness};
-pub(super) use slot::{ForeignSlot, SourceMail};
+pub(super) use source::{ForeignSlot, SourceMail};
 
 use super::{
     EventLoop,
@@ -31,7 +31,7 @@ use crate::{
     sync::{Completion, completion},
 };
 use handle::SourceShared;
-use slot::{Registration, SourcePermit, TypedSource};
+use source::{Registration, SourcePermit, TypedSource};
 use std::{os::fd::AsFd, panic::Location, sync::Arc};
 
 /// The sources of one event loop, for errors.
