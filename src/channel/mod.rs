@@ -8,6 +8,8 @@ mod close_listeners;
 mod commands;
 mod config;
 mod core;
+#[allow(dead_code, unused_imports, reason = "the event loop takes its readiness from mio so far")]
+pub(crate) mod driver;
 mod due_queue;
 mod extras;
 mod handle;

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     Error, Result,
-    channel::{LoopServices, TASKS, Timers},
+    channel::{LoopServices, TASKS, Timers, driver::Ready},
     error::{drop_guarded, panic_message},
     event_loop::{Ended, Io, Metrics},
     id::{ChannelId, Key},
@@ -99,11 +99,11 @@ impl DatagramSlot {
     }
 
     /// An event from the poll: first what may be sent, then what may be read.
-    pub(crate) fn handle_ready(&mut self, io: &mut Io, metrics: &Metrics, event: &mio::event::Event) {
-        if event.is_writable() && std::mem::take(&mut self.state.blocked) {
+    pub(crate) fn handle_ready(&mut self, io: &mut Io, metrics: &Metrics, ready: Ready) {
+        if ready.is_writable() && std::mem::take(&mut self.state.blocked) {
             self.flush(io, metrics);
         }
-        let readable = event.is_readable() || event.is_error() || event.is_read_closed();
+        let readable = ready.is_readable() || ready.is_hang_up();
         // One that is listed is read in this turn anyway: twice would be more than its share.
         if readable && !self.listed {
             self.read(io, metrics);
@@ -111,8 +111,8 @@ impl DatagramSlot {
     }
 
     /// Records an event that this turn has no time for.
-    pub(crate) fn defer(&mut self, io: &mut Io, event: &mio::event::Event) {
-        if event.is_writable() {
+    pub(crate) fn defer(&mut self, io: &mut Io, ready: Ready) {
+        if ready.is_writable() {
             self.state.blocked = false;
         }
         self.list(io, false);

@@ -15,7 +15,7 @@ use super::{
 use crate::{
     Error,
     buffer::{Outbound, RECEIVE_SIZE, ReceiveBuffers},
-    channel::{Action, Direction, Flags, InputMemory, LoopServices},
+    channel::{Action, Direction, Flags, InputMemory, LoopServices, driver::Ready},
     id::Key,
     log_throttle::{BROKEN, log_throttled},
     pipeline::{Batch, DecodePass},
@@ -96,19 +96,19 @@ impl Io {
 impl ChannelSlot {
     /// An event from the poll: first what may be written, then what may be read.
     #[inline]
-    pub(crate) fn handle_ready(&mut self, io: &mut Io, metrics: &Metrics, event: &mio::event::Event) {
-        if event.is_writable() && self.core.state.take(Flags::WRITE_BLOCKED) {
+    pub(crate) fn handle_ready(&mut self, io: &mut Io, metrics: &Metrics, ready: Ready) {
+        if ready.is_writable() && self.core.state.take(Flags::WRITE_BLOCKED) {
             self.write_once(io, metrics);
             self.core.list(&mut io.services);
         }
-        if event.is_priority() {
+        if ready.is_priority() {
             self.core.state.set(Flags::URGENT);
         }
-        let hang_up = event.is_read_closed() || event.is_error();
+        let hang_up = ready.is_hang_up();
         if hang_up {
             self.core.state.set(Flags::HANG_UP);
         }
-        if event.is_readable() || hang_up {
+        if ready.is_readable() || hang_up {
             // One that is listed is read when its turn comes: twice would be more than its share. Should it close before that,
             // there is something unread.
             if self.core.state.has(Flags::LISTED_TO_READ) {
@@ -121,19 +121,19 @@ impl ChannelSlot {
 
     /// Records an event that this turn has no time for. The channel is flushed at the end of the turn and read in the
     /// next turn.
-    pub(crate) fn defer(&mut self, io: &mut Io, event: &mio::event::Event) {
+    pub(crate) fn defer(&mut self, io: &mut Io, ready: Ready) {
         let state = &mut self.core.state;
-        if event.is_writable() && state.take(Flags::WRITE_BLOCKED) {
+        if ready.is_writable() && state.take(Flags::WRITE_BLOCKED) {
             state.want_attention(&mut io.services);
         }
-        if event.is_priority() {
+        if ready.is_priority() {
             state.set(Flags::URGENT);
         }
-        let hang_up = event.is_read_closed() || event.is_error();
+        let hang_up = ready.is_hang_up();
         if hang_up {
             state.set(Flags::HANG_UP);
         }
-        if event.is_readable() || hang_up {
+        if ready.is_readable() || hang_up {
             state.set(Flags::MAYBE_READABLE);
             // Also if the channel does not read now: an error after the end of the input is only noticed by a read.
             if !state.has(Flags::LISTED_TO_READ) {

@@ -197,6 +197,7 @@ impl EventLoop {
                 timers_left: false,
                 broadcasts: Broadcasts::default(),
                 at_end: VecDeque::new(),
+                rest_until: None,
                 poll_failures: 0,
                 failure_logged: false,
             }

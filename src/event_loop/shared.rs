@@ -10,6 +10,7 @@ use super::{
     budget::Site,
     load::Load,
     metrics::Metrics,
+    poll::LoopWaker,
     shutdown::{ShutdownHooks, ShutdownReport, ShutdownRequest},
     sources::{Accepted, Attempt, Connecting, ListenerShared, Listening},
     task::Task,
@@ -31,7 +32,6 @@ use crossbeam_utils::CachePadded;
 use log::Level;
 use mio::Waker;
 use std::{
-    io::{self, ErrorKind},
     panic::Location,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
@@ -39,9 +39,6 @@ use std::{
     },
     time::Duration,
 };
-
-/// Attempts to write to the waker before a wake fails.
-const WAKE_ATTEMPTS: usize = 16;
 
 /// What comes through a loop's queue.
 ///
@@ -143,7 +140,7 @@ pub(crate) struct LoopShared {
     /// Scheduled tasks that have not ended.
     pub(crate) scheduled_tasks: AtomicUsize,
     state: AtomicU8,
-    waker: Mutex<Arc<Waker>>,
+    waker: LoopWaker,
     /// What the thread is made of, until it is started.
     seed: Mutex<Option<Seed>>,
     shutdown: Mutex<Option<ShutdownRequest>>,
@@ -190,7 +187,7 @@ impl LoopShared {
             event_sources: Arc::new(Permits::new(0)),
             scheduled_tasks: AtomicUsize::new(0),
             state: AtomicU8::new(LifeState::NotStarted as u8),
-            waker: Mutex::new(waker),
+            waker: LoopWaker::new(waker),
             seed: Mutex::new(None),
             shutdown: Mutex::new(None),
             hooks: ShutdownHooks::default(),
@@ -441,7 +438,7 @@ impl LoopShared {
     #[cold]
     fn wake(&self, asleep: Asleep) {
         self.metrics.wakes_written.add_shared(1);
-        let Err(e) = self.write_to_waker() else { return };
+        let Err(e) = self.waker.wake() else { return };
         // The next submitter tries again. Until then the queue waits for the loop's deadline.
         self.wake_up.restore(asleep);
         self.metrics.wakes_failed.add_shared(1);
@@ -449,26 +446,16 @@ impl LoopShared {
         caught(|| log_throttled!(at, WAKES_FAILED, Level::Error, "{name}: cannot wake the loop: {e}"));
     }
 
-    /// Retries a few times: a signal interrupts a single write, and other errors may be transient,
-    /// too.
-    fn write_to_waker(&self) -> io::Result<()> {
-        // The lock keeps the waker from being swapped in mid-write: a wake on a dropped poll would be lost.
-        let waker = lock(&self.waker);
-        let mut attempts = 1;
-        loop {
-            match waker.wake() {
-                Err(e) if attempts == WAKE_ATTEMPTS => return Err(e),
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(_) => std::thread::yield_now(),
-                Ok(()) => return Ok(()),
-            }
-            attempts += 1;
-        }
-    }
-
     /// Makes later wakes go to another poll.
     pub(crate) fn swap_waker(&self, waker: Arc<Waker>) {
-        *lock(&self.waker) = waker;
+        self.waker.swap(waker);
+    }
+
+    /// Parks the loop's thread until the sleep that it has published is ended, for at most `limit`.
+    #[cold]
+    pub(super) fn park(&self, limit: Option<Duration>) {
+        self.waker.park(limit, || self.wake_up.is_asleep());
+        self.wake_up.awake();
     }
 
     #[inline]

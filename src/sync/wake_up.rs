@@ -43,6 +43,11 @@ impl WakeUp {
         }
     }
 
+    /// Returns whether the published sleep stands: no submitter has ended it.
+    pub(crate) fn is_asleep(&self) -> bool {
+        self.asleep_until.load(Ordering::Relaxed) != AWAKE
+    }
+
     /// Called after a submission that is due at `when` (0: now). Returns the loop's sleep if the
     /// caller must end it.
     #[inline]

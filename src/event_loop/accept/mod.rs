@@ -19,7 +19,7 @@ use super::{
 use crate::{
     Error, Result,
     admission::{MAX_FAREWELL, RejectReason, Rejection},
-    channel::{ChannelCore, Due, Flags},
+    channel::{ChannelCore, Due, Flags, driver::Ready},
     error::{caught, panic_message},
     id::{ChannelId, Key},
     log_throttle::{
@@ -29,7 +29,6 @@ use crate::{
     transport::Stream,
 };
 use log::Level;
-use mio::event::Event;
 use retry::concerns_one_connection;
 use std::{
     io::{self, ErrorKind},
@@ -133,21 +132,21 @@ impl Turn {
 
     /// Records an event that this turn has no time for. The source is handled in the next turn.
     #[cold]
-    pub(super) fn defer_event(&mut self, event: &Event) {
+    pub(super) fn defer_event(&mut self, token: usize, ready: Ready) {
         let Turn { sources, io, .. } = self;
-        let Some((key, slot)) = sources.by_token(event.token().0) else { return };
+        let Some((key, slot)) = sources.by_token(token) else { return };
         match slot {
-            Slot::Channel(slot) => slot.defer(io, event),
+            Slot::Channel(slot) => slot.defer(io, ready),
             Slot::Listener(_) => self.accept_later(key, false),
             // The new channel needs the other readiness bits, which are not reported again.
-            Slot::Connecting(_) if event.is_readable() || event.is_read_closed() || event.is_error() => {
-                self.finish_connect(key, Some(event));
+            Slot::Connecting(_) if ready.is_readable() || ready.is_hang_up() => {
+                self.finish_connect(key, ready);
             }
             Slot::Connecting(_) => io.list(key, false),
-            Slot::Datagram(slot) => slot.defer(io, event),
-            Slot::Lingering(_) => self.defer_lingering(key, event),
+            Slot::Datagram(slot) => slot.defer(io, ready),
+            Slot::Lingering(_) => self.defer_lingering(key, ready),
             #[cfg(unix)]
-            Slot::Foreign(slot) => slot.defer(key, io, event),
+            Slot::Foreign(slot) => slot.defer(key, io, ready),
         }
     }
 
@@ -348,15 +347,16 @@ impl Turn {
         self.sources.insert(Slot::Connecting(connecting));
     }
 
-    /// Completes a connection that the poll has reported by `event`, or in an earlier turn.
-    pub(super) fn finish_connect(&mut self, key: Key, event: Option<&Event>) {
+    /// Completes a connection that the poll has reported as `ready`. For a report of an earlier turn,
+    /// `ready` is empty.
+    pub(super) fn finish_connect(&mut self, key: Key, ready: Ready) {
         let Some(Slot::Connecting(connecting)) = self.sources.get(key) else { return };
         // Being writable is not success: the socket's error says, and the peer is there only then.
         let error = match connecting.stream.take_error() {
             Ok(Some(e)) | Err(e) => Some(e),
             Ok(None) => match connecting.stream.has_peer() {
                 Ok(()) => None,
-                Err(e) if e.kind() == ErrorKind::NotConnected && !event.is_some_and(Event::is_error) => {
+                Err(e) if e.kind() == ErrorKind::NotConnected && !ready.is_error() => {
                     return;
                 }
                 Err(e) => Some(e),
@@ -399,8 +399,10 @@ impl Turn {
         connecting.done.connected(shared);
         self.activate(key);
         let Turn { sources, io, shared, .. } = self;
-        if let (Some(slot), Some(event)) = (sources.channel(key), event) {
-            slot.handle_ready(io, &shared.metrics, event);
+        if let Some(slot) = sources.channel(key)
+            && !ready.is_empty()
+        {
+            slot.handle_ready(io, &shared.metrics, ready);
         }
     }
 

@@ -12,7 +12,7 @@
 
 use crate::{
     Error,
-    channel::{Due, Flags},
+    channel::{Due, Flags, driver::Ready},
     event_loop::{
         io::Io,
         load::Assignment,
@@ -53,11 +53,11 @@ pub(crate) struct LingeringSocket {
 }
 
 impl LingeringSocket {
-    /// Records what the event says. Returns whether there is input to discard and no turn for that yet.
-    fn is_to_be_drained(&mut self, event: &mio::event::Event) -> bool {
-        let hang_up = event.is_read_closed() || event.is_error();
-        self.to_the_end |= hang_up || event.is_priority();
-        (event.is_readable() || hang_up) && !self.listed
+    /// Records what `ready` says. Returns whether there is input to discard and no turn for that yet.
+    fn is_to_be_drained(&mut self, ready: Ready) -> bool {
+        let hang_up = ready.is_hang_up();
+        self.to_the_end |= hang_up || ready.is_priority();
+        (ready.is_readable() || hang_up) && !self.listed
     }
 }
 
@@ -202,18 +202,18 @@ impl Turn {
         self.shared.metrics.lingering.set(self.io.lingering.len() as u64);
     }
 
-    pub(in crate::event_loop) fn handle_lingering(&mut self, key: Key, event: &mio::event::Event) {
+    pub(in crate::event_loop) fn handle_lingering(&mut self, key: Key, ready: Ready) {
         let Some(Slot::Lingering(socket)) = self.sources.get(key) else { return };
-        if socket.is_to_be_drained(event) {
+        if socket.is_to_be_drained(ready) {
             self.drain_lingering(key);
         }
     }
 
     /// Records an event that this turn has no time for.
-    pub(in crate::event_loop) fn defer_lingering(&mut self, key: Key, event: &mio::event::Event) {
+    pub(in crate::event_loop) fn defer_lingering(&mut self, key: Key, ready: Ready) {
         let Turn { sources, io, .. } = self;
         let Some(Slot::Lingering(socket)) = sources.get(key) else { return };
-        if socket.is_to_be_drained(event) {
+        if socket.is_to_be_drained(ready) {
             socket.listed = true;
             io.list(key, false);
         }

@@ -1,5 +1,6 @@
 //! What is watched of an event source, and what the poll has reported.
 
+use crate::channel::driver::Ready;
 use std::fmt;
 
 /// The operations that a registered source is watched for.
@@ -48,56 +49,52 @@ impl fmt::Debug for Interest {
 ///
 /// Readiness is a hint: an operation may still block, for example because another process has read
 /// from the same pipe.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Readiness {
-    input: bool,
-    output: bool,
-    read_closed: bool,
-    write_closed: bool,
-    error: bool,
-}
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct Readiness(Ready);
 
 impl Readiness {
-    pub(super) fn of(event: &mio::event::Event) -> Self {
-        Readiness {
-            input: event.is_readable(),
-            output: event.is_writable(),
-            read_closed: event.is_read_closed(),
-            write_closed: event.is_write_closed(),
-            error: event.is_error(),
-        }
+    pub(super) fn of(ready: Ready) -> Self {
+        Readiness(ready)
     }
 
     pub(super) fn merge(&mut self, other: Readiness) {
-        self.input |= other.input;
-        self.output |= other.output;
-        self.read_closed |= other.read_closed;
-        self.write_closed |= other.write_closed;
-        self.error |= other.error;
+        self.0 = self.0.with(other.0);
     }
 
     /// Returns whether a read should not block: there is input, the end of the stream, or an error.
     pub fn is_readable(self) -> bool {
-        self.input || self.read_closed || self.error
+        self.0.is_readable() || self.0.is_hang_up()
     }
 
     /// Returns whether a write should not block: there is room, or the write fails.
     pub fn is_writable(self) -> bool {
-        self.output || self.write_closed || self.error
+        self.0.is_writable() || self.0.is_write_closed() || self.0.is_error()
     }
 
     /// Returns whether the other end has ended its stream. There may be unread input before the end.
     pub fn is_read_closed(self) -> bool {
-        self.read_closed
+        self.0.is_read_closed()
     }
 
     /// Returns whether the other end reads no more.
     pub fn is_write_closed(self) -> bool {
-        self.write_closed
+        self.0.is_write_closed()
     }
 
     /// Returns whether the descriptor has an error, which the next operation returns.
     pub fn is_error(self) -> bool {
-        self.error
+        self.0.is_error()
+    }
+}
+
+impl fmt::Debug for Readiness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Readiness")
+            .field("input", &self.0.is_readable())
+            .field("output", &self.0.is_writable())
+            .field("read_closed", &self.0.is_read_closed())
+            .field("write_closed", &self.0.is_write_closed())
+            .field("error", &self.0.is_error())
+            .finish()
     }
 }

@@ -26,6 +26,7 @@ use super::{
 };
 use crate::{
     Error, Result,
+    channel::driver::Ready,
     error::{Refused, drop_guarded},
     id::Key,
     sync::{Completion, completion},
@@ -195,10 +196,10 @@ impl Turn {
     }
 
     /// An event from the poll.
-    pub(super) fn event_source_is_ready(&mut self, key: Key, event: &mio::event::Event) {
+    pub(super) fn event_source_is_ready(&mut self, key: Key, ready: Ready) {
         let Turn { sources, io, shared, .. } = self;
         let Some(Slot::Foreign(slot)) = sources.get(key) else { return };
-        let end = slot.handle_ready(key, io, shared, event);
+        let end = slot.handle_ready(key, io, shared, ready);
         self.after_source(key, end);
     }
 

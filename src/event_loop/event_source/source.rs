@@ -7,6 +7,7 @@
 use super::{Interest, Readiness, SourceAction, SourceContext, handle::SourceShared};
 use crate::{
     Error, Result,
+    channel::driver::Ready,
     error::{drop_guarded, panic_message},
     event_loop::{Io, LoopShared, poll::Selector},
     id::Key,
@@ -149,16 +150,16 @@ impl ForeignSlot {
         key: Key,
         io: &mut Io,
         shared: &Arc<LoopShared>,
-        event: &mio::event::Event,
+        ready: Ready,
     ) -> Option<Result> {
-        self.pending.merge(Readiness::of(event));
+        self.pending.merge(Readiness::of(ready));
         // A listed source is called later in this turn. Two calls would be more than its share.
         if self.listed { None } else { self.call(key, io, shared) }
     }
 
     /// Records an event that this turn has no time for. The source is called in the next turn.
-    pub(in crate::event_loop) fn defer(&mut self, key: Key, io: &mut Io, event: &mio::event::Event) {
-        self.pending.merge(Readiness::of(event));
+    pub(in crate::event_loop) fn defer(&mut self, key: Key, io: &mut Io, ready: Ready) {
+        self.pending.merge(Readiness::of(ready));
         if !self.listed {
             self.listed = true;
             io.list(key, false);

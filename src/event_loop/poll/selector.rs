@@ -4,7 +4,8 @@
 //! Runs on the loop's thread. It does not own the sources that it watches: their owner moves them when the poll is
 //! rebuilt.
 
-use mio::{Events, Interest, Poll, Token, Waker, event::Source};
+use crate::channel::driver::Ready;
+use mio::{Events, Interest, Poll, Token, Waker, event::Event, event::Source};
 use std::{io, sync::Arc, time::Duration};
 
 /// The waker's token; no source has it (see [`Key::MAX_INDEX`](crate::id::Key::MAX_INDEX)).
@@ -41,7 +42,7 @@ impl Selector {
     /// A poll and the waker that belongs to it.
     pub(crate) fn new() -> io::Result<(Self, Arc<Waker>)> {
         let (poll, waker) = Self::open()?;
-        let events = Some(Events::with_capacity(EVENTS));
+        let events = Some(new_events());
         Ok((Selector { poll, events, number: 1 }, waker))
     }
 
@@ -88,7 +89,7 @@ impl Selector {
     /// None if nothing happened although it might sleep: whether because the time was up or for no reason is seen
     /// only when the clock is read.
     pub(crate) fn poll(&mut self, timeout: Option<Duration>) -> io::Result<Option<WakeCause>> {
-        let Some(events) = &mut self.events else { return Ok(Some(WakeCause::NotAsleep)) };
+        let events = self.events.get_or_insert_with(new_events);
         match self.poll.poll(events, timeout) {
             Ok(()) => {}
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {
@@ -114,8 +115,9 @@ impl Selector {
     }
 
     /// Takes the events out, to handle them; they are given back with [`Selector::put_events`].
-    pub(crate) fn take_events(&mut self) -> Option<Events> {
-        self.events.take()
+    #[inline]
+    pub(crate) fn take_events(&mut self) -> Events {
+        self.events.take().unwrap_or_else(new_events)
     }
 
     pub(crate) fn put_events(&mut self, mut events: Events) {
@@ -123,8 +125,11 @@ impl Selector {
         self.events = Some(events);
     }
 
-    pub(crate) fn is_waker(token: Token) -> bool {
-        token == WAKER
+    /// Returns the token and the readiness of each source in `events`.
+    #[inline]
+    pub(crate) fn ready_sources(events: &Events) -> impl Iterator<Item = (usize, Ready)> + '_ {
+        let sources = events.iter().filter(|event| event.token() != WAKER);
+        sources.map(|event| (event.token().0, ready(event)))
     }
 
     /// Which poll of this loop is in use, counted from 1.
@@ -174,6 +179,23 @@ impl Selector {
 /// The poll that will be in use next.
 pub(crate) struct Successor {
     poll: Poll,
+}
+
+#[cold]
+fn new_events() -> Events {
+    Events::with_capacity(EVENTS)
+}
+
+/// Reads what an event of the poll reports. Nothing behind the selector sees the event itself.
+#[inline]
+fn ready(event: &Event) -> Ready {
+    Ready::NONE
+        .with_if(event.is_readable(), Ready::READABLE)
+        .with_if(event.is_writable(), Ready::WRITABLE)
+        .with_if(event.is_read_closed(), Ready::READ_CLOSED)
+        .with_if(event.is_write_closed(), Ready::WRITE_CLOSED)
+        .with_if(event.is_error(), Ready::ERROR)
+        .with_if(event.is_priority(), Ready::PRIORITY)
 }
 
 fn interest(writable: bool) -> Interest {

@@ -13,6 +13,7 @@
 //! and owns everything that the loop owns.
 
 mod guard;
+mod poll_phase;
 mod rebuild;
 mod task_phase;
 mod timer_phase;
@@ -25,13 +26,13 @@ use super::{
     closing::{Ended, Leaving, close_on_worker},
     io::Io,
     load::Assignment,
-    poll::{Remedy, Selector, Sleep, SpinGuard, WakeCause},
+    poll::{Sleep, SpinGuard, WakeCause},
     shared::{LoopMail, LoopShared},
     shutdown::Shutdown,
     sources::{Slot, Sources},
 };
 use crate::{
-    channel::Scheduled,
+    channel::{Scheduled, driver::Ready},
     clock::TimeSource,
     error::caught,
     id::Key,
@@ -39,19 +40,10 @@ use crate::{
     sync::{Inbox, Phase},
 };
 use log::Level;
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{collections::VecDeque, sync::Arc};
 
 /// Sources that are read without an event in one turn; the rest has its turn in the next.
 const LISTED_PER_TURN: usize = 1024;
-
-/// How long a loop that spins rests at every turn in vain: short enough to serve on, long enough to free the core.
-const REST: Duration = Duration::from_millis(1);
-
-/// How long a loop rests after its poll failed the first time; twice as long after every further one in a row.
-const POLL_ERROR_REST: Duration = Duration::from_millis(10);
-
-/// The longest of these rests, as in Netty.
-const MAX_POLL_ERROR_REST: Duration = Duration::from_secs(1);
 
 pub(crate) struct Turn {
     pub(crate) shared: Arc<LoopShared>,
@@ -74,6 +66,8 @@ pub(crate) struct Turn {
     pub(super) broadcasts: Broadcasts,
     /// What is to run once the timers of this turn have.
     pub(crate) at_end: VecDeque<Arc<dyn Scheduled>>,
+    /// When a rest is over that was requested because the poll fails or returns for no reason.
+    pub(super) rest_until: Option<u64>,
     /// Polls in a row that failed.
     pub(crate) poll_failures: u32,
     /// Whether it was said that the poll fails, and not yet that it works again.
@@ -86,11 +80,10 @@ impl Turn {
         while !self.turn() {}
     }
 
-    /// One turn; true if it was the last.
-    pub(crate) fn turn(&mut self) -> bool {
-        self.shared.metrics.turns.add(1);
-        let cause = self.poll();
-        let handled = self.handle_io();
+    /// Runs the phases that follow the poll: channels, tasks, timers, flush and close. `handled` is the
+    /// number of sources that were ready. Returns whether the turn was the last.
+    #[inline]
+    pub(super) fn run_phases(&mut self, cause: Option<WakeCause>, handled: u64) -> bool {
         self.watch.note_events(handled);
         let did_io = handled > 0;
         let mut worked = self.tell_channels();
@@ -135,175 +128,18 @@ impl Turn {
     }
 
     /// Notes how long the turn took, once.
-    fn end_turn_time(&mut self) {
+    pub(super) fn end_turn_time(&mut self) {
         if let Some(took) = self.watch.end_turn() {
             self.shared.metrics.turn_time.record(took);
             self.io.services.io_time.note_turn(took);
         }
     }
 
-    // ---- poll ----------------------------------------------------------------------------------------
-
-    pub(crate) fn has_work(&self) -> bool {
-        self.timers_left
-            || !self.io.services.attention.is_empty()
-            || !self.io.carried_over.is_empty()
-            || !self.io.inactive.is_empty()
-            || !self.inbox.is_empty()
-            || self.broadcasts.is_waiting()
-    }
-
-    fn next_deadline(&self) -> Option<u64> {
-        let timers = self.io.services.next_deadline();
-        let next = match (timers, self.shutdown.as_ref().map(Shutdown::next_look)) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        };
-        // Suppressed log lines are reported although nothing else happens.
-        match self.shared.log.due() {
-            None => next,
-            Some(report) => Some(next.map_or(report, |next| next.min(report))),
-        }
-    }
-
-    /// How long the poll may sleep; none: until something happens. Publishes the sleep to submitters.
-    fn fall_asleep(&mut self) -> (Option<Duration>, Option<u64>) {
-        const NOT_AT_ALL: Option<Duration> = Some(Duration::ZERO);
-        if self.has_work() || self.sleep.is_forbidden(self.io.services.now) {
-            return (NOT_AT_ALL, None);
-        }
-        // A sampled turn was read before its flush; a sleep that begins a little later ends that much later.
-        if self.watch.span() != Span::FlushingAndPolling {
-            self.lap(Span::Polling);
-        }
-        self.end_turn_time();
-        let now = self.io.services.now;
-        let deadline = self.sleep.until(self.next_deadline(), now);
-        if let Some(deadline) = deadline
-            && deadline <= now
-        {
-            let remedy = self.spin.overdue(deadline, now);
-            self.guarded_once(None, |turn| turn.apply(remedy, "a deadline that is over has nothing run"));
-            return (NOT_AT_ALL, Some(deadline));
-        }
-        // Publishing has the next submitter write to the waker. Not while they come one after the other.
-        if !self.inbox.is_empty() {
-            return (NOT_AT_ALL, deadline);
-        }
-        self.shared.wake_up.about_to_sleep(deadline);
-        // What came before the sleep was published has not written to the waker: look once more.
-        if !self.inbox.is_empty() {
-            return (NOT_AT_ALL, deadline);
-        }
-        if self.real_time {
-            return (deadline.map(|deadline| Duration::from_nanos(deadline - now)), deadline);
-        }
-        // Time that is moved by hand may have been moved just before the sleep was published.
-        self.lap(Span::Polling);
-        let due = deadline.is_some_and(|deadline| deadline <= self.io.services.now);
-        match self.sleep.timeout_in_manual_time() {
-            // A sleep that is bounded in real time ends when its time is up, wherever the loop's own time stands.
-            Some(timeout) if !due => (Some(timeout), Some(self.io.services.now)),
-            _ => (if due { NOT_AT_ALL } else { None }, deadline),
-        }
-    }
-
-    /// Sleeps until there is something to do; why it returned, unless it failed.
-    fn poll(&mut self) -> Option<WakeCause> {
-        let (timeout, deadline) = self.fall_asleep();
-        if timeout != Some(Duration::ZERO) {
-            self.shared.load.turn_ended(self.io.services.now);
-        }
-        let polled = self.io.selector.poll(timeout);
-        self.shared.wake_up.awake();
-        self.shared.activity.begin_turn();
-        self.lap(Span::Flushing);
-        // If it was not to sleep, the last turn ends only here.
-        self.end_turn_time();
-        self.watch.begin_turn();
-        let now = self.io.services.now;
-        self.shared.load.turn_began(now);
-        self.shared.metrics.polls.add(1);
-        let cause = match polled {
-            Ok(Some(cause)) => cause,
-            Ok(None) if deadline.is_some_and(|deadline| deadline <= now) => WakeCause::Deadline,
-            Ok(None) => WakeCause::Premature,
-            Err(e) => {
-                self.guarded_once(None, |turn| turn.poll_failed(&e));
-                let rest = POLL_ERROR_REST.saturating_mul(1 << self.poll_failures.min(16));
-                self.poll_failures = self.poll_failures.saturating_add(1);
-                self.rest(rest.min(MAX_POLL_ERROR_REST));
-                return None;
-            }
-        };
-        if self.poll_failures > 0 {
-            self.poll_failures = 0;
-            if std::mem::take(&mut self.failure_logged) {
-                self.guarded_once(None, |turn| log::info!("{}: the poll works again", turn.shared.name));
-            }
-        }
-        let metrics = &self.shared.metrics;
-        let counter = match cause {
-            WakeCause::Io => &metrics.wakes_io,
-            WakeCause::Waker => &metrics.wakes_waker,
-            WakeCause::Deadline => &metrics.wakes_deadline,
-            WakeCause::Interrupted => &metrics.wakes_interrupted,
-            WakeCause::NotAsleep => &metrics.polls_without_sleep,
-            WakeCause::Premature => &metrics.wakes_premature,
-        };
-        counter.add(1);
-        match cause {
-            WakeCause::Io | WakeCause::Deadline | WakeCause::Interrupted => self.spin.worked(),
-            // Neither work nor its want: the counts stay as they are.
-            WakeCause::Waker | WakeCause::NotAsleep => {}
-            WakeCause::Premature => {
-                let remedy = self.spin.premature(now);
-                let why = "the poll returns for no reason, and a new one did not help";
-                self.guarded_once(None, |turn| turn.apply(remedy, why));
-            }
-        }
-        Some(cause)
-    }
-
-    fn apply(&mut self, remedy: Remedy, why: &str) {
-        match remedy {
-            Remedy::Nothing => {}
-            Remedy::Rebuild => drop(self.rebuild(RebuildCause::Premature)),
-            Remedy::Rest { tell } => {
-                self.shared.metrics.rests.add(1);
-                self.rest(REST);
-                if tell {
-                    log::warn!("{}: {why}; resting {REST:?} each time", self.shared.name);
-                }
-            }
-        }
-    }
-
-    /// The poll call itself failed: a new one may do better, but not a hundred thousand times a second.
-    #[cold]
-    fn poll_failed(&mut self, e: &std::io::Error) {
-        self.shared.metrics.poll_errors.add(1);
-        let first = self.spin.tell_of_failure(self.io.services.now);
-        self.failure_logged |= first;
-        let level = if first { log::Level::Error } else { log::Level::Debug };
-        log::log!(level, "{}: poll failed: {e}; opening a new one", self.shared.name);
-        // If there is none to be had, that is said, and the one that failed is tried again.
-        drop(self.rebuild(RebuildCause::PollFailed { first }));
-    }
-
-    /// Does nothing for a while; that is not the time of any phase.
-    fn rest(&mut self, time: Duration) {
-        self.watch.rename(Span::Polling);
-        self.shared.activity.rest();
-        std::thread::sleep(time);
-        self.shared.activity.enter_phase(Phase::Io);
-        self.lap(Span::Flushing);
-    }
-
     // ---- I/O -----------------------------------------------------------------------------------------
 
     /// Handles what is ready; how many sources were.
-    fn handle_io(&mut self) -> u64 {
+    #[inline]
+    pub(super) fn handle_io(&mut self, mut events: impl Iterator<Item = (usize, Ready)>) -> u64 {
         let was_cut = self.io.begin_turn();
         // Those that are listed while events are handled have had their share, and wait for the next turn.
         let listed = self.io.carried_over.len().min(LISTED_PER_TURN);
@@ -312,20 +148,16 @@ impl Turn {
         if was_cut {
             handled = self.handle_listed(listed);
         }
-        if let Some(events) = self.io.selector.take_events() {
-            let mut ready = events.iter().filter(|event| !Selector::is_waker(event.token()));
-            self.guarded(|turn, current| {
-                for event in ready.by_ref() {
-                    if turn.io.services.io_is_over() {
-                        turn.defer_event(event);
-                        continue;
-                    }
-                    handled += 1;
-                    turn.handle_event(event, current);
+        self.guarded(|turn, current| {
+            for (token, ready) in events.by_ref() {
+                if turn.io.services.io_is_over() {
+                    turn.defer_event(token, ready);
+                    continue;
                 }
-            });
-            self.io.selector.put_events(events);
-        }
+                handled += 1;
+                turn.handle_event(token, ready, current);
+            }
+        });
         // Usually there are none.
         if listed > 0 && !was_cut {
             handled += self.handle_listed(listed);
@@ -348,7 +180,7 @@ impl Turn {
                 match sources.get(key) {
                     Some(Slot::Channel(slot)) => slot.read(io, &shared.metrics),
                     Some(Slot::Listener(_)) => turn.source_is_due(key),
-                    Some(Slot::Connecting(_)) => turn.finish_connect(key, None),
+                    Some(Slot::Connecting(_)) => turn.finish_connect(key, Ready::NONE),
                     Some(Slot::Datagram(slot)) => slot.proceed(io, &shared.metrics),
                     Some(Slot::Lingering(_)) => turn.drain_lingering(key),
                     #[cfg(unix)]
@@ -360,19 +192,19 @@ impl Turn {
         handled
     }
 
-    fn handle_event(&mut self, event: &mio::event::Event, current: &mut Option<Key>) {
+    fn handle_event(&mut self, token: usize, ready: Ready, current: &mut Option<Key>) {
         let Turn { sources, io, shared, .. } = self;
         // An event for a source that was closed earlier in this batch finds another generation, or nothing.
-        let Some((key, slot)) = sources.by_token(event.token().0) else { return };
+        let Some((key, slot)) = sources.by_token(token) else { return };
         *current = Some(key);
         match slot {
-            Slot::Channel(slot) => slot.handle_ready(io, &shared.metrics, event),
+            Slot::Channel(slot) => slot.handle_ready(io, &shared.metrics, ready),
             Slot::Listener(_) => self.accept(key),
-            Slot::Connecting(_) => self.finish_connect(key, Some(event)),
-            Slot::Datagram(slot) => slot.handle_ready(io, &shared.metrics, event),
-            Slot::Lingering(_) => self.handle_lingering(key, event),
+            Slot::Connecting(_) => self.finish_connect(key, ready),
+            Slot::Datagram(slot) => slot.handle_ready(io, &shared.metrics, ready),
+            Slot::Lingering(_) => self.handle_lingering(key, ready),
             #[cfg(unix)]
-            Slot::Foreign(_) => self.event_source_is_ready(key, event),
+            Slot::Foreign(_) => self.event_source_is_ready(key, ready),
         }
     }
 
