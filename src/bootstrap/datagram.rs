@@ -160,7 +160,7 @@ where
             handler: Box::new(move || Box::new(TypedHandler(factory())) as Box<dyn DatagramLinks>),
             shared: DatagramGuard(shared.clone()),
         };
-        let opened = event_loop.shared.submit(LoopMail::OpenDatagram(Box::new(opening)), 0);
+        let opened = event_loop.shared.submit(LoopMail::Open(Box::new(opening)), 0);
         opened.map_err(|refused| refused.reason)?;
         Ok(DatagramChannel::new(shared))
     }

@@ -7,7 +7,7 @@ use super::{context::DatagramScope, context::ScopeTask, queue};
 use crate::{
     Completion, Error, Result,
     error::Refused,
-    event_loop::{LoopMail, LoopShared},
+    event_loop::{LoopMail, LoopShared, SourceMail},
     id::Key,
     sync::{Completer, completion},
 };
@@ -52,8 +52,19 @@ impl Drop for DatagramGuard {
     }
 }
 
-/// One thing for one channel; runs on its loop, dropped if the channel is gone.
-pub(crate) enum DatagramMail {
+/// A message to a datagram channel; dropped if the channel is closed.
+pub(super) struct DatagramMail {
+    channel: Arc<DatagramShared>,
+    pub(super) command: DatagramCommand,
+}
+
+impl SourceMail for DatagramMail {
+    fn key(&self) -> Option<Key> {
+        self.channel.key.get().copied()
+    }
+}
+
+pub(super) enum DatagramCommand {
     Send { datagram: Bytes, to: Option<SocketAddr>, done: Option<Completer> },
     Run(ScopeTask),
     Close,
@@ -99,6 +110,10 @@ impl DatagramShared {
 impl DatagramChannel {
     pub(crate) fn new(shared: Arc<DatagramShared>) -> Self {
         DatagramChannel { shared }
+    }
+
+    fn mail(&self, command: DatagramCommand) -> LoopMail {
+        LoopMail::Source(Box::new(DatagramMail { channel: self.shared.clone(), command }))
     }
 
     /// The address to which it was bound.
@@ -164,12 +179,14 @@ impl DatagramChannel {
             shared.event_loop.metrics.datagrams_refused.add_shared(1);
             return Err(Refused { value: datagram, reason: Error::Full { what: "outbound bytes", limit } });
         }
-        let mail = Box::new(DatagramMail::Send { datagram, to, done });
-        shared.event_loop.submit(LoopMail::Datagram(shared.clone(), mail), 0).map_err(|refused| {
-            let LoopMail::Datagram(_, mail) = refused.value else { unreachable!("the same mail comes back") };
-            let DatagramMail::Send { datagram, .. } = *mail else { unreachable!("the same mail comes back") };
+        let mail = self.mail(DatagramCommand::Send { datagram, to, done });
+        shared.event_loop.submit(mail, 0).map_err(|Refused { value, reason }| {
+            let command = value.into_source_mail::<DatagramMail>().map(|mail| mail.command);
+            let Some(DatagramCommand::Send { datagram, .. }) = command else {
+                unreachable!("the same mail comes back")
+            };
             shared.dequeued(&datagram);
-            Refused { value: datagram, reason: refused.reason }
+            Refused { value: datagram, reason }
         })
     }
 
@@ -181,7 +198,7 @@ impl DatagramChannel {
         if !self.is_open() {
             return Err(Error::Closed);
         }
-        let mail = LoopMail::Datagram(self.shared.clone(), Box::new(DatagramMail::Run(Box::new(task))));
+        let mail = self.mail(DatagramCommand::Run(Box::new(task)));
         self.shared.event_loop.submit(mail, 0).map_err(|refused| refused.reason)
     }
 
@@ -189,8 +206,7 @@ impl DatagramChannel {
     /// Closing twice does nothing.
     pub fn close(&self) {
         // A full queue must not keep anybody from closing; a loop that has ended has closed its channels.
-        let mail = LoopMail::Datagram(self.shared.clone(), Box::new(DatagramMail::Close));
-        let _ = self.shared.event_loop.submit_always(mail);
+        let _ = self.shared.event_loop.submit_always(self.mail(DatagramCommand::Close));
     }
 
     /// Completes when the channel's socket is closed; at once if it is.

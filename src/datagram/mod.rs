@@ -5,7 +5,7 @@
 //! shutdown.
 //!
 //! [`DatagramHandler`] is what the program writes, [`DatagramContext`] and [`DatagramScope`] what it is given,
-//! [`DatagramChannel`] the handle for other threads. `slot` is the loop's side: socket, reads, writes, the end; `state` what
+//! [`DatagramChannel`] the handle for other threads. `source` is the loop's side: socket, reads, writes, the end; `state` what
 //! a scope works on; `queue` what waits for the kernel.
 
 mod config;
@@ -13,13 +13,13 @@ mod context;
 mod handle;
 mod handler;
 mod queue;
-mod slot;
+mod source;
 mod state;
 
 pub(crate) use config::DatagramConfig;
 pub use context::{DatagramContext, DatagramScope};
 pub use handle::DatagramChannel;
-pub(crate) use handle::{DatagramGuard, DatagramMail, DatagramShared};
+pub(crate) use handle::{DatagramGuard, DatagramShared};
 pub use handler::DatagramHandler;
 pub(crate) use handler::{DatagramLinks, TypedHandler};
-pub(crate) use slot::{DatagramSlot, Opening};
+pub(crate) use source::Opening;

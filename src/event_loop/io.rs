@@ -7,10 +7,10 @@
 //! Runs on the loop's thread.
 
 use super::{
+    channel_slot::ChannelSlot,
     closing::{Ended, Leaving, Lingering},
     metrics::Metrics,
     poll::Selector,
-    sources::ChannelSlot,
 };
 use crate::{
     Error,

@@ -6,7 +6,7 @@
 //! The look is one system call, made only when something is about to be reported. Runs on the
 //! loop's thread.
 
-use super::{io::Io, metrics::Metrics, sources::ChannelSlot};
+use super::{channel_slot::ChannelSlot, io::Io, metrics::Metrics};
 use crate::channel::{Direction, Flags, WheelToken};
 use std::io::ErrorKind;
 

@@ -1,82 +1,79 @@
 //! Event loops: one thread each, which polls its sockets, runs its tasks and timers, and serves its channels.
 //!
-//! [`EventLoop`] is the handle, which any thread may hold (`schedule` has its ways to run something later, `shutdown`
-//! those to end it). The loop itself is in `turn` (the order of things) with `task_phase` and `timer_phase` (what runs
-//! for how long, by `budget`), `selector` (the poll, wake causes), `sleep` (whether and how long), `spin` (turning in
-//! vain), `guard` (panics that nobody has caught), `rebuild` (moving to a new poll), `io` (one
-//! channel's socket), `last_look` (before a channel is found idle), `linger` and `lingering`
-//! (closing a socket slowly), `accept` (new connections), `datagrams` (channels of UDP), `foreign`
-//! (event sources of the program's own), `task` and `tasks` (given, and scheduled ones, repeated
-//! as `periodic` says, found by
-//! `local`) and `shutdown`. `stopwatch`, `load` (how many connections, how long turns take), `metrics` and `watchdog`
-//! look on. `manual` is the loop without a thread, `affinity` says where a thread runs.
+//! [`EventLoop`] is the handle, which any thread may hold; [`LoopShared`] is what handles share with the
+//! loop, and `mail` what they send it. The loop itself is a `Turn`.
+//!
+//! | modules, from the top | subject |
+//! |---|---|
+//! | `thread/` | building a loop, the life of its thread, loops without a thread |
+//! | `turn/` | the phases of a turn, which call sources, run tasks and timers, and shut down |
+//! | `sources/` | the slots of whatever the poll watches |
+//! | `accept/`, `lingering`, `event_source/` | kinds of sources besides channels |
+//! | `io`, `channel_slot`, `last_look` | a channel on its loop |
+//! | `tasks/`, `broadcast/`, `shutdown/` | scheduled tasks, broadcasts under way, the state of a shutdown |
+//! | `shared`, `mail` | what crosses threads |
+//! | `source` | the interface between a loop and its sources |
+//! | `closing/`, `connection` | sockets of channels that have ended, or will begin |
+//! | `poll/`, `budget/`, `load`, `metrics/`, `watchdog/` | poll and sleep, time budgets, counts and measurements |
 
 mod accept;
-mod affinity;
 mod broadcast;
 mod budget;
+mod channel_slot;
 mod closing;
-mod datagrams;
+mod connection;
 #[cfg(unix)]
 mod event_source;
 mod io;
 mod last_look;
+mod lingering;
 mod load;
-mod manual;
+mod mail;
 mod metrics;
 mod poll;
 mod shared;
 mod shutdown;
+mod source;
 mod sources;
 mod task;
 mod tasks;
+mod thread;
 mod turn;
 mod watchdog;
 
-pub(crate) use accept::AcceptRetry;
-pub(crate) use affinity::Core;
+pub(crate) use accept::{
+    AcceptProgress, Attempt, CancelConnect, ChildLoops, Connecting, ListenerCommand, ListenerGuard,
+    ListenerMail, ListenerShared, ListenerSource, ServerClosed, ServerShared,
+};
 pub(crate) use budget::{Budget, DEFAULT_MAX_IO_TIME, DEFAULT_MAX_TASK_TIME, UNLIMITED};
 pub(crate) use closing::{DEFAULT_MAX_LINGERING, Ended};
+pub use connection::Peer;
+pub(crate) use connection::{ChildSetup, ConnectCallback, Connection};
 #[cfg(unix)]
 pub use event_source::{Interest, Readiness, SourceAction, SourceContext, SourceHandle};
 pub(crate) use io::Io;
 pub(crate) use load::Assignment;
-pub use manual::ManualEventLoop;
+pub(crate) use mail::LoopMail;
 pub(crate) use metrics::Metrics;
 pub use metrics::{Histogram, LoopMetrics};
-pub(crate) use poll::DEFAULT_REBUILD_THRESHOLD;
-pub(crate) use shared::{LifeState, LoopMail, LoopShared};
+pub(crate) use poll::{DEFAULT_REBUILD_THRESHOLD, STREAM_INTEREST};
+pub use poll::{RebuildCause, RebuildReport};
+pub(crate) use shared::{LifeState, LoopShared};
 pub use shutdown::{ShutdownOptions, ShutdownReport};
 pub(crate) use shutdown::{ShutdownRequest, end_and_report, end_gracefully};
-pub use sources::Peer;
-pub(crate) use sources::{
-    Attempt, ChildSetup, Connected, Connecting, ListenerGuard, ListenerShared, Listening, ServerClosed,
-    ServerShared,
-};
+pub(crate) use source::{AtShutdown, LoopContext, NewSource, RegisterFn, Source, SourceMail, Transition};
 pub use tasks::{MissedRuns, Periodic, ScheduledTask};
-pub use turn::{RebuildCause, RebuildReport};
+pub(crate) use thread::{Core, DrivenLoop, LoopConfig};
 pub(crate) use watchdog::WatchdogThread;
-use watchdog::WatchedLoop;
 pub use watchdog::{Stall, Watchdog};
 
 use crate::{
-    Clock, Error, Result,
-    buffer::ReceiveBuffers,
-    channel::{IoTime, LoopServices, MailSender, OutboundBudget, SharedBudget},
-    clock::{TimeSource, nanos},
-    error::{Refused, caught},
-    log_throttle::{LogAt, off_loop},
-    sync::{Completion, Phase, completion, loop_id, mailbox},
-    timer::Wheel,
-    worker_pool::WorkerPool,
+    Error, Result,
+    error::Refused,
+    sync::{Completion, completion, loop_id},
 };
-use broadcast::Broadcasts;
-use budget::{Pace, Stopwatch};
-use poll::{Selector, Sleep, SpinGuard};
-use sources::Sources;
-use std::{collections::VecDeque, fmt, panic::Location, sync::Arc, time::Duration};
+use std::{fmt, panic::Location, sync::Arc, time::Duration};
 use task::Task;
-use turn::Turn;
 
 /// A handle to one event loop; can be cloned, sent and shared.
 ///
@@ -88,123 +85,7 @@ pub struct EventLoop {
     pub(crate) shared: Arc<LoopShared>,
 }
 
-/// What a loop is built with; see [`EventLoopGroupBuilder`](crate::EventLoopGroupBuilder).
-#[derive(Debug, Clone)]
-pub(crate) struct LoopConfig {
-    pub(crate) name: String,
-    pub(crate) budget: Budget,
-    pub(crate) max_io_time: Duration,
-    pub(crate) max_pending_tasks: usize,
-    pub(crate) max_scheduled_tasks: usize,
-    pub(crate) max_connections: usize,
-    pub(crate) max_lingering: usize,
-    #[cfg_attr(not(unix), allow(dead_code, reason = "event sources are for Unix"))]
-    pub(crate) max_event_sources: usize,
-    pub(crate) max_outbound: usize,
-    pub(crate) group_outbound: Arc<SharedBudget>,
-    pub(crate) wheel_tick: Duration,
-    pub(crate) wheel_slots: usize,
-    pub(crate) rebuild_threshold: u32,
-    pub(crate) busy_poll: Duration,
-    pub(crate) core: Option<Core>,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) watchdog_thread: Option<Arc<WatchdogThread>>,
-    pub(crate) workers: WorkerPool,
-}
-
-/// Makes the loop itself, on the thread that will run it.
-type MakeTurn = Box<dyn FnOnce(Arc<LoopShared>) -> Turn + Send>;
-
 impl EventLoop {
-    /// A loop whose thread starts with the first thing that it is given to do.
-    pub(crate) fn new(config: LoopConfig) -> Result<Self> {
-        let (core, watchdog_thread) = (config.core, config.watchdog_thread.clone());
-        let (shared, make) = Self::prepare(config)?;
-        // The seed is kept in what it refers to: a strong reference would keep a loop that never starts for ever.
-        let weak = Arc::downgrade(&shared);
-        shared.set_seed(Box::new(move || {
-            let shared = weak.upgrade().expect("a loop is started through a handle to it");
-            Box::new(move || {
-                if let Some(core) = core {
-                    core.pin(&shared.name);
-                }
-                live(make(shared), watchdog_thread);
-            })
-        }));
-        Ok(EventLoop { shared })
-    }
-
-    /// What the handles of a loop share, and what becomes the loop on whatever thread will run it.
-    fn prepare(config: LoopConfig) -> Result<(Arc<LoopShared>, MakeTurn)> {
-        let wheel =
-            Wheel::<crate::id::Key>::builder().tick(config.wheel_tick).slots(config.wheel_slots).build();
-        let wheel = wheel.map_err(as_setting_of_a_group)?;
-        let (selector, waker) = Selector::new().map_err(|e| Error::io("opening a poll", e))?;
-        let (mailbox, inbox) = mailbox(config.max_pending_tasks);
-        let time = TimeSource::new(config.clock.clone());
-        let (tasks, connections) = (config.max_scheduled_tasks, config.max_connections);
-        let (id, name) = (loop_id::next(), config.name);
-        let shared = LoopShared::new(id, name, time.clone(), mailbox, tasks, connections, waker);
-        #[cfg(unix)]
-        let shared = shared.with_max_event_sources(config.max_event_sources);
-        let shared = Arc::new(shared);
-        if !config.clock.is_real_time() {
-            let weak = Arc::downgrade(&shared);
-            config.clock.on_advance(Box::new(move || {
-                if let Some(shared) = weak.upgrade() {
-                    shared.wake_if_asleep(0);
-                }
-            }));
-        }
-        let workers = config.workers;
-        let (max_outbound, group_outbound) = (config.max_outbound, config.group_outbound);
-        let (budget, real_time) = (config.budget, config.clock.is_real_time());
-        let (threshold, max_lingering) = (config.rebuild_threshold, config.max_lingering);
-        let max_io_time = nanos(config.max_io_time);
-        let sleep = Sleep::new(config.clock.longest_sleep(), config.busy_poll);
-        let make = move |shared: Arc<LoopShared>| {
-            let outlet: Arc<dyn MailSender> = shared.clone();
-            let outbound = OutboundBudget::new(max_outbound, group_outbound);
-            let activity = shared.activity.clone();
-            let log = shared.log.clone();
-            let mut services = LoopServices::new(time, wheel, outlet, activity, log, outbound, workers);
-            services.io_time = IoTime::limited(max_io_time, real_time);
-            let io = Io {
-                selector,
-                services,
-                receive: ReceiveBuffers::new(),
-                carried_over: VecDeque::new(),
-                turn_bytes: 0,
-                listed: io::Listed::default(),
-                inactive: Vec::new(),
-                lingering: closing::Lingering::new(max_lingering),
-            };
-            let now = io.services.now;
-            Turn {
-                shared,
-                inbox,
-                sources: Sources::new(),
-                io,
-                budget,
-                task_pace: Pace::new(real_time),
-                timer_pace: Pace::new(real_time),
-                deliver_pace: Pace::of_deliveries(real_time),
-                spin: SpinGuard::new(threshold),
-                watch: Stopwatch::new(now),
-                shutdown: None,
-                sleep,
-                real_time,
-                timers_left: false,
-                broadcasts: Broadcasts::default(),
-                at_end: VecDeque::new(),
-                rest_until: None,
-                poll_failures: 0,
-                failure_logged: false,
-            }
-        };
-        Ok((shared, Box::new(make)))
-    }
-
     /// The name of its thread.
     pub fn name(&self) -> &str {
         &self.shared.name
@@ -376,51 +257,4 @@ impl fmt::Debug for EventLoop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EventLoop").field("name", &self.name()).field("state", &self.shared.state()).finish()
     }
-}
-
-/// Settings of the wheel, as they are called where a group is built.
-fn as_setting_of_a_group(error: Error) -> Error {
-    let Error::Setting(mut refused) = error else { return error };
-    refused.setting = match refused.setting {
-        "tick" => "wheel_tick",
-        "slots" => "wheel_slots",
-        other => other,
-    };
-    Error::Setting(refused)
-}
-
-/// The life of a loop's thread.
-fn live(mut turn: Turn, watchdog_thread: Option<Arc<WatchdogThread>>) {
-    let shared = turn.shared.clone();
-    let _entered = loop_id::enter(shared.id);
-    let _local = tasks::enter(shared.id, turn.io.services.queue.clone());
-    let watch = watchdog_thread
-        .map(|watchdog_thread| watchdog_thread.watch(&shared.name, shared.id, shared.activity.clone()));
-    let cause = caught(|| turn.run());
-    end(turn, cause, watch);
-}
-
-/// What follows the last turn of a loop, on its thread; `cause` is what the loop itself has failed with, `watch` is
-/// over when there is nothing left that could get stuck.
-fn end(turn: Turn, cause: Option<String>, watch: Option<WatchedLoop>) {
-    let shared = turn.shared.clone();
-    // Those who wait for the end must hear of it, even if the log panics.
-    if let Some(cause) = &cause {
-        caught(|| log::error!("{}: the loop itself panicked and ends: {cause}", shared.name));
-    }
-    shared.advance(LifeState::ShutDown);
-    shared.activity.enter_phase(Phase::Shutdown);
-    // Channels, handlers and what is left in the queue are dropped here, on their own thread.
-    if let Some(message) = caught(move || drop(turn)) {
-        caught(|| log::error!("{}: ending: {message}", shared.name));
-    }
-    shared.run_hooks();
-    caught(|| {
-        shared.log.finish(shared.time.now());
-        let LogAt { log, now } = off_loop();
-        log.finish(now);
-    });
-    drop(watch);
-    shared.advance(LifeState::Terminated);
-    shared.set_terminated(cause);
 }

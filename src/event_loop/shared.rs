@@ -4,26 +4,21 @@
 //! loop's thread in the submitter's order; the waker is written at most once per sleep. Any thread may call
 //! everything here.
 
-#[cfg(unix)]
-use super::event_source::SourceMail;
 use super::{
-    budget::Site,
     load::Load,
+    mail::LoopMail,
     metrics::Metrics,
     poll::LoopWaker,
     shutdown::{ShutdownHooks, ShutdownReport, ShutdownRequest},
-    sources::{Accepted, Attempt, Connecting, ListenerShared, Listening},
     task::Task,
 };
 #[cfg(unix)]
 use crate::sync::Permits;
 use crate::{
     Error, Result,
-    channel::{Delivery, Mail, MailSender, Scheduled},
+    channel::{Delivery, Mail, MailSender},
     clock::TimeSource,
-    datagram::{DatagramMail, DatagramShared, Opening},
     error::{Refused, caught},
-    event_loop::RebuildReport,
     id::Key,
     log_throttle::{LogAt, LogThrottle, WAKES_FAILED, log_throttled},
     sync::{Activity, Asleep, Completer, Completion, Mailbox, WakeUp, completion, loop_id},
@@ -32,83 +27,12 @@ use crossbeam_utils::CachePadded;
 use log::Level;
 use mio::Waker;
 use std::{
-    panic::Location,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU8, AtomicUsize, Ordering},
     },
     time::Duration,
 };
-
-/// What comes through a loop's queue.
-///
-/// The tag takes a whole word because it would anyway: so mail is copied word by word, and not a byte and then, all
-/// unaligned, the rest, which costs a small task's time with every copy.
-#[repr(usize)]
-pub(crate) enum LoopMail {
-    /// Something to run.
-    Task(Task),
-    /// Something to run that is handed back if it is refused.
-    BoxedTask(Box<dyn FnOnce() + Send>, &'static Location<'static>),
-    /// Something for a channel.
-    Channel(Key, Mail),
-    /// A broadcast to channels.
-    Broadcast(Box<Delivery>),
-    /// A task for the heap.
-    Schedule(u64, Arc<dyn Scheduled>),
-    /// A task for the end of this turn.
-    AtTurnEnd(Arc<dyn Scheduled>),
-    /// A cancelled task, to be taken out of the heap.
-    Unschedule(Arc<dyn Scheduled>),
-    /// A listener to watch.
-    Listen(Box<Listening>),
-    /// A connection that another loop accepted.
-    Adopt(Box<Accepted>),
-    /// A connection that is being made.
-    Connect(Box<Connecting>),
-    /// A connection that is being made, and is not wanted any more.
-    CancelConnect(Attempt),
-    /// A listener to close.
-    CloseListener(Arc<ListenerShared>),
-    /// Whether a listener is to accept connections.
-    Accepting(Arc<ListenerShared>, bool),
-    /// A datagram channel to open.
-    OpenDatagram(Box<Opening>),
-    /// Something for a datagram channel.
-    Datagram(Arc<DatagramShared>, Box<DatagramMail>),
-    /// An event source of the program's own to register, or a change to one.
-    #[cfg(unix)]
-    EventSource(Box<SourceMail>),
-    /// Build the poll anew.
-    Rebuild(Completer<RebuildReport>),
-    /// Look at the state: shutdown was asked for.
-    Shutdown,
-}
-
-impl LoopMail {
-    /// The channel that it is for, if it is for one.
-    pub(crate) fn channel(&self) -> Option<Key> {
-        match self {
-            LoopMail::Channel(key, _) => Some(*key),
-            LoopMail::Datagram(shared, _) => shared.key.get().copied(),
-            _ => None,
-        }
-    }
-
-    /// What tells how long handling it will take.
-    pub(super) fn site(&self) -> Site {
-        match self {
-            LoopMail::Task(task) => Site::of(task.origin()),
-            LoopMail::BoxedTask(_, origin) => Site::of(origin),
-            LoopMail::Channel(_, Mail::Run(_) | Mail::Answer(_)) => Site::ANY,
-            LoopMail::Channel(..)
-            | LoopMail::Schedule(..)
-            | LoopMail::Unschedule(_)
-            | LoopMail::AtTurnEnd(_) => Site::COMMAND,
-            _ => Site::ANY,
-        }
-    }
-}
 
 /// How far a loop's life has come; it never goes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -158,7 +82,7 @@ enum Termination {
     Done(Option<String>),
 }
 
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -488,16 +412,5 @@ impl MailSender for LoopShared {
 
     fn in_event_loop(&self) -> bool {
         self.is_in_event_loop()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn mail_takes_six_words() {
-        // A closure with up to three words of captures, where it came from, and which kind of mail it is.
-        assert_eq!(size_of::<LoopMail>(), 6 * size_of::<usize>());
     }
 }

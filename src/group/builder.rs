@@ -3,15 +3,14 @@
 //! Always holds: nothing is refused before `build`, and `build` refuses with the name of the setting, the value and
 //! the range. Runs on the thread that builds.
 
-use super::{Chooser, EventLoopGroup};
+use super::{Chooser, EventLoopGroup, ManualEventLoop};
 use crate::{
     Clock, Error, Result, SystemClock,
     channel::SharedBudget,
     clock::nanos,
     event_loop::{
         Budget, Core, DEFAULT_MAX_IO_TIME, DEFAULT_MAX_LINGERING, DEFAULT_MAX_TASK_TIME,
-        DEFAULT_REBUILD_THRESHOLD, EventLoop, LoopConfig, ManualEventLoop, UNLIMITED, Watchdog,
-        WatchdogThread,
+        DEFAULT_REBUILD_THRESHOLD, EventLoop, LoopConfig, UNLIMITED, Watchdog, WatchdogThread,
     },
     worker_pool::WorkerPool,
 };

@@ -1,6 +1,9 @@
 //! The program's side of an event source.
 
-use super::{Interest, SourceMail};
+use super::{
+    Interest,
+    source_mail::{EventSourceCommand, EventSourceMail},
+};
 use crate::{
     Error, Result,
     event_loop::{EventLoop, LoopMail},
@@ -81,7 +84,8 @@ impl<S: Send + 'static> SourceHandle<S> {
         if !self.is_registered() {
             return Err(Error::Closed);
         }
-        let mail = || LoopMail::EventSource(Box::new(SourceMail::SetInterest(self.key, interest)));
+        let command = EventSourceCommand::SetInterest(interest);
+        let mail = || LoopMail::Source(Box::new(EventSourceMail { key: self.key, command }));
         self.event_loop.shared.submit_with(0, mail)
     }
 
@@ -104,7 +108,8 @@ impl<S: Send + 'static> SourceHandle<S> {
             let source = source.and_then(|source| source.downcast().map_err(|_| Error::Closed));
             completer.complete(source.map(|source| *source));
         };
-        let mail = LoopMail::EventSource(Box::new(SourceMail::Deregister(self.key, Box::new(hand_back))));
+        let command = EventSourceCommand::Deregister(Box::new(hand_back));
+        let mail = LoopMail::Source(Box::new(EventSourceMail { key: self.key, command }));
         shared.submit_always(mail).map_err(|refused| refused.reason)?;
         Ok(completion)
     }

@@ -12,22 +12,16 @@ mod context;
 mod handle;
 mod interest;
 mod source;
+mod source_mail;
 
 pub use context::{SourceAction, SourceContext};
 pub use handle::SourceHandle;
 pub use interest::{Interest, Readiness};
-pub(super) use source::{ForeignSlot, SourceMail};
 
-use super::{
-    EventLoop,
-    shared::{LifeState, LoopMail},
-    sources::Slot,
-    turn::Turn,
-};
+use super::{EventLoop, mail::LoopMail};
 use crate::{
     Error, Result,
-    channel::driver::Ready,
-    error::{Refused, drop_guarded},
+    error::Refused,
     id::Key,
     sync::{Completion, completion},
 };
@@ -144,119 +138,17 @@ impl EventLoop {
             interest,
             origin,
             permit,
+            event_loop: self.shared.clone(),
             shared,
             registered: Box::new(registered),
         };
-        let mail = LoopMail::EventSource(Box::new(SourceMail::Register(registration)));
-        let Err(refused) = self.shared.submit(mail, 0) else { return Ok(completion) };
-        let LoopMail::EventSource(mail) = refused.value else { unreachable!("the same mail comes back") };
-        let SourceMail::Register(registration) = *mail else { unreachable!("the same mail comes back") };
-        match registration.source.into_source().downcast() {
-            Ok(source) => Err(Refused { value: *source, reason: refused.reason }),
-            Err(_) => unreachable!("the same source comes back"),
+        let mail = LoopMail::Open(Box::new(registration));
+        let Err(Refused { value, reason }) = self.shared.submit(mail, 0) else { return Ok(completion) };
+        let source =
+            value.into_new_source::<Registration>().map(|registration| registration.source.into_source());
+        match source.and_then(|source| source.downcast().ok()) {
+            Some(source) => Err(Refused { value: *source, reason }),
+            None => unreachable!("the same source comes back"),
         }
-    }
-}
-
-impl Turn {
-    pub(super) fn source_mail(&mut self, mail: SourceMail) {
-        match mail {
-            SourceMail::Register(registration) => self.register_source(registration),
-            SourceMail::SetInterest(key, interest) => {
-                let Turn { sources, io, .. } = self;
-                if let Some(Slot::Foreign(slot)) = sources.get(key)
-                    && let Err(error) = slot.set_interest(&io.selector, key, interest)
-                {
-                    self.fail_event_source(key, error);
-                }
-            }
-            SourceMail::Deregister(key, hand_back) => match self.remove_event_source(key) {
-                Some(slot) => hand_back(Ok(slot.into_source())),
-                None => hand_back(Err(Error::Closed)),
-            },
-        }
-    }
-
-    fn register_source(&mut self, registration: Registration) {
-        if self.shared.state() >= LifeState::ShuttingDown {
-            return registration.refuse(Error::ShutDown);
-        }
-        let key = match self.sources.next_key() {
-            Ok(key) => key,
-            Err(error) => return registration.refuse(error),
-        };
-        let (slot, registered) = match registration.begin(&self.io.selector, key) {
-            Ok(begun) => begun,
-            Err((registration, error)) => return registration.refuse(error),
-        };
-        self.sources.insert(Slot::Foreign(Box::new(slot)));
-        let sources = &self.shared.metrics.event_sources;
-        sources.set(sources.read() + 1);
-        registered(Ok(key));
-    }
-
-    /// An event from the poll.
-    pub(super) fn event_source_is_ready(&mut self, key: Key, ready: Ready) {
-        let Turn { sources, io, shared, .. } = self;
-        let Some(Slot::Foreign(slot)) = sources.get(key) else { return };
-        let end = slot.handle_ready(key, io, shared, ready);
-        self.after_source(key, end);
-    }
-
-    /// The source was listed in an earlier turn.
-    pub(super) fn event_source_proceeds(&mut self, key: Key) {
-        let Turn { sources, io, shared, .. } = self;
-        let Some(Slot::Foreign(slot)) = sources.get(key) else { return };
-        let end = slot.proceed(key, io, shared);
-        self.after_source(key, end);
-    }
-
-    fn after_source(&mut self, key: Key, end: Option<Result>) {
-        match end {
-            None => {}
-            Some(Ok(())) => self.end_event_source(key, Ok(())),
-            Some(Err(error)) => self.fail_event_source(key, error),
-        }
-    }
-
-    /// Ends a source because of an error, which is logged and counted.
-    pub(super) fn fail_event_source(&mut self, key: Key, error: Error) {
-        let Some(Slot::Foreign(slot)) = self.sources.get(key) else { return };
-        self.shared.metrics.event_source_errors.add(1);
-        let panicked = matches!(error, Error::Panicked(_));
-        let level = if panicked { log::Level::Error } else { log::Level::Warn };
-        let (origin, again) = (slot.origin(), error.again());
-        // The log is the program's own and may panic: the source must have ended by then.
-        self.end_event_source(key, Err(error));
-        log::log!(level, "{}: the event source registered at {origin} is lost: {again}", self.shared.name);
-    }
-
-    /// Deregisters a source and drops it.
-    pub(super) fn end_event_source(&mut self, key: Key, result: Result) {
-        if let Some(slot) = self.remove_event_source(key) {
-            slot.end(result);
-        }
-    }
-
-    fn remove_event_source(&mut self, key: Key) -> Option<Box<ForeignSlot>> {
-        if !matches!(self.sources.get(key), Some(Slot::Foreign(_))) {
-            return None;
-        }
-        // Removed first: whatever panics, nothing of it stays.
-        let Some(Slot::Foreign(slot)) = self.sources.remove(key) else { return None };
-        let sources = &self.shared.metrics.event_sources;
-        sources.set(sources.read().saturating_sub(1));
-        slot.leave(&self.io.selector);
-        Some(slot)
-    }
-}
-
-impl Registration {
-    /// The source cannot be registered: it is dropped, and then the program is notified.
-    fn refuse(self, error: Error) {
-        let Registration { source, permit, registered, .. } = self;
-        drop_guarded(source);
-        drop(permit);
-        registered(Err(error));
     }
 }

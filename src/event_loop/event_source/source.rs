@@ -4,32 +4,31 @@
 //! merged, never lost; the place among the loop's sources is free only after the source was dropped,
 //! and `ended` completes after that. Runs on the loop's thread.
 
-use super::{Interest, Readiness, SourceAction, SourceContext, handle::SourceShared};
+use super::{
+    Interest, Readiness, SourceAction, SourceContext,
+    handle::SourceShared,
+    source_mail::{EventSourceCommand, EventSourceMail, HandBack},
+};
 use crate::{
     Error, Result,
     channel::driver::Ready,
     error::{drop_guarded, panic_message},
-    event_loop::{Io, LoopShared, poll::Selector},
+    event_loop::{
+        metrics::Metrics,
+        shared::LoopShared,
+        source::{AtShutdown, LoopContext, NewSource, RegisterFn, Source, SourceMail, Transition},
+    },
     id::Key,
     sync::Permits,
 };
 use mio::unix::SourceFd;
 use std::{
     any::Any,
+    io,
     os::fd::{AsFd, AsRawFd, RawFd},
     panic::{AssertUnwindSafe, Location, catch_unwind},
     sync::Arc,
 };
-
-/// A message about an event source, on its way to the loop.
-pub(crate) enum SourceMail {
-    Register(Registration),
-    SetInterest(Key, Interest),
-    Deregister(Key, HandBack),
-}
-
-/// Gets the source back, or the reason why not.
-pub(super) type HandBack = Box<dyn FnOnce(Result<Box<dyn Any + Send>>) + Send>;
 
 /// A source and its callback, whatever their types are.
 pub(super) trait AnySource: Send {
@@ -92,30 +91,47 @@ pub(crate) struct Registration {
     pub(super) origin: &'static Location<'static>,
     pub(super) permit: SourcePermit,
     pub(super) shared: Arc<SourceShared>,
+    pub(super) event_loop: Arc<LoopShared>,
     pub(super) registered: Registered,
 }
 
-impl Registration {
-    /// Has the poll watch the source.
-    pub(super) fn begin(
-        self,
-        selector: &Selector,
-        key: Key,
-    ) -> Result<(ForeignSlot, Registered), (Self, Error)> {
+impl NewSource for Registration {
+    fn open(self: Box<Self>, ctx: &mut LoopContext<'_>) -> Option<Box<dyn Source>> {
         let descriptor = self.source.descriptor();
-        let interest = self.interest.of_poll();
-        if let Err(e) = selector.register_for(&mut SourceFd(&descriptor), key.token(), interest) {
-            return Err((self, Error::io("registering an event source", e)));
+        let (source, interest) = (&mut SourceFd(&descriptor), self.interest.of_poll());
+        if let Err(e) = ctx.io.selector.register(source, ctx.key.token(), interest) {
+            self.refuse(ctx.loop_name, ctx.metrics, Error::io("registering an event source", e));
+            return None;
         }
-        let Registration { source, interest, origin, permit, shared, registered } = self;
-        let end = EndGuard(shared);
-        let (pending, listed) = (Readiness::default(), false);
-        let slot = ForeignSlot { source, descriptor, interest, pending, listed, origin, permit, end };
-        Ok((slot, registered))
+        ctx.metrics.event_sources.set(ctx.metrics.event_sources.read() + 1);
+        let Registration { source, interest, origin, permit, shared, event_loop, registered } = *self;
+        Some(Box::new(EventSource {
+            source,
+            descriptor,
+            interest,
+            pending: Readiness::default(),
+            listed: false,
+            failed: false,
+            origin,
+            permit,
+            end: EndGuard(shared),
+            event_loop,
+            registered: Some(registered),
+            hand_back: None,
+        }))
+    }
+
+    /// Drops the source, then notifies the program.
+    fn refuse(self: Box<Self>, _loop_name: &str, _metrics: &Metrics, error: Error) {
+        let Registration { source, permit, registered, .. } = *self;
+        drop_guarded(source);
+        drop(permit);
+        registered(Err(error));
     }
 }
 
-pub(crate) struct ForeignSlot {
+/// An event source that is registered.
+struct EventSource {
     source: Box<dyn AnySource>,
     /// The registered descriptor. Another source may get its number once this one is closed.
     descriptor: RawFd,
@@ -124,9 +140,16 @@ pub(crate) struct ForeignSlot {
     pending: Readiness,
     /// The callback is to be called in the next turn without an event.
     listed: bool,
+    /// The source ends because of an error, which is logged.
+    failed: bool,
     origin: &'static Location<'static>,
     permit: SourcePermit,
     end: EndGuard,
+    event_loop: Arc<LoopShared>,
+    /// `None` once the program has its handle.
+    registered: Option<Registered>,
+    /// Receives the source when it is deregistered.
+    hand_back: Option<HandBack>,
 }
 
 /// Completes `ended`, also if the loop itself fails and drops its sources.
@@ -138,108 +161,144 @@ impl Drop for EndGuard {
     }
 }
 
-impl ForeignSlot {
-    /// Where the source was registered, for reports.
-    pub(super) fn origin(&self) -> &'static Location<'static> {
-        self.origin
-    }
-
-    /// An event from the poll. Returns the result if the source has ended.
-    pub(super) fn handle_ready(
-        &mut self,
-        key: Key,
-        io: &mut Io,
-        shared: &Arc<LoopShared>,
-        ready: Ready,
-    ) -> Option<Result> {
-        self.pending.merge(Readiness::of(ready));
-        // A listed source is called later in this turn. Two calls would be more than its share.
-        if self.listed { None } else { self.call(key, io, shared) }
-    }
-
-    /// Records an event that this turn has no time for. The source is called in the next turn.
-    pub(in crate::event_loop) fn defer(&mut self, key: Key, io: &mut Io, ready: Ready) {
-        self.pending.merge(Readiness::of(ready));
-        if !self.listed {
-            self.listed = true;
-            io.list(key, false);
+impl EventSource {
+    /// Calls the callback, and does what it asks for.
+    fn call(&mut self, ctx: &mut LoopContext<'_>) -> Transition {
+        match self.try_call(ctx) {
+            Ok(SourceAction::Continue) => Transition::Stay,
+            Ok(SourceAction::Again) => {
+                self.listed = true;
+                ctx.io.list(ctx.key, ctx.io.has_room());
+                Transition::Stay
+            }
+            Ok(SourceAction::Deregister) => Transition::End(Ok(())),
+            Err(error) => self.fail(ctx, error),
         }
     }
 
-    /// The source was listed in an earlier turn. Returns the result if it has ended.
-    pub(super) fn proceed(&mut self, key: Key, io: &mut Io, shared: &Arc<LoopShared>) -> Option<Result> {
-        self.listed = false;
-        self.call(key, io, shared)
-    }
-
-    fn call(&mut self, key: Key, io: &mut Io, shared: &Arc<LoopShared>) -> Option<Result> {
+    fn try_call(&mut self, ctx: &LoopContext<'_>) -> Result<SourceAction> {
         let readiness = std::mem::take(&mut self.pending);
-        let mut ctx =
-            SourceContext { readiness, interest: self.interest, set_interest: false, event_loop: shared };
+        let (interest, event_loop) = (self.interest, &self.event_loop);
+        let mut source_ctx = SourceContext { readiness, interest, set_interest: false, event_loop };
         let source = &mut self.source;
-        let run = || catch_unwind(AssertUnwindSafe(|| source.call(&mut ctx)));
-        let called = shared.activity.in_task(self.origin, run);
-        let (interest, set_interest) = (ctx.interest, ctx.set_interest);
-        let action = match called {
-            Ok(Ok(action)) => action,
-            Ok(Err(error)) => return Some(Err(error)),
-            Err(panic) => return Some(Err(Error::Panicked(panic_message(panic)))),
-        };
+        let run = || catch_unwind(AssertUnwindSafe(|| source.call(&mut source_ctx)));
+        let called = self.event_loop.activity.in_task(self.origin, run);
+        let (interest, set_interest) = (source_ctx.interest, source_ctx.set_interest);
+        let action = called.unwrap_or_else(|panic| Err(Error::Panicked(panic_message(panic))))?;
         if action == SourceAction::Deregister {
-            return Some(Ok(()));
+            return Ok(action);
         }
         if self.source.descriptor() != self.descriptor {
-            return Some(Err(Error::other("the source has another descriptor than it was registered with")));
+            return Err(Error::other("the source has another descriptor than it was registered with"));
         }
-        if set_interest && let Err(error) = self.set_interest(&io.selector, key, interest) {
-            return Some(Err(error));
+        if set_interest {
+            self.set_interest(ctx, interest)?;
         }
         if action == SourceAction::Again {
             self.pending.merge(readiness);
-            self.listed = true;
-            io.list(key, io.has_room());
         }
-        None
+        Ok(action)
     }
 
     /// Changes what the poll watches. Present readiness is reported once more.
-    pub(super) fn set_interest(&mut self, selector: &Selector, key: Key, interest: Interest) -> Result {
+    fn set_interest(&mut self, ctx: &LoopContext<'_>, interest: Interest) -> Result {
         let source = &mut SourceFd(&self.descriptor);
-        let changed = selector.reregister_for(source, key.token(), interest.of_poll());
+        let changed = ctx.io.selector.reregister(source, ctx.key.token(), interest.of_poll());
         changed.map_err(|e| Error::io("changing the interest in an event source", e))?;
         self.interest = interest;
         Ok(())
     }
 
-    /// What the poll watches, for a rebuild.
-    pub(in crate::event_loop) fn watched(&self) -> (RawFd, mio::Interest) {
-        (self.descriptor, self.interest.of_poll())
-    }
-
     /// Leaves the poll.
-    pub(super) fn leave(&self, selector: &Selector) {
+    fn leave(&self, ctx: &LoopContext<'_>) {
         // If the program has replaced the descriptor, its number may name another source by now.
         if self.source.descriptor() == self.descriptor
-            && let Err(e) = selector.deregister(&mut SourceFd(&self.descriptor))
+            && let Err(e) = ctx.io.selector.deregister(&mut SourceFd(&self.descriptor))
         {
             log::debug!("an event source leaves the poll: {e}");
         }
     }
+}
 
-    /// Drops the source, then notifies the program.
-    pub(super) fn end(self, result: Result) {
-        let ForeignSlot { source, permit, end, .. } = self;
-        drop_guarded(source);
-        drop(permit);
-        end.0.end(result);
+impl Source for EventSource {
+    fn opened(&mut self, ctx: &mut LoopContext<'_>) {
+        if let Some(registered) = self.registered.take() {
+            registered(Ok(ctx.key));
+        }
     }
 
-    /// Hands the source back.
-    pub(super) fn into_source(self) -> Box<dyn Any + Send> {
-        let ForeignSlot { source, permit, end, .. } = self;
-        let source = source.into_source();
+    fn ready(&mut self, ctx: &mut LoopContext<'_>, ready: Ready) -> Transition {
+        self.pending.merge(Readiness::of(ready));
+        // A listed source is called later in this turn. Two calls would be more than its share.
+        if self.listed { Transition::Stay } else { self.call(ctx) }
+    }
+
+    fn defer(&mut self, ctx: &mut LoopContext<'_>, ready: Ready) -> Transition {
+        self.pending.merge(Readiness::of(ready));
+        if !self.listed {
+            self.listed = true;
+            ctx.io.list(ctx.key, false);
+        }
+        Transition::Stay
+    }
+
+    fn proceed(&mut self, ctx: &mut LoopContext<'_>) -> Transition {
+        self.listed = false;
+        self.call(ctx)
+    }
+
+    fn mail(&mut self, ctx: &mut LoopContext<'_>, mail: Box<dyn SourceMail>) -> Transition {
+        let Some(mail) = mail.downcast::<EventSourceMail>() else { return Transition::Stay };
+        match mail.command {
+            EventSourceCommand::SetInterest(interest) => match self.set_interest(ctx, interest) {
+                Ok(()) => Transition::Stay,
+                Err(error) => self.fail(ctx, error),
+            },
+            EventSourceCommand::Deregister(hand_back) => {
+                self.hand_back = Some(hand_back);
+                Transition::End(Ok(()))
+            }
+        }
+    }
+
+    fn watched(&mut self, register: &mut RegisterFn<'_>) -> Option<io::Result<()>> {
+        Some(register(&mut SourceFd(&self.descriptor), self.interest.of_poll()))
+    }
+
+    /// Event sources work until the loop ends.
+    fn begin_shutdown(&mut self) -> AtShutdown {
+        AtShutdown::Stay
+    }
+
+    fn close(&mut self, _ctx: &mut LoopContext<'_>) -> (Transition, bool) {
+        (Transition::End(Err(Error::ShutDown)), false)
+    }
+
+    fn fail(&mut self, ctx: &mut LoopContext<'_>, error: Error) -> Transition {
+        ctx.metrics.event_source_errors.add(1);
+        self.failed = true;
+        Transition::End(Err(error))
+    }
+
+    fn end(self: Box<Self>, ctx: &mut LoopContext<'_>, result: Result) {
+        ctx.metrics.event_sources.set(ctx.metrics.event_sources.read().saturating_sub(1));
+        self.leave(ctx);
+        let EventSource { source, permit, end, hand_back, failed, origin, .. } = *self;
+        if let Some(hand_back) = hand_back {
+            let source = source.into_source();
+            drop(permit);
+            end.0.end(Ok(()));
+            return hand_back(Ok(source));
+        }
+        drop_guarded(source);
         drop(permit);
-        end.0.end(Ok(()));
-        source
+        let error = result.as_ref().err().filter(|_| failed).map(Error::again);
+        end.0.end(result);
+        // The log is the program's own and may panic: the source has ended by now.
+        if let Some(error) = error {
+            let level =
+                if matches!(error, Error::Panicked(_)) { log::Level::Error } else { log::Level::Warn };
+            log::log!(level, "{}: the event source registered at {origin} is lost: {error}", ctx.loop_name);
+        }
     }
 }

@@ -14,6 +14,18 @@ const WAKER: Token = Token(usize::MAX);
 /// Events taken by one poll; the rest comes with the next one.
 const EVENTS: usize = 1024;
 
+/// The operations that sockets with input and output are watched for. Both from the start, so that no
+/// call is needed later to change it. Urgent data is reported only to a caller that asks for it.
+pub(crate) const STREAM_INTEREST: Interest = Interest::READABLE.add(Interest::WRITABLE).add(PRIORITY);
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const PRIORITY: Interest = Interest::PRIORITY;
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+const PRIORITY: Interest = Interest::READABLE;
+
+/// The operations that listeners are watched for.
+pub(crate) const LISTENER_INTEREST: Interest = Interest::READABLE;
+
 /// Why a poll returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WakeCause {
@@ -52,14 +64,8 @@ impl Selector {
         Ok((poll, Arc::new(waker)))
     }
 
-    /// Watches a source for reading and writing. Both from the start and edge-triggered: no call is needed later
-    /// to change what is watched.
-    pub(crate) fn register(&self, source: &mut dyn Source, token: usize, writable: bool) -> io::Result<()> {
-        self.register_for(source, token, interest(writable))
-    }
-
-    /// Watches a source for certain operations, edge-triggered.
-    pub(crate) fn register_for(
+    /// Watches a source, edge-triggered.
+    pub(crate) fn register(
         &self,
         source: &mut dyn Source,
         token: usize,
@@ -70,7 +76,7 @@ impl Selector {
 
     /// Watches a registered source for other operations. Reports present readiness once more.
     #[cfg(unix)]
-    pub(crate) fn reregister_for(
+    pub(crate) fn reregister(
         &self,
         source: &mut dyn Source,
         token: usize,
@@ -156,17 +162,6 @@ impl Selector {
         to: &Successor,
         source: &mut dyn Source,
         token: usize,
-        writable: bool,
-    ) -> io::Result<()> {
-        self.move_source_for(to, source, token, interest(writable))
-    }
-
-    /// Like [`Selector::move_source`], for certain operations.
-    pub(crate) fn move_source_for(
-        &self,
-        to: &Successor,
-        source: &mut dyn Source,
-        token: usize,
         interest: Interest,
     ) -> io::Result<()> {
         if let Err(e) = self.poll.registry().deregister(source) {
@@ -198,15 +193,6 @@ fn ready(event: &Event) -> Ready {
         .with_if(event.is_priority(), Ready::PRIORITY)
 }
 
-fn interest(writable: bool) -> Interest {
-    // That there is urgent data is told only to who asks.
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    const STREAM: Interest = Interest::READABLE.add(Interest::WRITABLE).add(Interest::PRIORITY);
-    #[cfg(not(any(target_os = "linux", target_os = "android")))]
-    const STREAM: Interest = Interest::READABLE.add(Interest::WRITABLE);
-    if writable { STREAM } else { Interest::READABLE }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -226,7 +212,7 @@ mod tests {
             assert_eq!(selector.poll(None).unwrap(), Some(WakeCause::Waker));
         }
         let mut socket = mio::net::UdpSocket::bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        selector.register(&mut socket, 7, true).unwrap();
+        selector.register(&mut socket, 7, STREAM_INTEREST).unwrap();
         waker.wake().unwrap();
         assert_eq!(selector.poll(None).unwrap(), Some(WakeCause::Io), "whatever else has happened");
     }

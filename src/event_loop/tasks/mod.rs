@@ -5,6 +5,6 @@ mod periodic;
 mod schedule;
 mod scheduled;
 
-pub(super) use local::enter;
+pub(super) use local::{LocalQueue, enter};
 pub use periodic::{MissedRuns, Periodic};
 pub use scheduled::ScheduledTask;

@@ -6,16 +6,11 @@
 use super::Turn;
 use crate::{
     Error,
-    channel::Due,
     error::{caught, drop_guarded},
-    event_loop::sources::Slot,
     id::Key,
     log_throttle::{PANICS, log_throttled},
 };
 use log::Level;
-
-/// After a source's I/O panicked in the loop's own code it is tried again, if it is a listener, after so long.
-const LISTENER_REST: u64 = 1_000_000_000;
 
 impl Turn {
     /// Has `handle` go on, piece by piece, until it comes to its end: it is called again after a panic, and must not
@@ -45,35 +40,24 @@ impl Turn {
     #[cold]
     fn panicked(&mut self, key: Option<Key>, message: String) {
         self.shared.metrics.io_panics.add(1);
-        let what = match key.and_then(|key| self.sources.get(key)) {
-            Some(Slot::Listener(_)) => "accepting panicked, which is tried again later",
-            Some(_) => "handling a socket panicked, which is closed",
+        let retries = key.and_then(|key| self.with_source(key, |source, ctx| source.retry_after_panic(ctx)));
+        let what = match retries {
+            Some(true) => "accepting panicked, which is tried again later",
+            Some(false) => "handling a socket panicked, which is closed",
             None => "something panicked that is not a socket's",
         };
         // What panicked may have been the log itself.
         let name = &self.shared.name;
         caught(|| log_throttled!(self.io.services, PANICS, Level::Error, "{name}: {what}: {message}"));
-        let Some(key) = key else { return };
-        if let Some(Slot::Listener(listening)) = self.sources.get(key) {
-            // A server goes on accepting, but not in a spin.
-            listening.paused = true;
-            let deadline = self.io.services.now.saturating_add(LISTENER_REST);
-            self.io.services.queue.insert(deadline, Due::Source(key));
-        } else if caught(|| self.fail_source(key, Error::Panicked(message))).is_some()
+        let Some(key) = key.filter(|_| retries == Some(false)) else { return };
+        if caught(|| self.fail_source(key, Error::Panicked(message))).is_some()
             && caught(|| self.close_silently(key)).is_some()
         {
             drop_guarded(self.sources.remove(key));
         }
     }
 
-    /// Closes a channel whose handler cannot even be told why.
     fn close_silently(&mut self, key: Key) {
-        let Turn { sources, io, shared, .. } = self;
-        if let Some(slot) = sources.channel(key) {
-            slot.core.state.request_close_now();
-            slot.close(io, &shared.metrics);
-        } else if let Some(Slot::Datagram(slot)) = sources.get(key) {
-            slot.close(io, &shared.metrics);
-        }
+        self.with_source(key, |source, ctx| source.close_silently(ctx));
     }
 }

@@ -12,12 +12,12 @@
 //! which it calls [`Turn::fall_asleep`] again. A loop on a clock that is moved by hand never waits for
 //! real time, except for the limit that the owner of a manual loop has set. Runs on the loop's thread.
 
-use super::{RebuildCause, Turn};
+use super::Turn;
 use crate::{
     channel::driver::Ready,
     event_loop::{
         budget::Span,
-        poll::{Remedy, Selector, WakeCause},
+        poll::{RebuildCause, Remedy, Selector, WakeCause},
         shutdown::Shutdown,
     },
 };
@@ -94,7 +94,7 @@ impl Turn {
             return Wait::NotAtAll;
         }
         // A sampled turn was read before its flush; a sleep that begins a little later ends that much later.
-        if self.watch.span() != Span::FlushingAndPolling {
+        if self.stopwatch.span() != Span::FlushingAndPolling {
             self.lap(Span::Polling);
         }
         self.end_turn_time();
@@ -150,7 +150,7 @@ impl Turn {
         self.lap(Span::Flushing);
         // If it was not to sleep, the last turn ends only here.
         self.end_turn_time();
-        self.watch.begin_turn();
+        self.stopwatch.begin_turn();
         let now = self.io.services.now;
         self.shared.load.turn_began(now);
         self.shared.metrics.polls.add(1);

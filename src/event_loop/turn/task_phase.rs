@@ -5,13 +5,13 @@
 //! with the place where the task was given, counted, and goes no further, nor does any other that handling an entry
 //! ends with. Runs on the loop's thread.
 
-use super::{RebuildCause, Turn};
+use super::Turn;
 use crate::{
-    Error,
     error::{drop_guarded, panic_message},
     event_loop::{
         budget::{Limit, Share, Site, Span},
-        shared::LoopMail,
+        mail::LoopMail,
+        poll::RebuildCause,
     },
     log_throttle::{PANICS, log_throttled},
 };
@@ -42,7 +42,7 @@ impl Turn {
                     let mut mail = turn.inbox.take();
                     ran += u64::from(mail.is_some());
                     left -= 1;
-                    *current = mail.as_ref().and_then(LoopMail::channel);
+                    *current = mail.as_ref().and_then(LoopMail::source);
                     let site = match &mut mail {
                         // Run where it is: to move it once more would cost as much as a small task does.
                         Some(LoopMail::Task(task)) => {
@@ -93,7 +93,7 @@ impl Turn {
         if ran != read_at || delivered {
             self.lap(Span::Flushing);
         }
-        self.watch.rename(Span::Flushing);
+        self.stopwatch.rename(Span::Flushing);
         self.shared.mailbox.announce_room();
         if !drained && !self.inbox.is_empty() {
             self.shared.metrics.tasks_deferred.add(1);
@@ -128,30 +128,9 @@ impl Turn {
                 }
             }
             LoopMail::AtTurnEnd(task) => self.at_end.push_back(task),
-            LoopMail::Listen(listening) => self.listen(*listening),
-            LoopMail::Adopt(accepted) => self.adopt(*accepted),
-            LoopMail::Connect(connecting) => self.connect(*connecting),
-            // The listener came through this queue before what is asked of it; it has a key unless it was refused.
-            LoopMail::CloseListener(server) => {
-                if let Some(key) = server.key.get() {
-                    self.close_listener(*key);
-                }
-            }
-            // So did the connection; if it is there by now, it is no longer in the making.
-            LoopMail::CancelConnect(attempt) => {
-                if let Some(key) = attempt.0.get() {
-                    self.fail_connect(*key, Error::Cancelled);
-                }
-            }
-            LoopMail::Accepting(server, accepting) => {
-                if let Some(key) = server.key.get() {
-                    self.set_accepting(*key, accepting);
-                }
-            }
-            LoopMail::OpenDatagram(opening) => self.open_datagram(*opening),
-            LoopMail::Datagram(shared, mail) => self.datagram_mail(&shared, *mail),
-            #[cfg(unix)]
-            LoopMail::EventSource(mail) => self.source_mail(*mail),
+            LoopMail::Open(source) => self.open(source),
+            LoopMail::Source(mail) => self.deliver_mail(mail),
+            LoopMail::Adopt(connection) => self.adopt(*connection),
             LoopMail::Rebuild(completer) => {
                 let result = self.rebuild(RebuildCause::Asked);
                 completer.complete(result);

@@ -6,7 +6,7 @@
 //! panic that no channel and no task has caught costs one timer, and the source that it was for. Runs on the loop's
 //! thread.
 
-use super::Turn;
+use super::{Turn, source_calls::context};
 use crate::{
     channel::{Due, Scheduled},
     event_loop::{
@@ -48,7 +48,7 @@ impl Turn {
             return false;
         }
         // The clock was read when the tasks ended.
-        self.watch.rename(Span::Timers);
+        self.stopwatch.rename(Span::Timers);
         let until = share.until(self.io.services.now);
         let fired = self.run_heap(now, until);
         let (expired, moves) = self.run_wheel(now, until);
@@ -151,11 +151,11 @@ impl Turn {
                         source.core.handle_task(&mut io.services, slot);
                         source.settle(io, &shared.metrics);
                     }
-                    Some(Slot::Datagram(source)) => source.handle_task(io, &shared.metrics, slot),
-                    _ => {}
+                    Some(Slot::Other(source)) => source.task(&mut context(io, shared, channel), slot),
+                    None => {}
                 }
             }
-            Due::Source(source) => self.source_is_due(source),
+            Due::Source(key) => self.call_source(key, |source, ctx| source.timer(ctx)),
         }
     }
 
@@ -180,8 +180,7 @@ impl Turn {
                 Slot::Channel(source) => {
                     source.handle_wheel_token(io, &shared.metrics, coarse.slot());
                 }
-                Slot::Datagram(source) => source.handle_task(io, &shared.metrics, coarse.slot()),
-                _ => {}
+                Slot::Other(source) => source.wheel_timer(&mut context(io, shared, key), coarse.slot()),
             }
             Some(Site::WHEEL)
         });

@@ -8,7 +8,7 @@
 use super::{
     config::DatagramConfig,
     context::DatagramScope,
-    handle::{DatagramGuard, DatagramMail},
+    handle::{DatagramCommand, DatagramGuard, DatagramMail},
     handler::{DatagramEvent, DatagramLinks},
     queue::{Outgoing, SendQueue},
     state::{DatagramState, Sent, is_report},
@@ -17,14 +17,17 @@ use crate::{
     Error, Result,
     channel::{LoopServices, TASKS, Timers, driver::Ready},
     error::{drop_guarded, panic_message},
-    event_loop::{Ended, Io, Metrics},
-    id::{ChannelId, Key},
+    event_loop::{
+        AtShutdown, Ended, Io, LoopContext, Metrics, NewSource, RegisterFn, STREAM_INTEREST, Source,
+        SourceMail, Transition,
+    },
+    id::ChannelId,
     log_throttle::{BROKEN, CHANNEL_ERRORS, PANICS, STUCK, log_throttled},
     transport::UdpSocket,
 };
 use log::Level;
 use std::{
-    io::ErrorKind,
+    io::{self, ErrorKind},
     net::SocketAddr,
     panic::{AssertUnwindSafe, catch_unwind},
 };
@@ -43,8 +46,8 @@ pub(crate) struct Opening {
     pub(crate) shared: DatagramGuard,
 }
 
-pub(crate) struct DatagramSlot {
-    pub(crate) state: DatagramState,
+struct DatagramSource {
+    state: DatagramState,
     handler: Box<dyn DatagramLinks>,
     active: bool,
     /// It is to be looked at in the next turn without an event.
@@ -54,14 +57,17 @@ pub(crate) struct DatagramSlot {
     failures: u32,
 }
 
-impl DatagramSlot {
-    /// Makes the handler; a panic in that is an error.
-    pub(crate) fn new(id: ChannelId, opening: Opening) -> Result<Self> {
-        let Opening { socket, peer, config, handler, shared } = opening;
+impl Opening {
+    /// Makes the handler, then has the poll watch the socket.
+    fn try_to_open(self, ctx: &mut LoopContext<'_>) -> Result<DatagramSource> {
+        let Opening { mut socket, peer, config, handler, shared } = self;
         let handler = catch_unwind(AssertUnwindSafe(handler));
         let handler = handler.map_err(|panic| Error::Panicked(panic_message(panic)))?;
+        let registered = ctx.io.selector.register(socket.source(), ctx.key.token(), STREAM_INTEREST);
+        registered.map_err(|e| Error::io("watching a socket", e))?;
+        let _ = shared.0.key.set(ctx.key);
         let state = DatagramState {
-            id,
+            id: ChannelId { event_loop: ctx.loop_id, key: ctx.key },
             socket: Some(socket),
             config,
             queue: SendQueue::default(),
@@ -74,129 +80,174 @@ impl DatagramSlot {
             closing: false,
             blocked: false,
         };
-        Ok(DatagramSlot { state, handler, active: false, listed: false, told_writable: true, failures: 0 })
+        Ok(DatagramSource { state, handler, active: false, listed: false, told_writable: true, failures: 0 })
+    }
+}
+
+impl NewSource for Opening {
+    fn open(self: Box<Self>, ctx: &mut LoopContext<'_>) -> Option<Box<dyn Source>> {
+        match self.try_to_open(ctx) {
+            Ok(source) => {
+                let channels = &ctx.metrics.datagram_channels;
+                channels.set(channels.read() + 1);
+                Some(Box::new(source))
+            }
+            Err(e) => {
+                log::warn!("{}: a datagram channel is closed: {e}", ctx.loop_name);
+                None
+            }
+        }
     }
 
-    pub(crate) fn key(&self) -> Key {
-        self.state.id.key
+    fn refuse(self: Box<Self>, loop_name: &str, _metrics: &Metrics, error: Error) {
+        log::warn!("{loop_name}: a datagram channel is closed: {error}");
     }
+}
 
-    /// Whether nobody has closed it.
-    pub(crate) fn is_open(&self) -> bool {
-        self.state.is_open()
-    }
-
-    /// What the poll watches, while it is open.
-    pub(crate) fn source(&mut self) -> Option<&mut dyn mio::event::Source> {
-        self.state.socket.as_mut().map(UdpSocket::source)
-    }
-
-    // ---- what the loop calls -------------------------------------------------------------------------
-
-    pub(crate) fn handle_active(&mut self, io: &mut Io, metrics: &Metrics) {
+impl Source for DatagramSource {
+    fn opened(&mut self, ctx: &mut LoopContext<'_>) {
         self.active = true;
-        self.event(io, metrics, DatagramEvent::Active);
+        self.dispatch(ctx.io, ctx.metrics, DatagramEvent::Active);
     }
 
     /// An event from the poll: first what may be sent, then what may be read.
-    pub(crate) fn handle_ready(&mut self, io: &mut Io, metrics: &Metrics, ready: Ready) {
+    fn ready(&mut self, ctx: &mut LoopContext<'_>, ready: Ready) -> Transition {
         if ready.is_writable() && std::mem::take(&mut self.state.blocked) {
-            self.flush(io, metrics);
+            self.flush(ctx.io, ctx.metrics);
         }
         let readable = ready.is_readable() || ready.is_hang_up();
         // One that is listed is read in this turn anyway: twice would be more than its share.
         if readable && !self.listed {
-            self.read(io, metrics);
+            self.read(ctx.io, ctx.metrics);
         }
+        Transition::Stay
     }
 
-    /// Records an event that this turn has no time for.
-    pub(crate) fn defer(&mut self, io: &mut Io, ready: Ready) {
+    fn defer(&mut self, ctx: &mut LoopContext<'_>, ready: Ready) -> Transition {
         if ready.is_writable() {
             self.state.blocked = false;
         }
-        self.list(io, false);
+        self.carry_over(ctx.io, false);
+        Transition::Stay
     }
 
-    /// It was listed in an earlier turn.
-    pub(crate) fn proceed(&mut self, io: &mut Io, metrics: &Metrics) {
+    fn proceed(&mut self, ctx: &mut LoopContext<'_>) -> Transition {
         self.listed = false;
         // What was reported and not told yet.
-        self.settle(io, metrics);
+        self.finish_call(ctx.io, ctx.metrics);
         if !self.state.blocked {
-            self.flush(io, metrics);
+            self.flush(ctx.io, ctx.metrics);
         }
-        self.read(io, metrics);
+        self.read(ctx.io, ctx.metrics);
+        Transition::Stay
     }
 
-    pub(crate) fn handle_mail(&mut self, io: &mut Io, metrics: &Metrics, mail: DatagramMail) {
-        match mail {
-            DatagramMail::Send { datagram, to, done } => {
-                self.state.handle().dequeued(&datagram);
-                match self.state.send(&mut io.services.outbound, metrics, datagram, to, done) {
-                    Ok(()) => {}
-                    Err((refused, Some(done))) => done.complete(Err(refused.reason)),
-                    // Whoever sent it raced with the close; it is nobody's error.
-                    Err((refused, None)) if matches!(refused.reason, Error::Closed) => {}
-                    Err((refused, None)) => self.fail(&mut io.services, metrics, refused.reason),
-                }
-                self.settle(io, metrics);
-            }
-            DatagramMail::Run(task) if self.state.is_open() => {
-                self.event(io, metrics, DatagramEvent::Run(task))
-            }
-            DatagramMail::Run(task) => drop_guarded(task),
-            DatagramMail::Close => self.close(io, metrics),
+    fn mail(&mut self, ctx: &mut LoopContext<'_>, mail: Box<dyn SourceMail>) -> Transition {
+        if let Some(mail) = mail.downcast::<DatagramMail>() {
+            self.handle_command(ctx.io, ctx.metrics, mail.command);
         }
+        Transition::Stay
     }
 
-    /// A scheduled task is due.
-    pub(crate) fn handle_task(&mut self, io: &mut Io, metrics: &Metrics, slot: u32) {
+    fn task(&mut self, ctx: &mut LoopContext<'_>, slot: u32) {
         let Some(task) = self.state.timers.take_due(slot) else { return };
         if self.state.is_open() {
-            self.event(io, metrics, DatagramEvent::Task(task));
+            self.dispatch(ctx.io, ctx.metrics, DatagramEvent::Task(task));
         } else {
             drop_guarded(task);
         }
     }
 
-    /// The loop is shutting down; how many tasks were cancelled.
-    pub(crate) fn handle_shutdown(&mut self, io: &mut Io, metrics: &Metrics) -> usize {
-        let cancelled = self.state.timers.cancel_all(&mut io.services);
-        self.event(io, metrics, DatagramEvent::Shutdown);
+    fn wheel_timer(&mut self, ctx: &mut LoopContext<'_>, slot: u32) {
+        self.task(ctx, slot);
+    }
+
+    fn watched(&mut self, register: &mut RegisterFn<'_>) -> Option<io::Result<()>> {
+        Some(register(self.state.socket.as_mut()?.source(), STREAM_INTEREST))
+    }
+
+    fn begin_shutdown(&mut self) -> AtShutdown {
+        // After the socket is closed, only the call of `inactive` is left.
+        if self.state.socket.is_some() { AtShutdown::Drain } else { AtShutdown::Stay }
+    }
+
+    fn shut_down(&mut self, ctx: &mut LoopContext<'_>) -> usize {
+        if !self.state.is_open() {
+            return 0;
+        }
+        let cancelled = self.state.timers.cancel_all(&mut ctx.io.services);
+        self.dispatch(ctx.io, ctx.metrics, DatagramEvent::Shutdown);
         cancelled
     }
 
-    /// The last call: tells the handler that it is over.
-    pub(crate) fn handle_inactive(&mut self, services: &mut LoopServices, metrics: &Metrics) {
+    fn close(&mut self, ctx: &mut LoopContext<'_>) -> (Transition, bool) {
+        let forced = self.state.is_open();
+        self.close_socket(ctx.io, ctx.metrics);
+        (Transition::Stay, forced)
+    }
+
+    fn fail(&mut self, ctx: &mut LoopContext<'_>, error: Error) -> Transition {
+        self.close_with(ctx.io, ctx.metrics, error);
+        Transition::Stay
+    }
+
+    fn close_silently(&mut self, ctx: &mut LoopContext<'_>) {
+        self.close_socket(ctx.io, ctx.metrics);
+    }
+
+    fn inactive(&mut self, ctx: &mut LoopContext<'_>) {
+        let services = &mut ctx.io.services;
         if std::mem::take(&mut self.active)
-            && let Err(error) = self.tell(services, metrics, DatagramEvent::Inactive)
+            && let Err(error) = self.invoke(services, ctx.metrics, DatagramEvent::Inactive)
         {
             self.log_failure(services, "in inactive", &error);
         }
         // One that is armed in `inactive` has nobody to run for.
         self.state.timers.cancel_all(services);
     }
+}
+
+impl DatagramSource {
+    fn handle_command(&mut self, io: &mut Io, metrics: &Metrics, command: DatagramCommand) {
+        match command {
+            DatagramCommand::Send { datagram, to, done } => {
+                self.state.handle().dequeued(&datagram);
+                match self.state.send(&mut io.services.outbound, metrics, datagram, to, done) {
+                    Ok(()) => {}
+                    Err((refused, Some(done))) => done.complete(Err(refused.reason)),
+                    // Whoever sent it raced with the close; it is nobody's error.
+                    Err((refused, None)) if matches!(refused.reason, Error::Closed) => {}
+                    Err((refused, None)) => self.report_error(&mut io.services, metrics, refused.reason),
+                }
+                self.finish_call(io, metrics);
+            }
+            DatagramCommand::Run(task) if self.state.is_open() => {
+                self.dispatch(io, metrics, DatagramEvent::Run(task))
+            }
+            DatagramCommand::Run(task) => drop_guarded(task),
+            DatagramCommand::Close => self.close_socket(io, metrics),
+        }
+    }
 
     /// Something went wrong that the channel cannot survive.
-    pub(crate) fn fail_for_good(&mut self, io: &mut Io, metrics: &Metrics, error: Error) {
+    fn close_with(&mut self, io: &mut Io, metrics: &Metrics, error: Error) {
         if self.state.is_open() {
-            self.fail(&mut io.services, metrics, error);
+            self.report_error(&mut io.services, metrics, error);
         }
-        self.close(io, metrics);
+        self.close_socket(io, metrics);
     }
 
     /// Closes the socket, after giving the kernel of what waits as much as it takes at once. The handler hears of it later
     /// in the turn, never from here.
-    pub(crate) fn close(&mut self, io: &mut Io, metrics: &Metrics) {
+    fn close_socket(&mut self, io: &mut Io, metrics: &Metrics) {
         while let Some(Outgoing { datagram, to, .. }) = self.state.queue.front() {
             let (datagram, to) = (datagram.clone(), *to);
             match self.state.transmit(metrics, &datagram, to) {
                 Sent::Blocked => break,
-                Sent::Done => self.answer(Ok(())),
+                Sent::Done => self.complete_front(Ok(())),
                 Sent::Failed(e) => {
                     metrics.datagrams_refused.add_shared(1);
-                    self.answer(Err(Error::io("sending a datagram", e)));
+                    self.complete_front(Err(Error::io("sending a datagram", e)));
                 }
             }
         }
@@ -223,7 +274,7 @@ impl DatagramSlot {
         }
         self.state.note_weight(&mut io.services.outbound);
         self.state.timers.cancel_all(&mut io.services);
-        io.inactive.push(Ended::closed(self.key()));
+        io.inactive.push(Ended::closed(self.state.id.key));
     }
 
     // ---- sockets -------------------------------------------------------------------------------------
@@ -253,7 +304,7 @@ impl DatagramSlot {
                     metrics.datagrams_received.add(1);
                     io.turn_bytes += received.read;
                     let datagram = std::mem::take(&mut received.data);
-                    self.event(io, metrics, DatagramEvent::Read(datagram, from));
+                    self.dispatch(io, metrics, DatagramEvent::Read(datagram, from));
                     drop(received);
                     io.receive.give_back();
                 }
@@ -278,14 +329,14 @@ impl DatagramSlot {
                             Level::Warn,
                             "datagram channel {id}: {error}, again and again; closing"
                         );
-                        return self.fail_for_good(io, metrics, error);
+                        return self.close_with(io, metrics, error);
                     }
-                    self.fail(&mut io.services, metrics, error);
-                    self.settle(io, metrics);
+                    self.report_error(&mut io.services, metrics, error);
+                    self.finish_call(io, metrics);
                 }
             }
         }
-        self.list(io, in_full);
+        self.carry_over(io, in_full);
     }
 
     /// Sends what waits, until it is gone, the kernel takes no more, or the budget of this turn is spent.
@@ -298,12 +349,12 @@ impl DatagramSlot {
                     self.state.blocked = true;
                     break;
                 }
-                Sent::Done => self.answer(Ok(())),
+                Sent::Done => self.complete_front(Ok(())),
                 Sent::Failed(e) => {
                     let error = Error::io("sending a datagram", e);
                     match self.state.queue.pop() {
                         Some(Outgoing { done: Some(done), .. }) => done.complete(Err(error)),
-                        _ => self.fail(&mut io.services, metrics, error),
+                        _ => self.report_error(&mut io.services, metrics, error),
                     }
                     if !self.state.is_open() {
                         break;
@@ -313,35 +364,35 @@ impl DatagramSlot {
         }
         self.state.note_weight(&mut io.services.outbound);
         if !self.state.queue.is_empty() && !self.state.blocked {
-            self.list(io, false);
+            self.carry_over(io, false);
         }
-        self.settle(io, metrics);
+        self.finish_call(io, metrics);
     }
 
     /// The first that waits is done with.
-    fn answer(&mut self, result: Result) {
+    fn complete_front(&mut self, result: Result) {
         if let Some(Outgoing { done: Some(done), .. }) = self.state.queue.pop() {
             done.complete(result);
         }
     }
 
     /// Has it looked at in the next turn without an event.
-    fn list(&mut self, io: &mut Io, in_full: bool) {
+    fn carry_over(&mut self, io: &mut Io, in_full: bool) {
         if self.state.is_open() && !self.listed {
             self.listed = true;
-            io.list(self.key(), in_full);
+            io.list(self.state.id.key, in_full);
         }
     }
 
     // ---- the handler ---------------------------------------------------------------------------------
 
-    fn event(&mut self, io: &mut Io, metrics: &Metrics, event: DatagramEvent) {
-        self.call(&mut io.services, metrics, event);
-        self.settle(io, metrics);
+    fn dispatch(&mut self, io: &mut Io, metrics: &Metrics, event: DatagramEvent) {
+        self.call_handler(&mut io.services, metrics, event);
+        self.finish_call(io, metrics);
     }
 
-    fn call(&mut self, services: &mut LoopServices, metrics: &Metrics, event: DatagramEvent) {
-        if let Err(error) = self.tell(services, metrics, event) {
+    fn call_handler(&mut self, services: &mut LoopServices, metrics: &Metrics, event: DatagramEvent) {
+        if let Err(error) = self.invoke(services, metrics, event) {
             let panicked = matches!(error, Error::Panicked(_));
             if panicked {
                 log_throttled!(
@@ -353,14 +404,14 @@ impl DatagramSlot {
                     (self.handler.handler_type())()
                 );
             }
-            self.fail(services, metrics, error);
+            self.report_error(services, metrics, error);
             self.state.closing |= panicked;
         }
     }
 
     /// Calls the handler; while that lasts, the loop is seen to be in this channel. A panic becomes an error.
-    fn tell(&mut self, services: &mut LoopServices, metrics: &Metrics, event: DatagramEvent) -> Result {
-        let DatagramSlot { state, handler, .. } = self;
+    fn invoke(&mut self, services: &mut LoopServices, metrics: &Metrics, event: DatagramEvent) -> Result {
+        let DatagramSource { state, handler, .. } = self;
         services.activity.enter_channel(state.id.key, handler.handler_type());
         let called = catch_unwind(AssertUnwindSafe(|| {
             handler.call(DatagramScope { state, services: &mut *services, metrics }, event)
@@ -371,9 +422,9 @@ impl DatagramSlot {
 
     /// Tells the handler of an error; one that fails itself is logged, and closes the channel.
     #[cold]
-    fn fail(&mut self, services: &mut LoopServices, metrics: &Metrics, error: Error) {
+    fn report_error(&mut self, services: &mut LoopServices, metrics: &Metrics, error: Error) {
         services.tally.channel_errors += 1;
-        if let Err(error) = self.tell(services, metrics, DatagramEvent::Error(error)) {
+        if let Err(error) = self.invoke(services, metrics, DatagramEvent::Error(error)) {
             self.log_failure(services, "in error", &error);
             self.state.closing = true;
         }
@@ -392,27 +443,27 @@ impl DatagramSlot {
     }
 
     /// After a callback: tells what it has brought about, and closes the channel if it is to be closed.
-    fn settle(&mut self, io: &mut Io, metrics: &Metrics) {
+    fn finish_call(&mut self, io: &mut Io, metrics: &Metrics) {
         if self.state.socket.is_none() {
             return;
         }
         if std::mem::take(&mut self.state.task_refused) {
             let limit = self.state.config.max_scheduled_tasks;
-            self.fail(&mut io.services, metrics, Error::Full { what: TASKS, limit });
+            self.report_error(&mut io.services, metrics, Error::Full { what: TASKS, limit });
         }
         if let Some(error) = self.state.reported.take() {
-            self.fail(&mut io.services, metrics, error);
+            self.report_error(&mut io.services, metrics, error);
         }
         while self.state.is_open() && self.told_writable != self.state.queue.is_empty() {
             self.told_writable = !self.told_writable;
-            self.call(&mut io.services, metrics, DatagramEvent::Writability(self.told_writable));
+            self.call_handler(&mut io.services, metrics, DatagramEvent::Writability(self.told_writable));
         }
         if self.state.closing {
-            return self.close(io, metrics);
+            return self.close_socket(io, metrics);
         }
         // What the handler did when it was told is told in the next turn: it may go on like that for ever.
         if self.state.reported.is_some() || self.state.task_refused {
-            self.list(io, false);
+            self.carry_over(io, false);
         }
     }
 }

@@ -2,27 +2,19 @@
 //!
 //! Always holds: it stays on the thread that made it, and runs only within [`ManualEventLoop::run_once`] and its
 //! like, so callbacks run there and nowhere else; however it ends, dropped or shut down, its channels are told, what
-//! waits is refused or run, and its termination completes. It owns the loop ([`Turn`]); handles own nothing of it.
+//! waits is refused or run, and its termination completes. It owns the loop ([`DrivenLoop`]); handles own nothing of it.
 
-use super::{
-    EventLoop, LoopConfig, end, shared::LifeState, shared::LoopMail, shared::LoopShared, task::Task, tasks,
-    turn::Turn, watchdog::WatchedLoop,
-};
+use super::EventLoopGroup;
 use crate::{
-    Completion, Result,
+    Completion, Error, Result,
     clock::nanos,
-    error::caught,
-    event_loop::ShutdownRequest,
-    group::EventLoopGroup,
-    sync::loop_id::{self, Owned},
+    event_loop::{DrivenLoop, EventLoop, LoopConfig},
 };
 use std::{
     fmt,
     future::Future,
-    panic::Location,
     pin::pin,
-    sync::Arc,
-    task::{Context, Poll, Wake, Waker},
+    task::{Context, Poll},
     time::Duration,
 };
 
@@ -61,28 +53,20 @@ use std::{
 /// # Ok::<(), netwheel::Error>(())
 /// ```
 pub struct ManualEventLoop {
-    /// None once it has ended.
-    turn: Option<Turn>,
-    watch: Option<WatchedLoop>,
+    driven: DrivenLoop,
     event_loop: EventLoop,
     group: EventLoopGroup,
-    _owned: Owned,
 }
 
 impl ManualEventLoop {
-    pub(crate) fn new(
+    pub(super) fn new(
         config: LoopConfig,
         group: impl FnOnce(EventLoop) -> EventLoopGroup,
     ) -> Result<ManualEventLoop> {
-        let watchdog_thread = config.watchdog_thread.clone();
-        let (shared, make) = EventLoop::prepare(config)?;
-        shared.advance(LifeState::Started);
-        let watch = watchdog_thread
-            .map(|watchdog_thread| watchdog_thread.watch(&shared.name, shared.id, shared.activity.clone()));
-        let owned = loop_id::own(shared.id);
-        let event_loop = EventLoop { shared: shared.clone() };
+        let driven = DrivenLoop::new(config)?;
+        let event_loop = driven.event_loop();
         let group = group(event_loop.clone());
-        Ok(ManualEventLoop { turn: Some(make(shared)), watch, event_loop, group, _owned: owned })
+        Ok(ManualEventLoop { driven, event_loop, group })
     }
 
     /// A handle to the loop.
@@ -103,21 +87,7 @@ impl ManualEventLoop {
     /// on such a clock a sleep without a limit ends only when another thread wakes the loop. Zero is returned if the
     /// time was up, if the sleep was for nothing, and at once if the loop has ended.
     pub fn run_once(&mut self, max_wait: impl Into<Option<Duration>>) -> usize {
-        let Some(turn) = &mut self.turn else { return 0 };
-        let _entered =
-            (loop_id::enter(turn.shared.id), tasks::enter(turn.shared.id, turn.io.services.queue.clone()));
-        let left = turn.io.services.attention.len() + turn.io.inactive.len();
-        let before = things_run(&turn.shared);
-        turn.sleep.at_most = max_wait.into().map(nanos);
-        let mut last = false;
-        let cause = caught(|| last = turn.turn());
-        let ran = things_run(&turn.shared).wrapping_sub(before);
-        if (last || cause.is_some())
-            && let Some(turn) = self.turn.take()
-        {
-            end(turn, cause, self.watch.take());
-        }
-        left.saturating_add(usize::try_from(ran).unwrap_or(usize::MAX))
+        self.driven.run_turn(max_wait.into().map(nanos))
     }
 
     /// Runs the loop until it has been shut down.
@@ -125,7 +95,7 @@ impl ManualEventLoop {
     /// # Errors
     /// [`Error::Panicked`](crate::Error::Panicked) if the loop itself has failed.
     pub fn run(&mut self) -> Result {
-        while self.turn.is_some() {
+        while !self.driven.has_ended() {
             self.run_once(None);
         }
         self.event_loop.terminated().wait()
@@ -145,15 +115,14 @@ impl ManualEventLoop {
     /// What the operation failed with. Should the loop end first, it is waited for what others have to complete.
     pub fn run_until<T>(&mut self, completion: Completion<T>) -> Result<T> {
         let mut completion = pin!(completion);
-        let waker = Waker::from(Arc::new(WakeLoop(self.event_loop.shared.clone())));
+        let waker = self.driven.waker();
         let mut context = Context::from_waker(&waker);
         loop {
             if let Poll::Ready(result) = completion.as_mut().poll(&mut context) {
                 return result;
             }
-            if self.turn.is_none() {
-                let rest =
-                    std::mem::replace(&mut *completion, Completion::ready(Err(crate::Error::ShutDown)));
+            if self.driven.has_ended() {
+                let rest = std::mem::replace(&mut *completion, Completion::ready(Err(Error::ShutDown)));
                 return rest.wait();
             }
             self.run_once(None);
@@ -162,40 +131,7 @@ impl ManualEventLoop {
 
     /// Whether the loop has ended: it runs no more turns.
     pub fn is_terminated(&self) -> bool {
-        self.turn.is_none()
-    }
-}
-
-/// What a loop has counted that it ran.
-fn things_run(shared: &LoopShared) -> u64 {
-    let metrics = &shared.metrics;
-    let counters = [&metrics.ready, &metrics.tasks_run, &metrics.timers_fired, &metrics.wheel_fired];
-    counters.into_iter().fold(0, |sum, counter| sum.wrapping_add(counter.read()))
-}
-
-/// Ends the sleep of the loop's turn, so that its owner looks at a completion again.
-struct WakeLoop(Arc<LoopShared>);
-
-impl Wake for WakeLoop {
-    fn wake(self: Arc<Self>) {
-        // On the loop its owner looks after the turn anyway. From elsewhere a bare wake could come just before the
-        // loop falls asleep, and be lost: only what is in the queue is not.
-        if !self.0.is_in_event_loop() {
-            let nothing = Task::new(|| {}, Location::caller());
-            // One that has ended is not asleep.
-            let _ = self.0.submit_always(LoopMail::Task(nothing));
-        }
-    }
-}
-
-impl Drop for ManualEventLoop {
-    fn drop(&mut self) {
-        let Some(mut turn) = self.turn.take() else { return };
-        let _entered =
-            (loop_id::enter(turn.shared.id), tasks::enter(turn.shared.id, turn.io.services.queue.clone()));
-        turn.shared.shut_down(ShutdownRequest { quiet: 0, timeout: 0, window: 0 });
-        let cause = caught(|| turn.end_now());
-        end(turn, cause, self.watch.take());
+        self.driven.has_ended()
     }
 }
 

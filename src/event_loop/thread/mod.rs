@@ -1,0 +1,204 @@
+//! The life of a loop: how it is built, what its thread runs, and how it ends.
+//!
+//! Invariants: a loop stays on the thread that runs its first turn. However it ends, what waits in its
+//! queue is run or refused, its hooks run, and its termination completes.
+//!
+//! Modules: `driven` (loops that their owner runs, turn by turn), `affinity` (the core that a thread runs
+//! on).
+
+mod affinity;
+mod driven;
+
+pub(crate) use affinity::Core;
+pub(crate) use driven::DrivenLoop;
+
+use super::{
+    EventLoop,
+    broadcast::Broadcasts,
+    budget::{Budget, Pace, Stopwatch},
+    closing::Lingering,
+    io::{self, Io},
+    poll::{Selector, Sleep, SpinGuard},
+    shared::{LifeState, LoopShared},
+    sources::Sources,
+    tasks,
+    turn::Turn,
+    watchdog::{WatchdogThread, WatchedLoop},
+};
+use crate::{
+    Clock, Error, Result,
+    buffer::ReceiveBuffers,
+    channel::{IoTime, LoopServices, MailSender, OutboundBudget, SharedBudget},
+    clock::{TimeSource, nanos},
+    error::caught,
+    log_throttle::{LogAt, off_loop},
+    sync::{Phase, loop_id, mailbox},
+    timer::Wheel,
+    worker_pool::WorkerPool,
+};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+/// What a loop is built with; see [`EventLoopGroupBuilder`](crate::EventLoopGroupBuilder).
+#[derive(Debug, Clone)]
+pub(crate) struct LoopConfig {
+    pub(crate) name: String,
+    pub(crate) budget: Budget,
+    pub(crate) max_io_time: Duration,
+    pub(crate) max_pending_tasks: usize,
+    pub(crate) max_scheduled_tasks: usize,
+    pub(crate) max_connections: usize,
+    pub(crate) max_lingering: usize,
+    #[cfg_attr(not(unix), allow(dead_code, reason = "event sources are for Unix"))]
+    pub(crate) max_event_sources: usize,
+    pub(crate) max_outbound: usize,
+    pub(crate) group_outbound: Arc<SharedBudget>,
+    pub(crate) wheel_tick: Duration,
+    pub(crate) wheel_slots: usize,
+    pub(crate) rebuild_threshold: u32,
+    pub(crate) busy_poll: Duration,
+    pub(crate) core: Option<Core>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) watchdog_thread: Option<Arc<WatchdogThread>>,
+    pub(crate) workers: WorkerPool,
+}
+
+/// Makes the loop itself, on the thread that will run it.
+type MakeTurn = Box<dyn FnOnce(Arc<LoopShared>) -> Turn + Send>;
+
+impl EventLoop {
+    /// A loop whose thread starts with the first thing that it is given to do.
+    pub(crate) fn new(config: LoopConfig) -> Result<Self> {
+        let (core, watchdog_thread) = (config.core, config.watchdog_thread.clone());
+        let (shared, make) = Self::prepare(config)?;
+        // The seed is kept in what it refers to: a strong reference would keep a loop that never starts for ever.
+        let weak = Arc::downgrade(&shared);
+        shared.set_seed(Box::new(move || {
+            let shared = weak.upgrade().expect("a loop is started through a handle to it");
+            Box::new(move || {
+                if let Some(core) = core {
+                    core.pin(&shared.name);
+                }
+                live(make(shared), watchdog_thread);
+            })
+        }));
+        Ok(EventLoop { shared })
+    }
+
+    /// What the handles of a loop share, and what becomes the loop on whatever thread will run it.
+    fn prepare(config: LoopConfig) -> Result<(Arc<LoopShared>, MakeTurn)> {
+        let wheel =
+            Wheel::<crate::id::Key>::builder().tick(config.wheel_tick).slots(config.wheel_slots).build();
+        let wheel = wheel.map_err(as_setting_of_a_group)?;
+        let (selector, waker) = Selector::new().map_err(|e| Error::io("opening a poll", e))?;
+        let (mailbox, inbox) = mailbox(config.max_pending_tasks);
+        let time = TimeSource::new(config.clock.clone());
+        let (tasks, connections) = (config.max_scheduled_tasks, config.max_connections);
+        let (id, name) = (loop_id::next(), config.name);
+        let shared = LoopShared::new(id, name, time.clone(), mailbox, tasks, connections, waker);
+        #[cfg(unix)]
+        let shared = shared.with_max_event_sources(config.max_event_sources);
+        let shared = Arc::new(shared);
+        if !config.clock.is_real_time() {
+            let weak = Arc::downgrade(&shared);
+            config.clock.on_advance(Box::new(move || {
+                if let Some(shared) = weak.upgrade() {
+                    shared.wake_if_asleep(0);
+                }
+            }));
+        }
+        let workers = config.workers;
+        let (max_outbound, group_outbound) = (config.max_outbound, config.group_outbound);
+        let (budget, real_time) = (config.budget, config.clock.is_real_time());
+        let (threshold, max_lingering) = (config.rebuild_threshold, config.max_lingering);
+        let max_io_time = nanos(config.max_io_time);
+        let sleep = Sleep::new(config.clock.longest_sleep(), config.busy_poll);
+        let make = move |shared: Arc<LoopShared>| {
+            let outlet: Arc<dyn MailSender> = shared.clone();
+            let outbound = OutboundBudget::new(max_outbound, group_outbound);
+            let activity = shared.activity.clone();
+            let log = shared.log.clone();
+            let mut services = LoopServices::new(time, wheel, outlet, activity, log, outbound, workers);
+            services.io_time = IoTime::limited(max_io_time, real_time);
+            let io = Io {
+                selector,
+                services,
+                receive: ReceiveBuffers::new(),
+                carried_over: VecDeque::new(),
+                turn_bytes: 0,
+                listed: io::Listed::default(),
+                inactive: Vec::new(),
+                lingering: Lingering::new(max_lingering),
+            };
+            let now = io.services.now;
+            Turn {
+                shared,
+                inbox,
+                sources: Sources::new(),
+                io,
+                budget,
+                task_pace: Pace::new(real_time),
+                timer_pace: Pace::new(real_time),
+                deliver_pace: Pace::of_deliveries(real_time),
+                spin: SpinGuard::new(threshold),
+                stopwatch: Stopwatch::new(now),
+                shutdown: None,
+                sleep,
+                real_time,
+                timers_left: false,
+                broadcasts: Broadcasts::default(),
+                at_end: VecDeque::new(),
+                rest_until: None,
+                poll_failures: 0,
+                failure_logged: false,
+            }
+        };
+        Ok((shared, Box::new(make)))
+    }
+}
+
+/// Settings of the wheel, as they are called where a group is built.
+fn as_setting_of_a_group(error: Error) -> Error {
+    let Error::Setting(mut refused) = error else { return error };
+    refused.setting = match refused.setting {
+        "tick" => "wheel_tick",
+        "slots" => "wheel_slots",
+        other => other,
+    };
+    Error::Setting(refused)
+}
+
+/// The life of a loop's thread.
+fn live(mut turn: Turn, watchdog_thread: Option<Arc<WatchdogThread>>) {
+    let shared = turn.shared.clone();
+    let _entered = loop_id::enter(shared.id);
+    let _local = tasks::enter(shared.id, turn.io.services.queue.clone());
+    let watch = watchdog_thread
+        .map(|watchdog_thread| watchdog_thread.watch(&shared.name, shared.id, shared.activity.clone()));
+    let cause = caught(|| turn.run());
+    end(turn, cause, watch);
+}
+
+/// What follows the last turn of a loop, on its thread; `cause` is what the loop itself has failed with, `watch` is
+/// over when there is nothing left that could get stuck.
+fn end(turn: Turn, cause: Option<String>, watch: Option<WatchedLoop>) {
+    let shared = turn.shared.clone();
+    // Those who wait for the end must hear of it, even if the log panics.
+    if let Some(cause) = &cause {
+        caught(|| log::error!("{}: the loop itself panicked and ends: {cause}", shared.name));
+    }
+    shared.advance(LifeState::ShutDown);
+    shared.activity.enter_phase(Phase::Shutdown);
+    // Channels, handlers and what is left in the queue are dropped here, on their own thread.
+    if let Some(message) = caught(move || drop(turn)) {
+        caught(|| log::error!("{}: ending: {message}", shared.name));
+    }
+    shared.run_hooks();
+    caught(|| {
+        shared.log.finish(shared.time.now());
+        let LogAt { log, now } = off_loop();
+        log.finish(now);
+    });
+    drop(watch);
+    shared.advance(LifeState::Terminated);
+    shared.set_terminated(cause);
+}
