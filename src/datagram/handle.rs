@@ -3,11 +3,15 @@
 //! Always holds: it owns no socket; what it is asked for goes through the queue of the channel's loop, in the order in
 //! which one thread asked; wherever the channel ends, nobody is left waiting for it. Any thread may use it.
 
-use super::{context::DatagramScope, context::ScopeTask, queue};
+use super::{
+    queue,
+    scope::{DatagramScope, ScopeTask},
+    shared::DatagramShared,
+};
 use crate::{
     Completion, Error, Result,
     error::Refused,
-    event_loop::{LoopMail, LoopShared, SourceMail},
+    event_loop::{LoopMail, SourceMail},
     id::Key,
     sync::{Completer, completion},
 };
@@ -15,10 +19,7 @@ use bytes::Bytes;
 use std::{
     fmt,
     net::SocketAddr,
-    sync::{
-        Arc, Mutex, OnceLock, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
+    sync::{Arc, PoisonError, atomic::Ordering},
 };
 
 /// A handle to a datagram channel; dropping it lets the channel go on. Made by
@@ -26,30 +27,6 @@ use std::{
 #[derive(Clone)]
 pub struct DatagramChannel {
     shared: Arc<DatagramShared>,
-}
-
-/// What the handles of a channel share with its loop.
-pub(crate) struct DatagramShared {
-    event_loop: Arc<LoopShared>,
-    /// Set when the loop has heard of it.
-    pub(crate) key: OnceLock<Key>,
-    local_address: SocketAddr,
-    max_outbound: usize,
-    open: AtomicBool,
-    /// Weight of what waits for the kernel.
-    pending: AtomicUsize,
-    /// Weight of what waits in the loop's queue.
-    queued: AtomicUsize,
-    closed: Mutex<Option<Vec<Completer>>>,
-}
-
-/// The loop's end of [`DatagramShared`]: wherever the channel ends, nobody is left waiting for it.
-pub(crate) struct DatagramGuard(pub(crate) Arc<DatagramShared>);
-
-impl Drop for DatagramGuard {
-    fn drop(&mut self) {
-        self.0.set_closed();
-    }
 }
 
 /// A message to a datagram channel; dropped if the channel is closed.
@@ -68,43 +45,6 @@ pub(super) enum DatagramCommand {
     Send { datagram: Bytes, to: Option<SocketAddr>, done: Option<Completer> },
     Run(ScopeTask),
     Close,
-}
-
-impl DatagramShared {
-    pub(crate) fn new(event_loop: Arc<LoopShared>, local_address: SocketAddr, max_outbound: usize) -> Self {
-        DatagramShared {
-            event_loop,
-            key: OnceLock::new(),
-            local_address,
-            max_outbound,
-            open: AtomicBool::new(true),
-            pending: AtomicUsize::new(0),
-            queued: AtomicUsize::new(0),
-            closed: Mutex::new(Some(Vec::new())),
-        }
-    }
-
-    pub(super) fn set_pending(&self, weight: usize) {
-        self.pending.store(weight, Ordering::Relaxed);
-    }
-
-    /// A datagram has left the loop's queue.
-    pub(super) fn dequeued(&self, datagram: &Bytes) {
-        self.queued.fetch_sub(queue::weight(datagram), Ordering::Relaxed);
-    }
-
-    pub(super) fn set_closing(&self) {
-        self.open.store(false, Ordering::Release);
-    }
-
-    /// The socket is closed: tells everybody who asked.
-    pub(super) fn set_closed(&self) {
-        self.set_closing();
-        let waiting = self.closed.lock().unwrap_or_else(PoisonError::into_inner).take();
-        for completer in waiting.into_iter().flatten() {
-            completer.complete(Ok(()));
-        }
-    }
 }
 
 impl DatagramChannel {
@@ -219,6 +159,13 @@ impl DatagramChannel {
                 completion
             }
         }
+    }
+}
+
+impl DatagramScope<'_> {
+    /// A handle to this channel, for other threads.
+    pub fn channel(&self) -> DatagramChannel {
+        DatagramChannel::new(self.state.handle().clone())
     }
 }
 

@@ -13,13 +13,16 @@ mod context;
 mod handle;
 mod handler;
 mod queue;
+mod scope;
+mod shared;
 mod source;
 mod state;
 
 pub(crate) use config::DatagramConfig;
-pub use context::{DatagramContext, DatagramScope};
+pub use context::DatagramContext;
 pub use handle::DatagramChannel;
-pub(crate) use handle::{DatagramGuard, DatagramShared};
 pub use handler::DatagramHandler;
 pub(crate) use handler::{DatagramLinks, TypedHandler};
+pub use scope::DatagramScope;
+pub(crate) use shared::{DatagramGuard, DatagramShared};
 pub(crate) use source::Opening;

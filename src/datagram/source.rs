@@ -7,10 +7,11 @@
 
 use super::{
     config::DatagramConfig,
-    context::DatagramScope,
-    handle::{DatagramCommand, DatagramGuard, DatagramMail},
+    handle::{DatagramCommand, DatagramMail},
     handler::{DatagramEvent, DatagramLinks},
     queue::{Outgoing, SendQueue},
+    scope::DatagramScope,
+    shared::DatagramGuard,
     state::{DatagramState, Sent, is_report},
 };
 use crate::{

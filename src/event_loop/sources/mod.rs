@@ -141,7 +141,7 @@ impl Sources {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::channel::{ChannelState, Watch};
+    use crate::channel::{ChannelCore, ChannelState, Watch};
     use std::mem::size_of;
 
     /// What each connection costs at the least, idle as it may be. Allocators give memory in steps of 16 bytes, so a word more may
