@@ -1,6 +1,7 @@
 //! What does a message for many channels cost the loop that has them, without the system calls?
 //!
-//! `cargo bench --bench broadcast`. A `ChannelGroup` of members on one loop without sockets (`EmbeddedLoop`), frames of 64
+//! In `benches/`: `cargo bench --bench broadcast`.
+//! A `ChannelGroup` of members on one loop without sockets (`EmbeddedLoop`), frames of 64
 //! bytes: written to all at once, and for comparison through a handle for each. What is timed ends when the bytes are with
 //! the transport; per member, since that is what it has to be multiplied by.
 

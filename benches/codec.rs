@@ -1,6 +1,7 @@
 //! What does it cost to cut messages out of bytes, and to make bytes of messages?
 //!
-//! `cargo bench --bench codec`. 64 messages of 32 bytes in one piece of memory, without a channel around them.
+//! In `benches/`: `cargo bench --bench codec`.
+//! 64 messages of 32 bytes in one piece of memory, without a channel around them.
 
 #![allow(missing_docs, reason = "the criterion macros make undocumented items")]
 

@@ -1,6 +1,7 @@
 //! What does an echo cost in process: bytes in, messages through a pipeline, bytes out; and with how many channels?
 //!
-//! `cargo bench --bench echo`. Channels without sockets on one loop (`EmbeddedLoop`), each of which has its turn in an order
+//! In `benches/`: `cargo bench --bench echo`.
+//! Channels without sockets on one loop (`EmbeddedLoop`), each of which has its turn in an order
 //! that says nothing of where it lies in memory: 64 of them are in the cache, 100,000 are not. A read brings one message or 64,
 //! as raw bytes (which are one message, however many came) or as frames of 32 bytes; with and without a read timeout. The clock
 //! stands still, so no timeout is due: noting the read, and the memory that is touched for it, is all that one costs here.

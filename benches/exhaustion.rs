@@ -1,6 +1,7 @@
 //! A minute without descriptors: what does it cost a server, what does it say, and how soon does it serve again?
 //!
-//! `cargo bench --bench exhaustion`. The server is a process of its own that may have so many descriptors and no more; many
+//! In `benches/`: `cargo bench --bench exhaustion`.
+//! The server is a process of its own that may have so many descriptors and no more; many
 //! more clients come than it can let in, and stay. Those who were there before go on talking, a few times in a second.
 //! What has to hold whatever the time is in `tests/accept_exhaustion.rs`; here are the figures. Linux only: it reads `/proc`.
 
@@ -35,7 +36,10 @@ struct Settings {
     /// Is the server.
     #[arg(long, hide = true)]
     serve: bool,
-    /// Given by `cargo bench`; without it the program only sees whether it works, in two seconds.
+    /// Only sees whether it works, in two seconds.
+    #[arg(long)]
+    test: bool,
+    /// Given by `cargo bench`; means nothing here.
     #[arg(long, hide = true)]
     bench: bool,
 }
@@ -102,7 +106,7 @@ fn main() -> Result<(), BoxError> {
     if settings.serve {
         return serve(settings.descriptors);
     }
-    let time = Duration::from_secs(if settings.bench { settings.seconds } else { 2 });
+    let time = Duration::from_secs(if settings.test { 2 } else { settings.seconds });
     rlimit::increase_nofile_limit(settings.clients as u64 + 100)?;
     let mut server = Command::new(std::env::current_exe()?)
         .args(["--serve", "--descriptors", &settings.descriptors.to_string()])

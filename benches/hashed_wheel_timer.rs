@@ -1,6 +1,7 @@
 //! Does it scale when many threads add timeouts and cancel them?
 //!
-//! `cargo bench --bench hashed_wheel_timer`; `-- --help` lists the settings. Every thread adds timeouts of a minute and
+//! In `benches/`: `cargo bench --bench hashed_wheel_timer`;
+//! `-- --help` lists the settings. Every thread adds timeouts of a minute and
 //! cancels each of them sixteen additions later, as requests do whose answers come. Beside it a sorted map behind a lock,
 //! which is what one would write without a timer (and which has nobody to run what comes due). Rounds of both are
 //! interleaved; medians of millions of pairs per second from all threads together, with the lowest and the highest.

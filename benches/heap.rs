@@ -1,6 +1,7 @@
 //! What does a timer cost in the heap: to start, to cancel, to move, to let expire?
 //!
-//! `cargo bench --bench heap`: seconds, to see at once what a change to `ScheduledQueue` has done. How it compares with others, and
+//! In `benches/`: `cargo bench --bench heap`:
+//! seconds, to see at once what a change to `ScheduledQueue` has done. How it compares with others, and
 //! with a million timers and more, is what `timers` measures.
 
 #![allow(missing_docs, reason = "the criterion macros make undocumented items")]

@@ -1,13 +1,14 @@
 //! What does it cost a loop to count: one histogram record, the addition at the end of a turn, and a copy for a reader?
 //! And how much is it, beside the rest of a turn?
 //!
-//! `cargo bench --bench metrics`. The library's own files are compiled in, since what records is not public. The share of
+//! In `benches/`: `cargo bench --bench metrics`.
+//! The library's own files are compiled in, since what records is not public. The share of
 //! counting is that of a turn which echoes one small message, where it is largest: what is counted once per turn is
 //! counted for one message alone. The time of such a turn is the loop's own account of it, without the call to poll.
 
 #![allow(missing_docs, reason = "the criterion macros make undocumented items")]
 
-#[path = "../src/event_loop/metrics/mod.rs"]
+#[path = "../src/metrics/mod.rs"]
 #[allow(
     dead_code,
     unreachable_pub,
@@ -15,16 +16,10 @@
     reason = "a part of the library, of which a part is used"
 )]
 mod recording;
-#[path = "../src/channel/tally.rs"]
-mod tally;
-
-mod channel {
-    pub(crate) use crate::tally::Tally;
-}
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use netwheel::{codec::RawBytes, prelude::*};
-use recording::Metrics;
+use recording::{Metrics, Tally};
 use std::{
     hint::black_box,
     io::{Read, Write},
@@ -32,7 +27,6 @@ use std::{
     sync::mpsc,
     time::{Duration, Instant},
 };
-use tally::Tally;
 
 fn recording(c: &mut Criterion) {
     let mut group = c.benchmark_group("recording");

@@ -1,6 +1,7 @@
 //! What does it cost to append to the bytes that wait to be sent: copied, or kept as they are, by size?
 //!
-//! `cargo bench --bench outbound`. A batch of pieces goes into an empty buffer; where copying ends and keeping begins
+//! In `benches/`: `cargo bench --bench outbound`.
+//! A batch of pieces goes into an empty buffer; where copying ends and keeping begins
 //! is where the two lines part.
 
 #![allow(missing_docs, reason = "the criterion macros make undocumented items")]

@@ -1,6 +1,7 @@
 //! What does a message cost between the bytes and the handler and back, and what does a stage add?
 //!
-//! `cargo bench --bench pipeline`. 64 frames of 32 bytes in one read, echoed, on a channel without a socket.
+//! In `benches/`: `cargo bench --bench pipeline`.
+//! 64 frames of 32 bytes in one read, echoed, on a channel without a socket.
 
 #![allow(missing_docs, reason = "the criterion macros make undocumented items")]
 

@@ -1,6 +1,7 @@
 //! What does a channel cost when there are a million of them: memory, time to open and to close, and its heartbeats?
 //!
 //! ```sh
+//! cd benches
 //! cargo bench --bench scale                                # a million, three virtual minutes
 //! cargo bench --bench scale -- --channels 100000
 //! cargo bench --bench scale -- --test                      # a moment: does it run?

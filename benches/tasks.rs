@@ -1,6 +1,7 @@
 //! What does it cost to give a loop a task from another thread, and how soon does a sleeping loop run it?
 //!
-//! `cargo bench --bench tasks`; `-- --help` lists the settings. Beside [`EventLoop::execute`] run tokio's
+//! In `benches/`: `cargo bench --bench tasks`;
+//! `-- --help` lists the settings. Beside [`EventLoop::execute`] run tokio's
 //! current-thread `spawn` and two bare loops of crossbeam-channel and mio's `Waker`: with boxed closures, and with
 //! what a closure is when it lies in the queue's entry, a function and three words. The second bare loop is the
 //! limit: it has no limit of tasks, no shutdown, no report of a panic, nothing but the queue and the sleep.

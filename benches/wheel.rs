@@ -1,6 +1,7 @@
 //! What does a timer cost on the wheel: to start, to cancel, to move, to let expire?
 //!
-//! `cargo bench --bench wheel`: seconds, to see at once what a change to `Wheel` has done. It has the tick and the slots that a
+//! In `benches/`: `cargo bench --bench wheel`:
+//! seconds, to see at once what a change to `Wheel` has done. It has the tick and the slots that a
 //! loop's has unless it is told otherwise. How it compares with others, and with a million timers and more, is what `timers`
 //! measures.
 

@@ -52,7 +52,7 @@
 //!
 //! Modules stand in layers; each imports only from those below it. From the top: `bootstrap`, `prometheus`; `group`,
 //! `event_loop`, `datagram`; `transport`; `codec`, `stage`, `relay`, `testing`; `channel`,
-//! `pipeline`; `timer`, `buffer`, `admission`, `sync`, `worker_pool`; `error`, `id`, `clock`, `log_throttle`.
+//! `pipeline`; `timer`, `buffer`, `admission`, `metrics`, `sync`, `worker_pool`; `error`, `id`, `clock`, `log_throttle`.
 
 // Not `forbid`, for the sake of one small module that says why it needs it: `sync::task_cell`.
 #![deny(unsafe_code)]
@@ -76,6 +76,7 @@ pub mod pipeline;
 
 mod admission;
 pub mod buffer;
+mod metrics;
 mod sync;
 pub mod timer;
 mod worker_pool;
@@ -101,8 +102,8 @@ pub use clock::{Clock, SystemClock};
 pub use datagram::{DatagramChannel, DatagramContext, DatagramHandler, DatagramScope};
 pub use error::{BoxError, EncodeError, Error, PeerError, Refused, Result, SettingError};
 pub use event_loop::{
-    EventLoop, Histogram, LoopMetrics, MissedRuns, Peer, Periodic, RebuildCause, RebuildReport,
-    ScheduledTask, ShutdownOptions, ShutdownReport, Stall, Watchdog,
+    EventLoop, MissedRuns, Peer, Periodic, RebuildCause, RebuildReport, ScheduledTask, ShutdownOptions,
+    ShutdownReport, Stall, Watchdog,
 };
 #[cfg(unix)]
 pub use event_loop::{Interest, Readiness, SourceAction, SourceContext, SourceHandle};
@@ -110,6 +111,7 @@ pub use group::{
     Chooser, EventLoopGroup, EventLoopGroupBuilder, LeastConnections, LeastLag, ManualEventLoop, RoundRobin,
 };
 pub use id::ChannelId;
+pub use metrics::{Histogram, LoopMetrics};
 pub use pipeline::{ChannelPipeline, Context, Handler, Pipeline, Remote};
 pub use relay::Relay;
 pub use sync::{Completion, Phase};

@@ -4,6 +4,8 @@
 
 #[path = "support/handlers.rs"]
 mod handlers;
+#[path = "support/heap.rs"]
+mod heap;
 #[path = "support/tcp.rs"]
 mod tcp;
 
@@ -20,9 +22,6 @@ use std::{
     time::Duration,
 };
 use tcp::*;
-
-#[global_allocator]
-static ALLOCATOR: dhat::Alloc = dhat::Alloc;
 
 const WARM_UP: usize = 1_000;
 const ECHOES: usize = 10_000;
@@ -60,9 +59,9 @@ where
     echo_often(&mut stream, message, &mut answer, WARM_UP);
     assert_same(&answer, message);
 
-    let before = dhat::HeapStats::get().total_blocks;
+    let before = heap::total_blocks();
     echo_often(&mut stream, message, &mut answer, ECHOES);
-    let blocks = dhat::HeapStats::get().total_blocks - before;
+    let blocks = heap::total_blocks() - before;
 
     assert_same(&answer, message);
     drop(stream);
@@ -72,16 +71,15 @@ where
 
 #[test]
 fn the_steady_echo_path_allocates_nothing() {
-    let _profiler = dhat::Profiler::builder().testing().build();
     let frame = |payload: usize| {
         let mut frame = (payload as u32).to_be_bytes().to_vec();
         frame.resize(4 + payload, b'x');
         frame
     };
     // The counter counts.
-    let before = dhat::HeapStats::get().total_blocks;
+    let before = heap::total_blocks();
     std::hint::black_box(Box::new(1));
-    assert_eq!(dhat::HeapStats::get().total_blocks - before, 1);
+    assert_eq!(heap::total_blocks() - before, 1);
 
     let small_frames = blocks_for(LengthField::u32(), &frame(64));
     // Thirty-two at once: one read, thirty-two messages, one write.

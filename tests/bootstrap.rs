@@ -345,32 +345,38 @@ fn dropping_the_handle_of_a_server_lets_it_run() {
 /// C-70: loops that bind and connect through each other's bootstraps at the same time wait for nobody.
 #[test]
 fn c_70_loops_that_use_each_others_bootstraps_do_not_deadlock() {
-    const ROUNDS: usize = 200;
+    const ROUNDS: usize = 1024;
+    /// Rounds of a loop that are in progress at the same time. Bounds the number of descriptors.
+    const CHAINS: usize = 8;
+
+    /// Runs on `here`: binds and connects on `there`, then starts the next round.
+    fn round(here: EventLoop, there: EventLoopGroup, to: SocketAddr, left: usize, rounds: mpsc::Sender<()>) {
+        if left == 0 {
+            return;
+        }
+        let bound = ServerBootstrap::new(&there).pipeline(lines).bind("127.0.0.1:0").unwrap();
+        let connecting = ClientBootstrap::new(&there).pipeline(lines).connect(to);
+        connecting.on_complete(move |channel| {
+            channel.unwrap().close_now();
+            bound.close().detach();
+            rounds.send(()).unwrap();
+            let next = here.clone();
+            here.execute(move || round(next, there, to, left - 1, rounds)).unwrap();
+        });
+    }
+
     let (one, other, servers) = (one_loop(), one_loop(), one_loop());
     let server = ServerBootstrap::new(&servers).pipeline(lines).bind("127.0.0.1:0").unwrap();
-    let (sender, results) = mpsc::channel();
+    let (sender, rounds) = mpsc::channel();
     for (here, there) in [(&one, &other), (&other, &one)] {
-        let (there, address, sender) = (there.clone(), server.local_address(), sender.clone());
-        here.next()
-            .execute(move || {
-                for round in 0..ROUNDS {
-                    let client = ClientBootstrap::new(&there).pipeline(lines);
-                    let sender = sender.clone();
-                    client.connect(address).on_complete(move |channel| {
-                        let channel = channel.unwrap();
-                        channel.close_now();
-                        sender.send(()).unwrap();
-                    });
-                    if round % 20 == 0 {
-                        let bound = ServerBootstrap::new(&there).pipeline(lines).bind("127.0.0.1:0");
-                        bound.unwrap().close().detach();
-                    }
-                }
-            })
-            .unwrap();
+        for _ in 0..CHAINS {
+            let (me, there, to, sender) =
+                (here.next().clone(), there.clone(), server.local_address(), sender.clone());
+            here.next().execute(move || round(me, there, to, ROUNDS / CHAINS, sender)).unwrap();
+        }
     }
     for _ in 0..2 * ROUNDS {
-        results.recv_timeout(recorder::PATIENCE).expect("neither loop waits for the other");
+        rounds.recv_timeout(recorder::PATIENCE).expect("neither loop waits for the other");
     }
     end(&one);
     end(&other);

@@ -2,6 +2,8 @@
 //!
 //! One test only: the counter is that of the whole process.
 
+#[path = "support/heap.rs"]
+mod heap;
 #[path = "support/tcp.rs"]
 mod tcp;
 
@@ -12,9 +14,6 @@ use std::{
     sync::mpsc::{Sender, channel},
 };
 use tcp::*;
-
-#[global_allocator]
-static ALLOCATOR: dhat::Alloc = dhat::Alloc;
 
 /// More than a loop once had spare buffers.
 const MEMBERS: usize = 400;
@@ -44,7 +43,6 @@ impl Handler for Member {
 
 #[test]
 fn a_broadcast_allocates_nothing_for_its_members() {
-    let _profiler = dhat::Profiler::builder().testing().build();
     let group = one_loop();
     let room = ChannelGroup::new();
     let (joined, joins) = channel();
@@ -80,9 +78,9 @@ fn a_broadcast_allocates_nothing_for_its_members() {
             }
         };
         round(20);
-        let before = dhat::HeapStats::get().total_blocks;
+        let before = heap::total_blocks();
         round(BROADCASTS);
-        let blocks = dhat::HeapStats::get().total_blocks - before;
+        let blocks = heap::total_blocks() - before;
         let most = BROADCASTS * BLOCKS_OF_A_BROADCAST;
         assert!(blocks <= most, "{blocks} allocations in {BROADCASTS} broadcasts of {size} bytes");
         println!("{blocks} allocations in {BROADCASTS} broadcasts of {size} bytes to {MEMBERS} members");

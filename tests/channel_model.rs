@@ -412,7 +412,7 @@ fn check(options: &ChannelOptions, policy: Overflow, steps: Vec<Step>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(150) })]
+    #![proptest_config(ProptestConfig::with_cases(150))]
 
     #[test]
     fn whatever_happens_to_a_channel(

@@ -1,9 +1,11 @@
 //! What completes later: three ways to ask, one result, and who wins when a cancel meets the expiry (as W-32).
 
+#[path = "support/logs.rs"]
+mod logs;
 #[path = "support/loops.rs"]
 mod loops;
 
-use loops::{PATIENCE, manual, ms, on, result, settle};
+use loops::{Gate, PATIENCE, manual, ms, on, result, settle};
 use netwheel::{Completion, Error, EventLoop};
 use std::{
     future::{Future, IntoFuture},
@@ -163,13 +165,45 @@ fn a_callback_that_panics_does_not_end_the_loop() {
     panics(event_loop.schedule(ms(1), || ()).unwrap().completion());
     panics(event_loop.schedule(ms(1), || panic!("on purpose as well")).unwrap().completion());
     panics(event_loop.schedule_at_fixed_rate(ms(1), ms(1), || Err(Error::Cancelled)).unwrap().completion());
+    // If the rebuild were done already, the callback would run, and panic, on this thread.
+    let gate = Gate::shut(&event_loop);
     panics(event_loop.rebuild_poll().unwrap());
+    drop(gate);
     let next = event_loop.schedule(ms(1), || "next").unwrap();
     clock.advance(ms(1));
     assert_eq!(result(next.completion()).unwrap(), "next");
     panics(event_loop.schedule(ms(1), || ()).unwrap().completion());
     panics(event_loop.terminated());
     result(event_loop.shutdown_gracefully(Duration::ZERO, Duration::ZERO)).unwrap();
+}
+
+/// C-36: a panic in a callback is logged.
+///
+/// All completions of a process share one rate limit. Where other tests have used it up, the line
+/// is counted instead, and the end of the loop reports the count.
+#[test]
+fn a_callback_that_panics_is_logged() {
+    logs::collect();
+    let reports = || logs::lines_with("netwheel: panics: ").len();
+    let before = reports();
+    let (event_loop, _clock) = manual();
+    let task = event_loop.schedule(ms(1), || ()).unwrap();
+    task.completion().on_complete(|_| panic!("a callback of a test about logging"));
+    result(event_loop.shutdown_gracefully(Duration::ZERO, Duration::ZERO)).unwrap();
+    let begun = Instant::now();
+    loop {
+        let lines = logs::lines_with("a callback of a test about logging");
+        if let [line] = &lines[..] {
+            assert_eq!(line, "ERROR a completion's callback panicked: a callback of a test about logging");
+            return;
+        }
+        assert!(lines.is_empty(), "logged once: {lines:?}");
+        if reports() > before {
+            return;
+        }
+        assert!(begun.elapsed() < PATIENCE, "the panic is neither logged nor counted");
+        thread::yield_now();
+    }
 }
 
 /// Traps 8 and 9: a callback may give the loop more to do, cancel, and ask for more callbacks.

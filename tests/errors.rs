@@ -1,5 +1,7 @@
 //! An error or a panic, wherever it comes from, costs the channel that it happened in, and nothing else.
 
+#[path = "support/logs.rs"]
+mod logs;
 #[path = "support/recorder.rs"]
 mod recorder;
 #[path = "support/streams.rs"]
@@ -305,22 +307,25 @@ fn every_failure_is_the_same_without_a_socket() {
 }
 
 // The default of Netty leaves the channel open; ours logs and closes. Staying open has to be said.
-/// C-29 in our form: an error that nobody handles closes the channel.
+/// C-29 in our form: an unhandled error is logged as a warning, once, and closes the channel.
 #[test]
 fn the_default_for_an_error_is_to_close() {
+    logs::collect();
     struct Default;
     impl Handler for Default {
         type In = Bytes;
         type Out = Bytes;
         fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
             ctx.write(message)?;
-            Err("any".into())
+            Err("left to the default".into())
         }
     }
     let mut channel = EmbeddedChannel::new(Pipeline::new().codec(Line::new()).handler(Default));
     channel.write_inbound(b"one\ntwo\n").unwrap();
     assert!(channel.is_closed());
     assert_eq!(channel.read_outbound(), "one\n", "what was written before is sent, nothing more is read");
+    let lines = logs::lines_with("left to the default");
+    assert!(matches!(&lines[..], [line] if line.starts_with("WARN channel")), "{lines:?}");
 }
 
 #[test]
@@ -374,20 +379,24 @@ fn an_error_that_a_handler_forgives_leaves_the_channel_open_wherever_it_came_fro
     assert_eq!(channel.read_outbound(), "x\n");
 }
 
-// C-28 in our form: an `error` that fails is logged, once, and closes.
+/// C-28 in our form: an `error` that fails is logged, once, and closes.
 #[test]
 fn an_error_in_error_is_not_told_again_and_closes() {
     quiet_panics();
-    for panics in [false, true] {
+    logs::collect();
+    for (panics, text) in [(false, "the error callback fails"), (true, "the error callback panics")] {
         let log = Log::new();
         let mut channel = embedded(Recorder::exactly(&log, move |_, call| match call {
-            Call::Error(_) if panics => panic!("error on purpose"),
-            Call::Error(_) => Err("error on purpose".into()),
+            Call::Error(_) if panics => panic!("{text} on purpose"),
+            Call::Error(_) => Err(format!("{text} on purpose").into()),
             Call::Read(_) => Err("first".into()),
             _ => Ok(()),
         }));
         channel.write_inbound(b"one\ntwo\n").unwrap();
         assert_eq!(log.take(), ["active", "read one", "error first", "inactive"]);
+        let lines = logs::lines_with(text);
+        let [line] = &lines[..] else { panic!("logged once: {lines:?}") };
+        assert!(line.starts_with("WARN channel") && line.contains("in error: "), "{line}");
     }
 }
 

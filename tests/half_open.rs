@@ -67,10 +67,10 @@ fn t_21_after_the_end_of_output_writes_fail_and_a_second_one_does_nothing() {
     end(&group);
 }
 
+/// T-22: one event, then nothing turns.
 #[test]
 fn half_close_one_event() {
     let group = one_loop();
-    // T-22, and user-asks 12.1: one event, then nothing turns.
     let (server, events) = serve(&group, half_close(), silent);
     let mut stream = connect(server.local_address());
     let channel = events.channel();
@@ -109,9 +109,9 @@ fn t_22_if_it_is_not_allowed_the_channel_closes_and_there_is_no_event() {
     end(&group);
 }
 
+/// T-23: every byte before the event, in any way of reading.
 #[test]
 fn fin_after_data_all_read() {
-    // T-23 and user-asks 12.2: every byte before the event, in any way of reading.
     const SIZE: usize = 256 * 1024;
     for options in [
         ChannelOptions::new(),
@@ -143,6 +143,56 @@ fn fin_after_data_all_read() {
             .map(|(n, _)| n)
             .collect();
         assert_eq!(ends, [told.len() - 2], "once, before inactive and after everything else");
+        end(&group);
+    }
+}
+
+#[test]
+fn t_23_every_byte_comes_before_the_end_in_reads_of_one_byte() {
+    const SIZE: usize = 16 * 1024;
+    for (auto_read, half_close) in [(true, true), (true, false), (false, true), (false, false)] {
+        let group = one_loop();
+        let options = ChannelOptions::new().read_size(1).reads_per_turn(2);
+        let options = options.auto_read(auto_read).half_close(half_close);
+        let (server, events) = serve(&group, Settings::channel(options), |ctx, event| {
+            if !ctx.auto_read() && matches!(event, Event::Active(_) | Event::ReadComplete) {
+                ctx.read();
+            }
+            Ok(())
+        });
+        let sent = Random::new(23).bytes(SIZE);
+        let mut stream = connect(server.local_address());
+        let channel = events.channel();
+        stream.write_all(&sent).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        let end_of_input = if half_close { Event::InputShutdown } else { Event::Inactive };
+        let mut told = Vec::new();
+        while told.last() != Some(&end_of_input) {
+            told.push(events.next());
+        }
+        assert_same(&read_bytes(&told), &sent);
+        let read_completes = told.iter().filter(|event| **event == Event::ReadComplete).count();
+        let last_read = told.iter().rposition(|event| matches!(event, Event::Read(_))).unwrap();
+        let after = &told[last_read + 1..told.len() - 1];
+        // The last byte has a read-complete, and so has the end of the stream.
+        assert!(after.iter().all(|event| *event == Event::ReadComplete) && after.len() <= 2, "{after:?}");
+        if auto_read {
+            assert!(read_completes < SIZE, "{read_completes} for {SIZE} bytes");
+        } else {
+            // Each request makes one read, so each byte has a read-complete.
+            assert!(read_completes <= SIZE + 1, "{read_completes} for {SIZE} bytes");
+        }
+        if half_close {
+            // The socket stays readable, and the handler still asks for reads: nothing spins.
+            let before = metrics(&group);
+            some_turns(&group);
+            let later = metrics(&group);
+            assert_eq!((later.reads, later.wakes_io), (before.reads, before.wakes_io));
+            assert_eq!(events.so_far(), []);
+            assert!(channel.is_open());
+            channel.close();
+            assert_eq!(events.until_inactive(), [Event::Inactive]);
+        }
         end(&group);
     }
 }

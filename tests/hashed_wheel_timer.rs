@@ -89,6 +89,25 @@ fn w_05_the_first_timeout_starts_the_thread_and_start_is_idempotent() {
     assert!(!threads.contains(&thread::current().id()));
 }
 
+/// Ticks are counted from the moment the timer is built, so `start` has nothing to wait for.
+#[test]
+fn w_05_a_delay_is_exact_as_soon_as_start_returns() {
+    for explicit in [false, true] {
+        let (timer, clock) = manual(ms(100));
+        let ran = Journal::new();
+        // Time passes before the timer's thread exists.
+        clock.advance(ms(1030));
+        if explicit {
+            timer.start().unwrap();
+        }
+        timer.new_timeout(ms(150), ran.note("due in the tick that ends at 1200 ms")).unwrap();
+        advance(&timer, &clock, ms(149));
+        assert_eq!(ran.take(), [] as [&str; 0], "explicit start: {explicit}");
+        advance(&timer, &clock, ms(21));
+        assert_eq!(ran.take().len(), 1, "explicit start: {explicit}");
+    }
+}
+
 #[test]
 fn the_thread_is_called_as_one_likes() {
     let clock = netwheel::testing::ManualClock::new();

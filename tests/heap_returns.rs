@@ -4,6 +4,8 @@
 
 #[path = "support/handlers.rs"]
 mod handlers;
+#[path = "support/heap.rs"]
+mod heap;
 #[path = "support/tcp.rs"]
 mod tcp;
 
@@ -12,14 +14,10 @@ use netwheel::{codec::LengthField, prelude::*};
 use std::{net::TcpStream, time::Duration};
 use tcp::*;
 
-#[global_allocator]
-static ALLOCATOR: dhat::Alloc = dhat::Alloc;
-
 const PEERS: usize = 400;
 
 #[test]
 fn connections_that_are_gone_leave_nothing_on_the_heap() {
-    let _profiler = dhat::Profiler::builder().testing().build();
     let group = one_loop();
     let server = ServerBootstrap::new(&group)
         .pipeline(|_| {
@@ -32,11 +30,11 @@ fn connections_that_are_gone_leave_nothing_on_the_heap() {
         let mut there: Vec<TcpStream> = (0..peers).map(|_| connect(server.local_address())).collect();
         there.iter_mut().for_each(|peer| ping(peer, b"\0\0\0\x05hello"));
         turn_until(&group, |metrics| metrics.channels == peers as u64);
-        let full = dhat::HeapStats::get().curr_bytes;
+        let full = heap::bytes_in_use();
         drop(there);
         turn_until(&group, |metrics| metrics.channels == 0);
         some_turns(&group);
-        (full, dhat::HeapStats::get().curr_bytes)
+        (full, heap::bytes_in_use())
     };
     let (_, start) = come_and_go(4);
     for _ in 0..5 {

@@ -2,6 +2,9 @@
 //!
 //! One test only: the counter is that of the whole process.
 
+#[path = "support/heap.rs"]
+mod heap;
+
 use bytes::Bytes;
 use netwheel::{
     codec::RawBytes,
@@ -9,9 +12,6 @@ use netwheel::{
     testing::{EmbeddedChannel, ManualClock},
 };
 use std::{cell::Cell, rc::Rc, time::Duration};
-
-#[global_allocator]
-static ALLOCATOR: dhat::Alloc = dhat::Alloc;
 
 const EVENTS: u64 = 10_000;
 
@@ -36,7 +36,6 @@ impl Handler for Counts {
 
 #[test]
 fn idle_events_allocate_nothing() {
-    let _profiler = dhat::Profiler::builder().testing().build();
     let second = Duration::from_secs(1);
     let timeouts = IdleTimeouts::new().reader(second).writer(2 * second).jitter(second / 10);
     let events = Rc::new(Cell::new(0));
@@ -51,7 +50,7 @@ fn idle_events_allocate_nothing() {
     };
     // The wheel takes memory for an upper level, once, when the first deadline lies there: beyond 512 ticks, beyond 512².
     until(5_000);
-    let before = dhat::HeapStats::get().total_blocks;
+    let before = heap::total_blocks();
     until(5_000 + EVENTS);
-    assert_eq!(dhat::HeapStats::get().total_blocks - before, 0, "blocks in {EVENTS} events");
+    assert_eq!(heap::total_blocks() - before, 0, "blocks in {EVENTS} events");
 }

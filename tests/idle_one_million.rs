@@ -2,11 +2,11 @@
 //!
 //! One test only: the counter is that of the whole process.
 
+#[path = "support/heap.rs"]
+mod heap;
+
 use netwheel::timer::Wheel;
 use std::time::Duration;
-
-#[global_allocator]
-static ALLOCATOR: dhat::Alloc = dhat::Alloc;
 
 const MANY: u64 = 1_000_000;
 const SECOND: u64 = 1_000_000_000;
@@ -16,13 +16,12 @@ const PER_TURN: usize = 1024;
 
 #[test]
 fn idle_one_million_no_alloc() {
-    let _profiler = dhat::Profiler::builder().testing().build();
     let mut wheel = Wheel::<u32>::builder().tick(Duration::from_nanos(TICK)).build().unwrap();
     // Connections that came over ten seconds, each with a timeout of sixty; the keys are the channels'.
     let deadline = |n: u64| 60 * SECOND + n * 10 * SECOND / MANY;
     let mut keys: Vec<_> = (0..MANY).map(|n| wheel.insert(deadline(n), n as u32)).collect();
     assert_eq!(wheel.len(), MANY as usize);
-    let before = dhat::HeapStats::get().total_blocks;
+    let before = heap::total_blocks();
     // Half of them are touched: a store. Of these some thousand go away.
     for n in (0..MANY).step_by(2) {
         assert!(wheel.rearm(keys[n as usize], deadline(n) + 60 * SECOND));
@@ -48,7 +47,7 @@ fn idle_one_million_no_alloc() {
     }
     assert_eq!(fired, MANY / 2);
     assert_eq!(wheel.len() as u64, MANY - MANY / 200);
-    let blocks = dhat::HeapStats::get().total_blocks - before;
+    let blocks = heap::total_blocks() - before;
     // An upper level is made once, when the first deadline lies there.
     assert!(blocks <= 8, "{blocks} blocks for {MANY} entries");
 }

@@ -6,14 +6,15 @@ mod recorder;
 mod streams;
 
 use bytes::Bytes;
-use netwheel::{ChannelOptions, Error, codec::Line, prelude::*};
+use netwheel::{ChannelOptions, Error, codec::Line, prelude::*, testing::EmbeddedLoop};
 use recorder::{
     Call, Log, Recorder, ask, done, embedded, embedded_with, end, hand_over, one_loop, read_to_end,
 };
 use std::{
     io::Write,
     net::TcpListener,
-    sync::{Arc, Barrier, Mutex},
+    sync::{Arc, Barrier, Mutex, mpsc},
+    thread,
     time::Duration,
 };
 use streams::{anywhere, connect};
@@ -246,7 +247,6 @@ fn c_07_over_tcp_inactive_is_never_called_within_a_read() {
     end(&group);
 }
 
-/// C-33: who asked first is told first.
 #[test]
 fn c_08_closing_twice_and_from_the_closed_callback_tells_once() {
     let log = Log::new();
@@ -292,6 +292,66 @@ fn c_08_a_close_during_a_close_completes_with_it() {
     channel.set_outbound_room(None);
     assert!(first.is_done() && second.is_done());
     assert_eq!(log.take(), ["active", "inactive"]);
+}
+
+/// One thread adds the callbacks and asks for the close, the thread of the loop closes. The third
+/// callback adds a fourth while it runs.
+#[test]
+fn c_33_callbacks_of_a_close_run_on_the_loop_in_the_order_in_which_they_were_added() {
+    const BATCHES: usize = 100;
+    const BATCH: usize = 1000;
+
+    struct Announced(mpsc::Sender<Channel<Bytes>>);
+    impl Handler for Announced {
+        type In = Bytes;
+        type Out = Bytes;
+        fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+            self.0.send(ctx.channel()).map_err(|_| "the test is over".into())
+        }
+        fn read(&mut self, _: &mut Context<'_, Self>, _: Bytes) -> Result {
+            Ok(())
+        }
+    }
+
+    let (opened, channels) = mpsc::channel();
+    thread::scope(|scope| {
+        let owner = scope.spawn(move || {
+            let mut event_loop = EmbeddedLoop::new();
+            for _ in 0..BATCHES {
+                let pipeline = || Pipeline::new().codec(Line::new()).handler(Announced(opened.clone()));
+                let ids: Vec<_> = (0..BATCH).map(|_| event_loop.open(pipeline())).collect();
+                while !ids.iter().rev().all(|id| event_loop.is_closed(*id)) {
+                    event_loop.run_pending();
+                    thread::yield_now();
+                }
+                ids.into_iter().for_each(|id| event_loop.remove(id));
+            }
+        });
+        let (called, calls) = mpsc::channel();
+        for (round, channel) in channels.iter().enumerate() {
+            let note = |n| {
+                let called = called.clone();
+                move |_| called.send((round, n, thread::current().id())).unwrap()
+            };
+            channel.closed().on_complete(note(1));
+            channel.closed().on_complete(note(2));
+            let (third, fourth, again) = (note(3), note(4), channel.clone());
+            channel.closed().on_complete(move |result| {
+                third(result);
+                again.closed().on_complete(fourth);
+            });
+            channel.close();
+        }
+        let owner_thread = owner.thread().id();
+        owner.join().unwrap();
+        drop(called);
+        let mut called = vec![0; BATCHES * BATCH];
+        for (round, n, thread) in calls {
+            called[round] += 1;
+            assert_eq!((n, thread), (called[round], owner_thread), "round {round}");
+        }
+        assert!(called.iter().all(|calls| *calls == 4));
+    });
 }
 
 fn c_08_over_tcp_closing_twice_from_anywhere_tells_once() {

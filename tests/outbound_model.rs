@@ -35,7 +35,7 @@ fn put() -> impl Strategy<Value = Put> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
+    #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
     fn it_holds_what_was_put_in_order(puts in prop::collection::vec(put(), 0..30)) {

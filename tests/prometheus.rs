@@ -227,3 +227,23 @@ fn the_name_of_a_loop_is_escaped() {
     let text = prometheus::encode(&group).unwrap();
     assert!(text.contains(r#"netwheel_turns_total{event_loop="a \"quoted\" \\ name-0"} 0"#), "{text}");
 }
+
+#[test]
+fn the_documented_names_are_exported() {
+    let group = EventLoopGroup::builder().threads(1).name("named").build().unwrap();
+    let scrape = parse(&prometheus::encode(&group).unwrap());
+    let page = include_str!("../docs/observability.md");
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | `netwheel_"));
+    let mut documented = 0;
+    for (field, rest) in rows {
+        let (name, rest) = rest.split_once("` | ").unwrap();
+        let suffix = if rest.starts_with("histogram") { "_count" } else { "" };
+        let (name, label) = name.split_once('{').unwrap_or((name, "}"));
+        let comma = if label == "}" { "" } else { "," };
+        let series = format!("netwheel_{name}{suffix}{{event_loop=\"named-0\"{comma}{label}");
+        assert_eq!(scrape.value(&series), 0.0, "{field}");
+        documented += 1;
+    }
+    let of_histogram = |series: &&String| !series.contains("_bucket{") && !series.contains("_sum{");
+    assert_eq!(documented, scrape.samples.keys().filter(of_histogram).count());
+}

@@ -281,7 +281,7 @@ fn story(options: &ChannelOptions, steps: &[Step], apart: bool) -> Vec<String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(600) })]
+    #![proptest_config(ProptestConfig::with_cases(600))]
 
     #[test]
     fn what_is_told_is_the_same_whether_read_complete_is_a_call_of_its_own(

@@ -2,6 +2,8 @@
 //!
 //! One test only: the counter is that of the whole process.
 
+#[path = "support/heap.rs"]
+mod heap;
 #[path = "support/tcp.rs"]
 mod tcp;
 
@@ -13,16 +15,13 @@ use std::{
 };
 use tcp::*;
 
-#[global_allocator]
-static ALLOCATOR: dhat::Alloc = dhat::Alloc;
-
 const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
 
 /// Bytes that are allocated now; the loop has come to rest before.
 fn in_use(group: &EventLoopGroup) -> usize {
     some_turns(group);
-    dhat::HeapStats::get().curr_bytes
+    heap::bytes_in_use()
 }
 
 /// Answers each message with its length, and keeps those that are short.
@@ -47,9 +46,9 @@ fn frame(len: usize) -> Vec<u8> {
     frame
 }
 
+/// Among others D-13, for a slow trickle.
 #[test]
 fn what_is_kept_holds_little_more_than_itself() {
-    let _profiler = dhat::Profiler::builder().testing().build();
     let group = one_loop();
     let kept = Arc::new(Mutex::new(Vec::new()));
     let inner = kept.clone();

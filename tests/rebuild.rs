@@ -11,17 +11,18 @@ mod logs;
 #[path = "support/loops.rs"]
 mod loops;
 
+use bytes::Bytes;
 use loops::{
     Gate, PATIENCE, assert_echoes, connect, echo_server, flood, manual, ms, on, result, settle, single,
 };
-use netwheel::{Clock, EventLoop, EventLoopGroup, LoopMetrics, testing::ManualClock};
+use netwheel::{Clock, LoopMetrics, codec::RawBytes, prelude::*, testing::ManualClock};
 use std::{
     fmt,
     io::{Read, Write},
     sync::{
         Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
-        mpsc::channel,
+        mpsc::{Sender, channel},
     },
     time::{Duration, Instant},
 };
@@ -361,4 +362,48 @@ fn e_49_only_a_channel_that_cannot_be_moved_is_closed() {
         assert_echoes(peer);
     }
     assert!(failed.try_recv().is_err(), "nobody else is");
+}
+
+/// A channel that closes before the rebuild is skipped, and the other channels see no error.
+#[test]
+fn e_49_a_channel_that_is_closed_before_the_rebuild_is_skipped() {
+    struct Announced(Sender<Result<Channel<Bytes>, Error>>);
+    impl Handler for Announced {
+        type In = Bytes;
+        type Out = Bytes;
+        fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+            self.0.send(Ok(ctx.channel())).map_err(|_| "the test is over".into())
+        }
+        fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
+            ctx.write(message)
+        }
+        fn error(&mut self, _: &mut Context<'_, Self>, error: Error) -> Result {
+            self.0.send(Err(error)).map_err(|_| "the test is over".into())
+        }
+    }
+
+    let (group, event_loop) = single(EventLoopGroup::builder());
+    let (told, news) = channel();
+    let pipeline = move |_: &_| Pipeline::new().codec(RawBytes).handler(Announced(told.clone()));
+    let server = ServerBootstrap::new(&group).pipeline(pipeline).bind("127.0.0.1:0").unwrap();
+    let open = || {
+        let mut peer = connect(&server);
+        assert_echoes(&mut peer);
+        (peer, news.recv_timeout(PATIENCE).unwrap().unwrap())
+    };
+    let ((mut before, _), (mut closed, handle), (mut after, _)) = (open(), open(), open());
+    let me = event_loop.clone();
+    let rebuilt = on(&event_loop, move || {
+        handle.close_now();
+        me.rebuild_poll().unwrap()
+    });
+    let report = result(rebuilt).unwrap();
+    assert_eq!((report.moved, report.closed), (3, 0), "the listener and two channels");
+    assert_eq!(closed.read(&mut [0]).unwrap(), 0, "the end of the stream");
+    for peer in [&mut before, &mut after] {
+        assert_echoes(peer);
+    }
+    settle(&event_loop);
+    assert_eq!(event_loop.metrics().channels, 2);
+    assert!(news.try_recv().is_err(), "no handler has an error");
 }

@@ -2,6 +2,9 @@
 //!
 //! One test only: the counter is that of the whole process.
 
+#[path = "support/heap.rs"]
+mod heap;
+
 use netwheel::EventLoopGroup;
 use std::{
     sync::{
@@ -11,9 +14,6 @@ use std::{
     thread::{self, Thread},
     time::Duration,
 };
-
-#[global_allocator]
-static ALLOCATOR: dhat::Alloc = dhat::Alloc;
 
 const TASKS: u64 = 10_000;
 
@@ -45,7 +45,7 @@ fn blocks_for(submit: impl Fn(Arc<Tally>)) -> u64 {
 /// Blocks allocated by [`TASKS`] submissions and runs, of which one `wave` after the other is given and run.
 fn blocks_for_waves(wave: u64, submit: impl Fn(Arc<Tally>)) -> u64 {
     let tally = Arc::new(Tally { left: AtomicU64::new(0), waiting: thread::current() });
-    let before = dhat::HeapStats::get().total_blocks;
+    let before = heap::total_blocks();
     for _ in 0..TASKS / wave {
         tally.left.store(wave, SeqCst);
         (0..wave).for_each(|_| submit(tally.clone()));
@@ -53,12 +53,11 @@ fn blocks_for_waves(wave: u64, submit: impl Fn(Arc<Tally>)) -> u64 {
             thread::park();
         }
     }
-    dhat::HeapStats::get().total_blocks - before
+    heap::total_blocks() - before
 }
 
 #[test]
 fn a_small_task_allocates_nothing() {
-    let _profiler = dhat::Profiler::builder().testing().build();
     let group = EventLoopGroup::builder().threads(1).build().unwrap();
     let event_loop = group.next();
     let numbers = [1, 2, 3, 4];

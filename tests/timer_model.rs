@@ -328,7 +328,7 @@ impl QueueModel {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
     fn w_24_wheel_agrees_with_a_sorted_map(

@@ -176,19 +176,26 @@ fn t_08_mail_for_a_channel_that_closes_first_is_dropped_once() {
 
 #[test]
 fn t_09_a_refused_connection_fails_and_nothing_is_told() {
-    let group = one_loop();
-    let nobody = Nobody::new();
-    let (bootstrap, events) = client(&group, Settings::new(), silent);
-    for _ in 0..10 {
-        let error = done(bootstrap.connect(nobody.address)).unwrap_err();
-        assert_eq!(error.io_kind(), Some(ErrorKind::ConnectionRefused), "{error}");
+    for half_close in [false, true] {
+        let group = one_loop();
+        let nobody = Nobody::new();
+        let settings = Settings::channel(ChannelOptions::new().half_close(half_close));
+        let (bootstrap, events) = client(&group, settings, silent);
+        for _ in 0..10 {
+            let error = done(bootstrap.connect(nobody.address)).unwrap_err();
+            assert_eq!(error.io_kind(), Some(ErrorKind::ConnectionRefused), "{error}");
+        }
+        some_turns(&group);
+        let metrics = metrics(&group);
+        assert_eq!(
+            (metrics.channels, metrics.timers_pending),
+            (0, 0),
+            "no socket, no connect timeout is left"
+        );
+        drop(bootstrap);
+        assert_eq!(events.rest(), [], "no pipeline was made");
+        end(&group);
     }
-    some_turns(&group);
-    let metrics = metrics(&group);
-    assert_eq!((metrics.channels, metrics.timers_pending), (0, 0), "no socket, no connect timeout is left");
-    drop(bootstrap);
-    assert_eq!(events.rest(), [], "no pipeline was made");
-    end(&group);
 }
 
 // ---- T-10 ------------------------------------------------------------------------------------------------
@@ -444,31 +451,59 @@ fn a_detached_connect_is_made_for_its_handler() {
     end(&group);
 }
 
-/// What dropping the future of a timeout does is what dropping a completion does.
+/// Waits for `completion` as an executor's timeout does: polls it, and drops it when the time is over.
+#[cfg(target_os = "linux")]
+fn within<T>(time: Duration, mut completion: Completion<T>) -> Option<Result<T>> {
+    use std::{
+        future::Future,
+        pin::Pin,
+        task::{self, Poll, Wake, Waker},
+        thread::{self, Thread},
+        time::Instant,
+    };
+
+    struct Unpark(Thread);
+
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut context = task::Context::from_waker(&waker);
+    let deadline = Instant::now() + time;
+    loop {
+        if let Poll::Ready(result) = Pin::new(&mut completion).poll(&mut context) {
+            return Some(result);
+        }
+        match deadline.checked_duration_since(Instant::now()) {
+            Some(left) => thread::park_timeout(left),
+            None => return None,
+        }
+    }
+}
+
 #[cfg(target_os = "linux")]
 #[test]
-fn a_timeout_of_tokio_around_a_connect_leaks_nothing() {
+fn a_timeout_around_a_connect_leaks_nothing() {
     let group = one_loop();
     let hole = BlackHole::open();
     let (server, _at_server) = serve(&group, Settings::new(), echo);
     let (bootstrap, _events) = client(&group, Settings::new(), silent);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    runtime.block_on(async {
-        for _ in 0..20 {
-            let connecting = bootstrap.connect(hole.address);
-            let timeout = tokio::time::timeout(Duration::from_millis(1), connecting);
-            assert!(timeout.await.is_err(), "nobody answers");
-            // May be made in time or not; if so, the channel is the program's.
-            let connecting = bootstrap.connect(server.local_address());
-            if let Ok(connected) = tokio::time::timeout(Duration::from_micros(200), connecting).await {
-                connected.unwrap().close_now();
-            }
-        }
+    for _ in 0..20 {
+        let connecting = bootstrap.connect(hole.address);
+        assert!(within(Duration::from_millis(1), connecting).is_none(), "nobody answers");
+        // May be made in time or not; if so, the channel is the program's.
         let connecting = bootstrap.connect(server.local_address());
-        let channel = tokio::time::timeout(PATIENCE, connecting).await.unwrap().unwrap();
-        assert!(channel.is_open());
-        channel.close_now();
-    });
+        if let Some(connected) = within(Duration::from_micros(200), connecting) {
+            connected.unwrap().close_now();
+        }
+    }
+    let connecting = bootstrap.connect(server.local_address());
+    let channel = within(PATIENCE, connecting).unwrap().unwrap();
+    assert!(channel.is_open());
+    channel.close_now();
     turn_until(&group, |metrics| metrics.channels == 0 && metrics.timers_pending == 0);
     assert_eq!(the_loop(&group).connections(), 0);
     end(&group);

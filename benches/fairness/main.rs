@@ -1,9 +1,10 @@
 //! What does ioRatio do to sockets and to timers when a loop has more to do than it has time for?
 //!
 //! ```sh
-//! cargo bench --bench fairness                       # six minutes; into target/fairness
-//! cargo bench --bench fairness -- --out docs         # renews the pictures of docs/fairness.md
-//! cargo bench --bench fairness -- --quick            # seconds: does it run?
+//! cd benches
+//! cargo bench --bench fairness                       # six minutes; into benches/target/fairness
+//! cargo bench --bench fairness -- --out ../docs       # renews the pictures of docs/fairness.md
+//! cargo bench --bench fairness -- --test             # seconds: does it run?
 //! ```
 //!
 //! Real sockets, real time. The loop's thread has the first core, whatever loads it has the last. Every setting is
@@ -37,7 +38,7 @@ struct Options {
     out: PathBuf,
     /// Measures a few points for a short time: shows that it runs, not how it runs.
     #[arg(long)]
-    quick: bool,
+    test: bool,
     /// Times that every setting is measured.
     #[arg(long, default_value_t = 10)]
     rounds: u32,
@@ -51,15 +52,15 @@ struct Options {
 
 fn main() -> Result {
     let options = Options::parse();
-    let (rounds, millis) = if options.quick { (1, 100) } else { (options.rounds, options.millis) };
+    let (rounds, millis) = if options.test { (1, 100) } else { (options.rounds, options.millis) };
     let time = Duration::from_millis(millis);
-    let loads: &[u32] = if options.quick { &[0, 50, 100] } else { &[0, 10, 25, 40, 50, 60, 75, 90, 100] };
-    let floods: &[u32] = if options.quick { &[0, 4, 16] } else { &[0, 1, 2, 4, 8, 16, 32] };
+    let loads: &[u32] = if options.test { &[0, 50, 100] } else { &[0, 10, 25, 40, 50, 60, 75, 90, 100] };
+    let floods: &[u32] = if options.test { &[0, 4, 16] } else { &[0, 1, 2, 4, 8, 16, 32] };
     // Microseconds that a task takes; peers that send requests; thousands of deliveries a second.
     let lengths: &[u32] =
-        if options.quick { &[20, 2000] } else { &[20, 200, 1000, 2000, 5000, 10_000, 20_000] };
-    let peers: &[u32] = if options.quick { &[10] } else { &[1, 10, 30, 60, 100] };
-    let deliveries: &[u32] = if options.quick { &[0, 5000] } else { &[0, 500, 1000, 2000, 5000, 10_000] };
+        if options.test { &[20, 2000] } else { &[20, 200, 1000, 2000, 5000, 10_000, 20_000] };
+    let peers: &[u32] = if options.test { &[10] } else { &[1, 10, 30, 60, 100] };
+    let deliveries: &[u32] = if options.test { &[0, 5000] } else { &[0, 500, 1000, 2000, 5000, 10_000] };
     let (mut echoes, mut timers) = (Chart::default(), Chart::default());
     let (mut tasks, mut requests, mut rooms) = (Chart::default(), Chart::default(), Chart::default());
     for round in 1..=rounds {

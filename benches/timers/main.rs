@@ -1,8 +1,9 @@
 //! What does a timer cost: to start, to cancel, to move, to let expire, with how many resident?
 //!
 //! ```sh
-//! cargo bench --bench timers                         # minutes; into target/timers
-//! cargo bench --bench timers -- --out docs           # renews the data and the picture of docs/timers.md
+//! cd benches
+//! cargo bench --bench timers                         # minutes; into benches/target/timers
+//! cargo bench --bench timers -- --out ../docs        # renews the data and the picture of docs/timers.md
 //! cargo bench --bench timers -- --test               # a moment: does it run?
 //! cargo bench --bench timers_memory                  # bytes per timer, in a program of its own
 //! ```

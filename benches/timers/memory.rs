@@ -1,6 +1,7 @@
 //! How many bytes does a timer take, live on the heap, with its store's tables and what they have to spare?
 //!
-//! `cargo bench --bench timers_memory`. A program of its own, since its allocator counts, which takes time. The counts are
+//! In `benches/`: `cargo bench --bench timers_memory`.
+//! A program of its own, since its allocator counts, which takes time. The counts are
 //! the same in every run. What was allocated for handles is not counted, but how large one is is said.
 
 #![forbid(unsafe_code)]

@@ -14,7 +14,7 @@ use std::{
     io::{self, Write},
     sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError},
     thread,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 /// Bytes that may be queued for each stream.
@@ -52,7 +52,7 @@ impl Output {
         STDOUT.get_or_init(|| Queue::start("stdout", || Box::new(io::stdout())));
         let target = env_logger::Target::Pipe(Box::new(Pen(stderr)));
         // A second logger is a mistake in this program, and no reason to end it.
-        let _ = env_logger::Builder::from_default_env().target(target).try_init();
+        let _ = env_logger::Builder::from_default_env().format(write_record).target(target).try_init();
         std::panic::set_hook(Box::new(|panic| error_line(format_args!("{panic}"))));
         Output(())
     }
@@ -64,6 +64,12 @@ impl Output {
             queue.wait_until_written(deadline);
         }
     }
+}
+
+/// Formats a record of the log: the time, level and module, then the message.
+fn write_record(line: &mut env_logger::fmt::Formatter, record: &log::Record<'_>) -> io::Result<()> {
+    let time = humantime::format_rfc3339_millis(SystemTime::now());
+    writeln!(line, "[{time} {:<5} {}] {}", record.level(), record.target(), record.args())
 }
 
 /// Prints a line to standard output.

@@ -1,18 +1,18 @@
 //! Which connections a server accepts, and how many at once.
 //!
-//! For each accepted socket the listener asks the server's `Gate`: the IP filter first, then the limit
-//! of the server, then the limit of the address. After that it asks the group for a loop that has room.
-//! A refused connection is counted and closed at once, before a pipeline is made.
+//! For each accepted socket the listener asks the server's `Gate`: the IP filter first, then the
+//! limit of the server, then the limit of the address. After that it asks the group for a loop that
+//! has room. A refused connection is counted and closed at once, before a pipeline is made.
 //!
 //! An [`Admitted`] value counts one connection. It travels with the socket inside the loop's
-//! `Assignment` and is dropped after it, so a permit is free only when the handler is dropped and the
-//! socket is closed. Neither handlers nor sockets ever exceed the limit. The count of a server is one
-//! atomic number (`Permits`), so listeners that race cannot pass the limit. The counts of addresses are
-//! in a map behind a lock, which only servers with such a limit take.
+//! `Assignment` and is dropped after it, so a permit is free only when the handler is dropped and
+//! the socket is closed. Neither handlers nor sockets ever exceed the limit. The count of a server
+//! is one atomic number (`Permits`), so listeners that race cannot pass the limit. The counts of
+//! addresses are in a map behind a lock, which only servers with such a limit take.
 //!
-//! Invariant: a connection that is not admitted gets no pipeline and no handler. The module is pure:
-//! sockets, logs and counters belong to the caller. Settings are copied when a server starts; each
-//! server counts its own connections.
+//! Invariant: a connection that is not admitted gets no pipeline and no handler. The module is
+//! pure: sockets, logs and counters belong to the caller. Settings are copied when a server starts;
+//! each server counts its own connections.
 
 mod gate;
 mod ip_filter;

@@ -1,24 +1,25 @@
 //! Client connections.
 //!
-//! A connection attempt has an id (`Attempt`) before its loop has received it, so it can be cancelled
-//! at any time: the completion is done at once, and the loop closes the socket and cancels the timer
-//! when it reads the mail. Dropping the completion cancels too. The completion's lock orders a cancel
-//! and a result that race. After a cancel the loop closes the channel; a result that was delivered
-//! first is closed by the drop of the completion.
+//! A connection attempt has an id (`Attempt`) before its loop has received it, so it can be
+//! cancelled at any time: the completion is done at once, and the loop closes the socket and
+//! cancels the timer when it reads the mail. Dropping the completion cancels too. The completion's
+//! lock orders a cancel and a result that race. After a cancel the loop closes the channel; a
+//! result that was delivered first is closed by the drop of the completion.
 //!
-//! Invariant: an attempt is either under way on its loop or has reported its result once. A cancelled
-//! attempt leaves no channel that the program would have to close. Any thread may connect and cancel.
+//! Invariant: an attempt is either under way on its loop or has reported its result once. A
+//! cancelled attempt leaves no channel that the program would have to close. Any thread may connect
+//! and cancel.
 
 use crate::{
     Channel, Completion, Error, EventLoop, EventLoopGroup, Result,
-    channel::{ChannelConfig, ChannelOptions, ChannelShared},
+    channel::{AnyPipeline, ChannelConfig, ChannelOptions, ChannelShared},
     clock::nanos,
     error::Refused,
     event_loop::{
         Assignment, Attempt, CancelConnect, ChildSetup, ConnectCallback, Connecting, Connection, LoopMail,
         LoopShared, Peer,
     },
-    pipeline::{AnyPipeline, IntoPipeline},
+    pipeline::IntoPipeline,
     sync::{Completer, Unwanted, cancellable},
     transport::{Address, Endpoint, Stream, TcpOptions},
 };

@@ -4,12 +4,12 @@ use super::Server;
 use crate::{
     Admission, Error, EventLoop, EventLoopGroup, Result,
     admission::Gate,
-    channel::{ChannelConfig, ChannelOptions},
+    channel::{AnyPipeline, ChannelConfig, ChannelOptions},
     event_loop::{
         AcceptProgress, ChildLoops, ChildSetup, ListenerGuard, ListenerShared, ListenerSource, LoopMail,
         Peer, ServerShared,
     },
-    pipeline::{AnyPipeline, IntoPipeline},
+    pipeline::IntoPipeline,
     transport::{Address, Adoptable, Endpoint, Listener, ListenerOptions, TcpOptions, socket_options},
 };
 use std::{fmt, sync::Arc};

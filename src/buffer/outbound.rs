@@ -508,7 +508,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(150) })]
+        #![proptest_config(ProptestConfig::with_cases(150))]
 
         #[test]
         fn it_holds_what_a_vector_would(steps in prop::collection::vec(step(), 0..40)) {

@@ -2,69 +2,51 @@
 //!
 //! Nothing here does I/O or reads a clock.
 
-mod attributes;
-mod channel_group;
-mod close_listeners;
-mod commands;
 mod config;
+mod confirmation;
 mod core;
 #[allow(dead_code, unused_imports, reason = "the event loop takes its readiness from mio so far")]
 pub(crate) mod driver;
-mod due_queue;
+mod event;
 mod extras;
+mod group;
 mod handle;
-mod idle;
-mod input;
-mod input_guard;
-mod io_time;
-mod limits;
-mod mail;
-mod outbound_budget;
-mod packed_address;
-mod pending_writes;
-mod producers;
-mod replace;
+mod links;
+mod outbound;
 mod scope;
 mod services;
 mod shaping;
 mod state;
-mod stats;
-mod tally;
+mod tasks;
 mod timers;
 mod undecoded;
 mod watch;
-mod wire_log;
-mod writability;
 
-pub(crate) use self::core::{Action, ChannelCore};
-pub use attributes::Attributes;
-pub use channel_group::{Broadcast, BroadcastReport, ChannelGroup, ChannelGroupBuilder};
-pub(crate) use channel_group::{Delivery, Outcome};
+pub(crate) use self::core::{Action, ChannelCore, Outcome};
 pub(crate) use config::ChannelConfig;
 pub use config::{ChannelOptions, Overflow};
-pub(crate) use due_queue::DueQueue;
+pub(crate) use event::Event;
 pub(crate) use extras::Extras;
-pub use handle::Channel;
-pub(crate) use handle::{ChannelShared, PipelineTypes};
-pub use idle::{IdleEvent, IdleState, IdleTimeouts};
-pub use input_guard::InputGuard;
-pub(crate) use io_time::IoTime;
-pub use limits::TimeLimits;
-pub(crate) use mail::{Mail, MailSender, WriteTicket};
-pub(crate) use outbound_budget::{OutboundBudget, SharedBudget};
-pub(crate) use producers::SizeHint;
-pub use scope::Scope;
+pub use extras::{Attributes, WireLog};
+pub(crate) use group::Delivery;
+pub use group::{Broadcast, BroadcastReport, ChannelGroup, ChannelGroupBuilder};
+pub(crate) use handle::{AnyDelivery, ChannelShared, Mail, MailSender, PipelineTypes, SizeHint};
+pub use handle::{Channel, ChannelStats};
+pub(crate) use links::{
+    AnyPipeline, Batch, DecodePass, EncodingMemo, Links, MAX_EXTRA_MESSAGES, Push, SharedMessage,
+};
+pub use links::{ChannelPipeline, IntoPipeline};
+pub(crate) use outbound::{OutboundBudget, SharedBudget};
 pub(crate) use scope::ScopeTask;
-pub(crate) use services::{Due, LoopServices, Scheduled, WheelToken};
+pub use scope::{InputGuard, Scope};
+pub(crate) use services::{IoTime, LoopServices};
 pub(crate) use shaping::Direction;
 pub use shaping::{SharedTraffic, TrafficLimits, TrafficShaping};
-pub(crate) use state::ChannelState;
-pub(crate) use state::Flags;
-pub use stats::ChannelStats;
-pub(crate) use tally::Tally;
+pub(crate) use state::{ChannelState, Flags};
+pub(crate) use tasks::{TASKS, Timers, When};
 pub use timers::TaskKey;
-pub(crate) use timers::{TASKS, Timers, When};
+pub(crate) use timers::{Due, DueQueue, Scheduled, WheelToken};
 pub(crate) use undecoded::InputMemory;
 #[cfg(test)]
 pub(crate) use watch::Watch;
-pub use wire_log::WireLog;
+pub use watch::{IdleEvent, IdleState, IdleTimeouts, TimeLimits};

@@ -7,8 +7,8 @@ use crate::{
     Result,
     channel::{LoopServices, TaskKey},
     error::Refused,
-    event_loop::Metrics,
     id::ChannelId,
+    metrics::Metrics,
     transport::MulticastGroup,
 };
 use bytes::Bytes;

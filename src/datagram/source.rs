@@ -19,11 +19,12 @@ use crate::{
     channel::{LoopServices, TASKS, Timers, driver::Ready},
     error::{drop_guarded, panic_message},
     event_loop::{
-        AtShutdown, Ended, Io, LoopContext, Metrics, NewSource, RegisterFn, STREAM_INTEREST, Source,
-        SourceMail, Transition,
+        AtShutdown, Ended, Io, LoopContext, NewSource, RegisterFn, STREAM_INTEREST, Source, SourceMail,
+        Transition,
     },
     id::ChannelId,
     log_throttle::{BROKEN, CHANNEL_ERRORS, PANICS, STUCK, log_throttled},
+    metrics::Metrics,
     transport::UdpSocket,
 };
 use log::Level;

@@ -13,8 +13,8 @@ use crate::{
     Error, Result,
     channel::{LoopServices, OutboundBudget, TaskKey, Timers, When},
     error::Refused,
-    event_loop::Metrics,
     id::ChannelId,
+    metrics::Metrics,
     sync::Completer,
     transport::UdpSocket,
 };

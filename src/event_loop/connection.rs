@@ -7,9 +7,8 @@
 use super::load::Assignment;
 use crate::{
     Error, Result,
-    channel::{ChannelConfig, ChannelShared, driver::Ready},
+    channel::{AnyPipeline, ChannelConfig, ChannelShared, driver::Ready},
     error::panic_message,
-    pipeline::AnyPipeline,
     transport::{Stream, TcpOptions},
 };
 use std::{

@@ -9,16 +9,15 @@
 use super::{
     channel_slot::ChannelSlot,
     closing::{Ended, Leaving, Lingering},
-    metrics::Metrics,
     poll::Selector,
 };
 use crate::{
     Error,
     buffer::{Outbound, RECEIVE_SIZE, ReceiveBuffers},
-    channel::{Action, Direction, Flags, InputMemory, LoopServices, driver::Ready},
+    channel::{Action, Batch, DecodePass, Direction, Flags, InputMemory, LoopServices, driver::Ready},
     id::Key,
     log_throttle::{BROKEN, log_throttled},
-    pipeline::{Batch, DecodePass},
+    metrics::Metrics,
     transport::Stream,
 };
 use bytes::{Bytes, BytesMut};

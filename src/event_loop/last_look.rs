@@ -6,8 +6,11 @@
 //! The look is one system call, made only when something is about to be reported. Runs on the
 //! loop's thread.
 
-use super::{channel_slot::ChannelSlot, io::Io, metrics::Metrics};
-use crate::channel::{Direction, Flags, WheelToken};
+use super::{channel_slot::ChannelSlot, io::Io};
+use crate::{
+    channel::{Direction, Flags, WheelToken},
+    metrics::Metrics,
+};
 use std::io::ErrorKind;
 
 impl ChannelSlot {

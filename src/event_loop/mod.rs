@@ -14,7 +14,7 @@
 //! | `shared`, `mail` | what crosses threads |
 //! | `source` | the interface between a loop and its sources |
 //! | `closing/`, `connection` | sockets of channels that have ended, or will begin |
-//! | `poll/`, `budget/`, `load`, `metrics/`, `watchdog/` | poll and sleep, time budgets, counts and measurements |
+//! | `poll/`, `budget/`, `load`, `watchdog/` | poll and sleep, time budgets, measurements |
 
 mod accept;
 mod broadcast;
@@ -29,7 +29,6 @@ mod last_look;
 mod lingering;
 mod load;
 mod mail;
-mod metrics;
 mod poll;
 mod shared;
 mod shutdown;
@@ -54,8 +53,6 @@ pub use event_source::{Interest, Readiness, SourceAction, SourceContext, SourceH
 pub(crate) use io::Io;
 pub(crate) use load::Assignment;
 pub(crate) use mail::LoopMail;
-pub(crate) use metrics::Metrics;
-pub use metrics::{Histogram, LoopMetrics};
 pub(crate) use poll::{DEFAULT_REBUILD_THRESHOLD, STREAM_INTEREST};
 pub use poll::{RebuildCause, RebuildReport};
 pub(crate) use shared::{LifeState, LoopShared};
@@ -70,6 +67,7 @@ pub use watchdog::{Stall, Watchdog};
 use crate::{
     Error, Result,
     error::Refused,
+    metrics::LoopMetrics,
     sync::{Completion, completion, loop_id},
 };
 use std::{fmt, panic::Location, sync::Arc, time::Duration};

@@ -7,7 +7,6 @@
 use super::{
     load::Load,
     mail::LoopMail,
-    metrics::Metrics,
     poll::LoopWaker,
     shutdown::{ShutdownHooks, ShutdownReport, ShutdownRequest},
     task::Task,
@@ -16,12 +15,13 @@ use super::{
 use crate::sync::Permits;
 use crate::{
     Error, Result,
-    channel::{Delivery, Mail, MailSender},
+    channel::{AnyDelivery, Delivery, Mail, MailSender},
     clock::TimeSource,
     error::{Refused, caught},
     id::Key,
     log_throttle::{LogAt, LogThrottle, WAKES_FAILED, log_throttled},
-    sync::{Activity, Asleep, Completer, Completion, Mailbox, WakeUp, completion, loop_id},
+    metrics::Metrics,
+    sync::{Activity, Asleep, Completer, Completion, Mailbox, Random, WakeUp, completion, loop_id},
 };
 use crossbeam_utils::CachePadded;
 use log::Level;
@@ -49,6 +49,7 @@ pub(crate) struct LoopShared {
     pub(crate) id: u32,
     pub(crate) name: String,
     pub(crate) time: TimeSource,
+    pub(crate) random: Arc<Random>,
     /// On cache lines of its own: the loop writes it all the time, and what submitters look at lies beside.
     pub(crate) metrics: CachePadded<Metrics>,
     pub(crate) load: Arc<Load>,
@@ -101,6 +102,7 @@ impl LoopShared {
             log: Arc::new(LogThrottle::new(&name)),
             name,
             time,
+            random: Arc::new(Random::of_system()),
             metrics: CachePadded::default(),
             load: Arc::new(Load::new(max_connections)),
             wake_up: CachePadded::new(WakeUp::new()),
@@ -124,6 +126,12 @@ impl LoopShared {
     #[cfg(unix)]
     pub(crate) fn with_max_event_sources(mut self, sources: usize) -> Self {
         self.event_sources = Arc::new(Permits::new(sources));
+        self
+    }
+
+    /// Sets the seed of the loop's random numbers.
+    pub(crate) fn with_seed(mut self, seed: u64) -> Self {
+        self.random = Arc::new(Random::new(seed));
         self
     }
 
@@ -399,10 +407,12 @@ impl MailSender for LoopShared {
         })
     }
 
-    fn broadcast(&self, delivery: Box<Delivery>) -> Result<(), (Box<Delivery>, Error)> {
-        self.submit(LoopMail::Broadcast(delivery), 0).map_err(|refused| match refused.value {
-            LoopMail::Broadcast(delivery) => (delivery, refused.reason),
-            _ => unreachable!("the same mail comes back"),
+    fn broadcast(&self, delivery: Box<AnyDelivery>) -> Result<(), (Box<AnyDelivery>, Error)> {
+        self.submit(LoopMail::Broadcast(Delivery::from_any(delivery)), 0).map_err(|refused| {
+            match refused.value {
+                LoopMail::Broadcast(delivery) => (delivery as Box<AnyDelivery>, refused.reason),
+                _ => unreachable!("the same mail comes back"),
+            }
         })
     }
 

@@ -9,8 +9,12 @@
 //! removes or replaces it. A source is called on its loop's thread, and never from within one of its
 //! own calls.
 
-use super::{connection::Connection, connection::Established, io::Io, load::Load, metrics::Metrics};
-use crate::{Error, Result, channel::driver::Ready, error::drop_guarded, id::Key};
+use super::{
+    connection::{Connection, Established},
+    io::Io,
+    load::Load,
+};
+use crate::{Error, Result, channel::driver::Ready, error::drop_guarded, id::Key, metrics::Metrics};
 use std::{any::Any, io, sync::Arc};
 
 /// The part of a loop that a source works with during a call.

@@ -12,6 +12,7 @@ use crate::{
         Budget, Core, DEFAULT_MAX_IO_TIME, DEFAULT_MAX_LINGERING, DEFAULT_MAX_TASK_TIME,
         DEFAULT_REBUILD_THRESHOLD, EventLoop, LoopConfig, UNLIMITED, Watchdog, WatchdogThread,
     },
+    sync::Random,
     worker_pool::WorkerPool,
 };
 use std::{fmt, sync::Arc, time::Duration};
@@ -39,6 +40,7 @@ use std::{fmt, sync::Arc, time::Duration};
 /// | `pin_to` | threads run where they may | cores that the building thread may use |
 /// | `busy_poll` | 0, which means never | 0 or more |
 /// | `clock` | [`SystemClock`] | |
+/// | `seed` | a number from the operating system | |
 /// | `watchdog` | none | a limit of 10 ms or more |
 /// | `workers` | a [`WorkerPool`] of its own with the default settings | |
 #[derive(Clone)]
@@ -63,6 +65,7 @@ pub struct EventLoopGroupBuilder {
     pin_to: Option<Vec<usize>>,
     busy_poll: Duration,
     clock: Arc<dyn Clock>,
+    seed: Option<u64>,
     watchdog: Option<Watchdog>,
     workers: Option<WorkerPool>,
 }
@@ -89,6 +92,7 @@ impl EventLoopGroupBuilder {
             pin_to: None,
             busy_poll: Duration::ZERO,
             clock: Arc::new(SystemClock),
+            seed: None,
             watchdog: None,
             workers: None,
         }
@@ -263,6 +267,19 @@ impl EventLoopGroupBuilder {
         self
     }
 
+    /// Sets the seed of the random numbers that the loops draw: the jitter of idle timeouts, heartbeats
+    /// and periodic tasks, and the delays of clients that [reconnect](crate::Backoff). By default the
+    /// seed is a random number of the operating system.
+    ///
+    /// Each loop has a generator of its own, whose seed is derived from this one and the number of the
+    /// loop. The generator returns the same numbers for the same seed, in the order in which it is
+    /// asked. So a program that runs on a [`ManualClock`](crate::testing::ManualClock), one turn after
+    /// the other, draws the same jitter in each run.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
     /// Watches the loops, and says when one of them is stuck; see [`Watchdog`]. Without one nobody does.
     pub fn watchdog(mut self, watchdog: Watchdog) -> Self {
         self.watchdog = Some(watchdog);
@@ -289,8 +306,9 @@ impl EventLoopGroupBuilder {
         let watchdog_thread = self.watchdog_thread()?;
         let outbound = self.outbound()?;
         let workers = self.workers.clone().unwrap_or_default();
+        let seed = self.seed.unwrap_or_else(Random::system_seed);
         let build = |n| {
-            let shared = (outbound.clone(), workers.clone());
+            let shared = (outbound.clone(), workers.clone(), seed);
             EventLoop::new(self.config(n, core(n), watchdog_thread.clone(), shared)?)
         };
         let loops = (0..threads).map(build).collect::<Result<Vec<_>>>()?;
@@ -311,7 +329,9 @@ impl EventLoopGroupBuilder {
             return Err(Error::setting("pin_to", format!("{cores:?}"), allowed));
         }
         let workers = self.workers.clone().unwrap_or_default();
-        let config = self.config(0, None, self.watchdog_thread()?, (self.outbound()?, workers.clone()))?;
+        let seed = self.seed.unwrap_or_else(Random::system_seed);
+        let config =
+            self.config(0, None, self.watchdog_thread()?, (self.outbound()?, workers.clone(), seed))?;
         ManualEventLoop::new(config, |event_loop| EventLoopGroup::of(vec![event_loop], self.chooser, workers))
     }
 
@@ -321,7 +341,7 @@ impl EventLoopGroupBuilder {
         n: usize,
         core: Option<Core>,
         watchdog_thread: Option<Arc<WatchdogThread>>,
-        (group_outbound, workers): (Arc<SharedBudget>, WorkerPool),
+        (group_outbound, workers, seed): (Arc<SharedBudget>, WorkerPool, u64),
     ) -> Result<LoopConfig> {
         let io_ratio = u8::try_from(self.io_ratio).ok().filter(|ratio| (1..=100).contains(ratio));
         let io_ratio =
@@ -364,6 +384,7 @@ impl EventLoopGroupBuilder {
             busy_poll: self.busy_poll,
             core,
             clock: self.clock.clone(),
+            seed: Random::derive(seed, n),
             watchdog_thread,
             workers,
         })
@@ -406,6 +427,7 @@ impl fmt::Debug for EventLoopGroupBuilder {
             .field("pin_to", &self.pin_to)
             .field("busy_poll", &self.busy_poll)
             .field("clock", &self.clock)
+            .field("seed", &self.seed)
             .field("watchdog", &self.watchdog)
             .field("workers", &self.workers)
             .finish_non_exhaustive()

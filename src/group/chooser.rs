@@ -1,14 +1,15 @@
 //! Chooses the loop that serves the next connection.
 //!
-//! A connection is counted on its loop as soon as the loop is chosen. The `Assignment` that counts it
-//! travels with the connection (through the queue, the connect, the channel) and is dropped after the
-//! handler and the socket. So the count is exact however a connection ends, there are never more
-//! handlers than connections allowed, and a burst is spread before any loop has received it. Two
-//! listeners that choose at the same instant may choose the same loop; the next choice compensates.
+//! A connection is counted on its loop as soon as the loop is chosen. The `Assignment` that counts
+//! it travels with the connection (through the queue, the connect, the channel) and is dropped
+//! after the handler and the socket. So the count is exact however a connection ends, there are
+//! never more handlers than connections allowed, and a burst is spread before any loop has received
+//! it. Two listeners that choose at the same instant may choose the same loop; the next choice
+//! compensates.
 //!
-//! Invariant: a chooser only returns an index. The group corrects an index out of range and a panic by
-//! going round, so a chooser cannot stop a loop. Any thread may choose, several at once; nothing here
-//! takes a lock.
+//! Invariant: a chooser only returns an index. The group corrects an index out of range and a panic
+//! by going round, so a chooser cannot stop a loop. Any thread may choose, several at once; nothing
+//! here takes a lock.
 
 use crate::EventLoop;
 use std::{

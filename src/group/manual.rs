@@ -69,6 +69,12 @@ impl ManualEventLoop {
         Ok(ManualEventLoop { driven, event_loop, group })
     }
 
+    /// Returns the loop, for tests of its turns.
+    #[cfg(test)]
+    pub(crate) fn driven(&mut self) -> &mut DrivenLoop {
+        &mut self.driven
+    }
+
     /// A handle to the loop.
     pub fn event_loop(&self) -> &EventLoop {
         &self.event_loop

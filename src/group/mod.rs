@@ -15,9 +15,10 @@ use crate::{
     Completion, Error, Result,
     error::panic_message,
     event_loop::{
-        Assignment, ChildLoops, EventLoop, LoopMetrics, LoopShared, ShutdownOptions, ShutdownReport,
-        ShutdownRequest, end_and_report, end_gracefully,
+        Assignment, ChildLoops, EventLoop, LoopShared, ShutdownOptions, ShutdownReport, ShutdownRequest,
+        end_and_report, end_gracefully,
     },
+    metrics::LoopMetrics,
     sync::completion_of_all,
     worker_pool::WorkerPool,
 };

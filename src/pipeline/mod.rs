@@ -42,29 +42,23 @@
 //! Filters (bytes to bytes, before the codec: TLS, a PROXY header) have their place between `new` and `codec`;
 //! there are none yet.
 
-mod chain;
 mod codec;
-mod context;
 mod handler;
+mod links;
 mod offload;
 mod remote;
-mod shared;
 mod stage;
 
-pub(crate) use chain::{Batch, DecodePass, Event, Links, Push};
+pub use crate::channel::{ChannelPipeline, IntoPipeline};
 pub use codec::Codec;
-pub use context::Context;
-pub use handler::Handler;
+pub use handler::{Context, Handler};
+pub(crate) use links::combine;
 pub use remote::Remote;
-pub(crate) use shared::{Encoder, EncodingMemo, SharedMessage, again, combine};
 pub use stage::{Stage, StageContext};
 
-use crate::{
-    Result,
-    channel::{Extras, IdleTimeouts, TimeLimits, TrafficShaping, WireLog},
-};
-use chain::{Assembled, CodecLink, Pull, StageLink};
-use std::{fmt, marker::PhantomData};
+use crate::channel::{Extras, IdleTimeouts, Push, TimeLimits, TrafficShaping, WireLog};
+use links::{Assembled, CodecLink, Pull, StageLink};
+use std::marker::PhantomData;
 
 /// A pipeline in the making: `new`, `codec`, any number of `stage`s, `handler`.
 ///
@@ -174,72 +168,5 @@ impl<P: Pull> Pipeline<P> {
             extras,
             message: PhantomData,
         }
-    }
-}
-
-/// A whole pipeline for one channel, to which messages of type `M` are written.
-///
-/// It is not `Send`: bootstraps take a factory, which is, and call it on the channel's loop.
-pub struct ChannelPipeline<M> {
-    links: Box<dyn Links>,
-    idle: IdleTimeouts,
-    limits: TimeLimits,
-    traffic: TrafficShaping,
-    extras: Option<Box<Extras>>,
-    message: PhantomData<fn(M)>,
-}
-
-/// A pipeline whose message type is forgotten.
-pub(crate) struct AnyPipeline {
-    pub(crate) links: Box<dyn Links>,
-    pub(crate) idle: IdleTimeouts,
-    pub(crate) limits: TimeLimits,
-    pub(crate) traffic: TrafficShaping,
-    pub(crate) extras: Option<Box<Extras>>,
-}
-
-impl<M> From<ChannelPipeline<M>> for AnyPipeline {
-    fn from(pipeline: ChannelPipeline<M>) -> Self {
-        let ChannelPipeline { links, idle, limits, traffic, extras, .. } = pipeline;
-        AnyPipeline { links, idle, limits, traffic, extras }
-    }
-}
-
-impl<M> fmt::Debug for ChannelPipeline<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ChannelPipeline")
-            .field("handler", &(self.links.handler_type())())
-            .field("idle", &self.idle)
-            .field("limits", &self.limits)
-            .field("traffic", &self.traffic)
-            .finish_non_exhaustive()
-    }
-}
-
-/// What a pipeline factory may answer: a pipeline, or the reason why this connection gets none.
-pub trait IntoPipeline {
-    /// What is written to the channel.
-    type Message: 'static;
-
-    /// The pipeline.
-    ///
-    /// # Errors
-    /// The connection is closed, and the error logged.
-    fn into_pipeline(self) -> Result<ChannelPipeline<Self::Message>>;
-}
-
-impl<M: 'static> IntoPipeline for ChannelPipeline<M> {
-    type Message = M;
-
-    fn into_pipeline(self) -> Result<ChannelPipeline<M>> {
-        Ok(self)
-    }
-}
-
-impl<M: 'static> IntoPipeline for Result<ChannelPipeline<M>> {
-    type Message = M;
-
-    fn into_pipeline(self) -> Result<ChannelPipeline<M>> {
-        self
     }
 }

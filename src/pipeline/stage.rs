@@ -1,7 +1,11 @@
 //! The stage trait: messages on both sides.
 
-use super::chain::Push;
-use crate::{Attributes, Result, channel::ChannelState, clock::nanos};
+use crate::{
+    Attributes, Result,
+    channel::{ChannelState, Push},
+    clock::nanos,
+    sync::Random,
+};
 use std::time::Duration;
 
 /// Turns messages into other messages on their way in and out, and may answer by itself.
@@ -167,8 +171,10 @@ pub trait Stage: 'static {
 
 /// What a [`Stage`] may do: write towards the socket.
 pub struct StageContext<'a, M> {
-    pub(super) before: &'a mut dyn Push<M>,
-    pub(super) state: &'a mut ChannelState,
+    pub(in crate::pipeline) before: &'a mut dyn Push<M>,
+    pub(in crate::pipeline) state: &'a mut ChannelState,
+    /// The random numbers of the loop, in [`Stage::active`] and [`Stage::timer`].
+    pub(in crate::pipeline) random: Option<&'a Random>,
 }
 
 impl<M> StageContext<'_, M> {
@@ -224,6 +230,13 @@ impl<M> StageContext<'_, M> {
     /// As [`attributes`](StageContext::attributes), to keep some and change them.
     pub fn attributes_mut(&mut self) -> &mut Attributes {
         self.state.attributes_mut()
+    }
+
+    /// Returns a random number of nanoseconds below `window`, to spread timers. It is drawn from the
+    /// loop's generator, in [`active`](Stage::active) and [`timer`](Stage::timer) only: elsewhere it is
+    /// zero.
+    pub(crate) fn jitter(&self, window: u64) -> u64 {
+        self.random.map_or(0, |random| random.below(window))
     }
 
     /// Has [`timer`](Stage::timer) called in `delay`, or before that if another stage of the channel asks for less. Never

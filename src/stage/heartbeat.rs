@@ -123,8 +123,7 @@ impl<In, Out, F: FnMut() -> Out> Heartbeat<In, Out, F> {
 
     /// Asks to be called when the next thing may be due.
     fn rest(&mut self, ctx: &mut StageContext<'_, Out>, until: u64) {
-        let jitter = if self.jitter == 0 { 0 } else { fastrand::u64(..self.jitter) };
-        let delay = until.saturating_add(jitter).saturating_sub(nanos(ctx.now())).max(1);
+        let delay = until.saturating_add(ctx.jitter(self.jitter)).saturating_sub(nanos(ctx.now())).max(1);
         ctx.wake_after(Duration::from_nanos(delay));
     }
 

@@ -11,6 +11,7 @@ pub(crate) mod loop_id;
 mod mailbox;
 mod permits;
 mod primitives;
+mod random;
 mod space_waiters;
 mod task_cell;
 mod trampoline;
@@ -26,6 +27,7 @@ pub(crate) use completion::{
 pub(crate) use held_input::HeldInput;
 pub(crate) use mailbox::{Inbox, Mailbox, mailbox};
 pub(crate) use permits::Permits;
+pub(crate) use random::Random;
 pub(crate) use task_cell::TaskCell;
 pub(crate) use wake_up::{Asleep, WakeUp};
 pub(crate) use write_gauge::{CalmWeight, WriteGauge};

@@ -2,6 +2,8 @@
 
 mod embedded;
 mod embedded_loop;
+#[cfg(all(test, not(netwheel_loom)))]
+mod idle_cost_tests;
 mod outlet;
 mod wire;
 

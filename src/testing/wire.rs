@@ -4,9 +4,8 @@
 //! `read_size` bytes at most), but for the limits of a turn, which there is none of. It owns its core; time, timers and mail
 //! are the loop's.
 
-use crate::{
-    channel::{Action, ChannelCore, Direction, Flags, InputMemory, LoopServices, WheelToken},
-    pipeline::{Batch, DecodePass},
+use crate::channel::{
+    Action, Batch, ChannelCore, DecodePass, Direction, Flags, InputMemory, LoopServices, WheelToken,
 };
 use bytes::{Bytes, BytesMut};
 

@@ -1,13 +1,13 @@
 //! The file of a listening Unix socket, and when it may be removed.
 //!
-//! A listener on a path owns its `SocketFile` and drops it while the socket is still open. Until then
-//! the inode is in use, so a file at the path with the same device and inode is ours. A file is stale
-//! if and only if a connect to it is refused.
+//! A listener on a path owns its `SocketFile` and drops it while the socket is still open. Until
+//! then the inode is in use, so a file at the path with the same device and inode is ours. A file
+//! is stale if and only if a connect to it is refused.
 //!
-//! Invariant: only socket files are removed. At its end a listener removes only the very file that it
-//! created. At its start, and only on request, it removes a file that nobody listens on. The calls
-//! block on the file system; they run on the thread that binds and on the loop that closes the
-//! listener.
+//! Invariant: only socket files are removed. At its end a listener removes only the very file that
+//! it created. At its start, and only on request, it removes a file that nobody listens on. The
+//! calls block on the file system; they run on the thread that binds and on the loop that closes
+//! the listener.
 
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::{

@@ -1,11 +1,11 @@
 //! Opens Unix stream sockets, non-blocking from the start.
 //!
-//! A connect to a listener whose backlog is full fails at once: Linux returns `EAGAIN`, and no later
-//! event reports room. A reconnecting client tries again after its backoff. Credentials of the peer are
-//! not offered: the crate that reads them safely rejects the process number 0, which a peer in another
-//! namespace has. File descriptors that a peer passes are closed by the kernel. A read ends behind the
-//! bytes that they came with, without an event for what follows; those bytes are read with the next
-//! ones.
+//! A connect to a listener whose backlog is full fails at once: Linux returns `EAGAIN`, and no
+//! later event reports room. A reconnecting client tries again after its backoff. Credentials of
+//! the peer are not offered: the crate that reads them safely rejects the process number 0, which a
+//! peer in another namespace has. File descriptors that a peer passes are closed by the kernel. A
+//! read ends behind the bytes that they came with, without an event for what follows; those bytes
+//! are read with the next ones.
 
 use super::{ListenerOptions, SocketFile, TcpOptions, UnixAddress};
 use crate::{Error, Result};

@@ -192,7 +192,7 @@ fn policy() -> impl Strategy<Value = Overflow> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
     fn in_memory_nobody_who_obeys_is_refused_closed_or_forgotten(

@@ -1,6 +1,6 @@
 //! A connection counts until its handler is dropped and its socket is closed.
 
-use crate::loops::{PATIENCE, result};
+use crate::loops::{PATIENCE, result, settle};
 use bytes::Bytes;
 use netwheel::{Admission, Channel, codec::RawBytes, prelude::*};
 use std::{
@@ -25,13 +25,16 @@ struct Alive {
     most: AtomicUsize,
 }
 
-struct Counted(Arc<Alive>);
+struct Counted {
+    alive: Arc<Alive>,
+    acceptor: EventLoop,
+}
 
 impl Counted {
-    fn new(alive: &Arc<Alive>) -> Self {
+    fn new(alive: &Arc<Alive>, acceptor: &EventLoop) -> Self {
         let now = alive.now.fetch_add(1, SeqCst) + 1;
         alive.most.fetch_max(now, SeqCst);
-        Counted(alive.clone())
+        Counted { alive: alive.clone(), acceptor: acceptor.clone() }
     }
 }
 
@@ -48,15 +51,16 @@ impl Handler for Counted {
     }
 
     fn inactive(&mut self, _: &mut Context<'_, Self>) -> Result {
-        // Long enough for an acceptor on another core to let in the next connection.
-        thread::sleep(Duration::from_micros(200));
+        // Lets the acceptor poll and accept: it would admit another connection now if this one were
+        // no longer counted.
+        settle(&self.acceptor);
         Ok(())
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.0.now.fetch_sub(1, SeqCst);
+        self.alive.now.fetch_sub(1, SeqCst);
     }
 }
 
@@ -78,11 +82,11 @@ fn never_are_more_handlers_alive_than_connections_may_be() {
     let acceptors = EventLoopGroup::builder().threads(1).build().unwrap();
     let children = EventLoopGroup::builder().threads(2).build().unwrap();
     let alive = Arc::<Alive>::default();
-    let handlers = alive.clone();
+    let (handlers, acceptor) = (alive.clone(), acceptors.next().clone());
     let server = ServerBootstrap::new(&children)
         .acceptor_group(&acceptors)
         .admission(Admission::new().max_connections(LIMIT))
-        .pipeline(move |_| Pipeline::new().codec(RawBytes).handler(Counted::new(&handlers)))
+        .pipeline(move |_| Pipeline::new().codec(RawBytes).handler(Counted::new(&handlers, &acceptor)))
         .bind("127.0.0.1:0")
         .unwrap();
     let to = server.local_address();

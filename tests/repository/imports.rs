@@ -5,18 +5,14 @@
 
 use crate::{
     import_graph::{Import, ImportGraph, ModulePath},
+    path, read,
     source_tokens::Source,
 };
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs,
-    path::Path,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Returns the layers of docs/architecture.md from the top, each with its modules.
 fn layers() -> Vec<Vec<String>> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/architecture.md");
-    let text = fs::read_to_string(path).expect("docs/architecture.md is there");
+    let text = read(&path("docs/architecture.md"));
     let block = text.split("```layers\n").nth(1).and_then(|rest| rest.split("```").next());
     let lines = block.expect("docs/architecture.md has a block `layers`").lines();
     // Two spaces separate the modules of a layer from the words about them.
@@ -26,7 +22,7 @@ fn layers() -> Vec<Vec<String>> {
 }
 
 fn crate_imports() -> BTreeSet<Import> {
-    ImportGraph::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/lib.rs")).imports()
+    ImportGraph::read(&path("src/lib.rs")).imports()
 }
 
 /// Returns the imports that do not point to a lower layer.

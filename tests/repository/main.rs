@@ -1,5 +1,43 @@
-//! Checks of the repository itself: the direction of imports, and what the documents promise.
+//! Checks of the repository itself: the direction of imports, and what the documentation promises.
 
+mod behaviours;
 mod import_graph;
 mod imports;
+mod property_tests;
 mod source_tokens;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// A file of this repository.
+fn path(relative: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(relative)
+}
+
+/// The text of a file of this repository.
+#[track_caller]
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+/// The path and text of every Rust source below `src/` and `tests/`, except for this binary's own.
+fn sources() -> Vec<(PathBuf, String)> {
+    let mut folders = vec![path("src"), path("tests")];
+    let mut sources = Vec::new();
+    while let Some(folder) = folders.pop() {
+        let entries = fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+        for entry in entries {
+            let path = entry.unwrap().path();
+            if path.is_dir() && path != self::path("tests/repository") {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = read(&path);
+                sources.push((path, text));
+            }
+        }
+    }
+    sources.sort();
+    sources
+}

@@ -84,6 +84,7 @@ impl Stage for Twice {
     }
 }
 
+/// D-31 in our form: several messages made of one are encoded together.
 #[test]
 fn c_42_a_message_of_which_a_stage_makes_two_goes_whole_or_not_at_all() {
     let log = Log::new();

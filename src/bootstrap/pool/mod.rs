@@ -1,14 +1,15 @@
 //! A pool of channels: its settings and its handles.
 //!
-//! `pool_state` records where each channel is and who waits. `service` serves acquires and releases.
-//! The lock covers `PoolState` only. Hooks run, channels close and completions complete without it.
-//! Meanwhile the channel is in the place `Counter`: it still counts, although it may close. The thread
-//! that releases a channel serves the waiters. If another thread is already serving them, that thread
-//! takes over what was released. An acquired channel returns itself when it is dropped, also from a
-//! completion that was dropped.
+//! `pool_state` records where each channel is and who waits. `service` serves acquires and
+//! releases. The lock covers `PoolState` only. Hooks run, channels close and completions complete
+//! without it. Meanwhile the channel is in the place `Counter`: it still counts, although it may
+//! close. The thread that releases a channel serves the waiters. If another thread is already
+//! serving them, that thread takes over what was released. An acquired channel returns itself when
+//! it is dropped, also from a completion that was dropped.
 //!
-//! Invariant: settings are refused when the pool is built. Any thread may call everything here. Hooks
-//! are called on the thread that hands out the channel: one that acquires, one that releases, or a loop.
+//! Invariant: settings are refused when the pool is built. Any thread may call everything here.
+//! Hooks are called on the thread that hands out the channel: one that acquires, one that releases,
+//! or a loop.
 
 mod pool_state;
 mod pooled;

@@ -91,7 +91,7 @@ fn settings_out_of_range_are_refused_by_name() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
+    #![proptest_config(ProptestConfig::with_cases(200))]
 
     /// Whatever happens in whatever order: no delay is longer than its bound, and the bound is what the settings say.
     #[test]

@@ -1,11 +1,11 @@
 //! A client that reconnects: its settings and its handle. `reconnect_state` is the state machine.
 //!
-//! The client is in exactly one phase, with one operation under way: a timer, an attempt or a channel.
-//! The operation owns the client; the handle only sends requests. However the operation ends (it fails,
-//! it is cancelled, or a loop that shuts down drops it), it reports so once, on the client's loop, and
-//! the next phase begins or the client ends. So no operation can be forgotten. Mail of the client is
-//! always accepted by the loop's queue, and its timer does not count against the limit of scheduled
-//! tasks, because a client has at most one of each.
+//! The client is in exactly one phase, with one operation under way: a timer, an attempt or a
+//! channel. The operation owns the client; the handle only sends requests. However the operation
+//! ends (it fails, it is cancelled, or a loop that shuts down drops it), it reports so once, on the
+//! client's loop, and the next phase begins or the client ends. So no operation can be forgotten.
+//! Mail of the client is always accepted by the loop's queue, and its timer does not count against
+//! the limit of scheduled tasks, because a client has at most one of each.
 //!
 //! Invariant: settings are refused before anything starts. Any thread may start a client or use the
 //! handle. The hook is called on the client's loop.

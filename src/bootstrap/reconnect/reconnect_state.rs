@@ -74,7 +74,7 @@ impl<M> ReconnectState<M> {
         let state = ConnectionProgress {
             phase: ReconnectPhase::Between,
             retries: Retries::new(backoff),
-            dice: fastrand::Rng::new(),
+            dice: fastrand::Rng::with_seed(event_loop.shared.random.next()),
             next_address: 0,
             attempt: 0,
             awaited: Vec::new(),

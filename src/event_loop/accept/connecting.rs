@@ -8,11 +8,11 @@ use crate::{
     channel::{Due, driver::Ready},
     event_loop::{
         connection::{ConnectCallback, Connection, Established},
-        metrics::Metrics,
         poll::STREAM_INTEREST,
         source::{AtShutdown, LoopContext, NewSource, RegisterFn, Source, SourceMail, Transition},
     },
     id::Key,
+    metrics::Metrics,
     timer::QueueKey,
 };
 use std::{

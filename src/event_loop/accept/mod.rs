@@ -21,7 +21,6 @@ use super::{
     io::Io,
     load::Assignment,
     mail::LoopMail,
-    metrics::Metrics,
     poll::LISTENER_INTEREST,
     shared::LoopShared,
     source::{AtShutdown, LoopContext, NewSource, RegisterFn, Source, SourceMail, Transition},
@@ -33,6 +32,7 @@ use crate::{
     error::caught,
     id::Key,
     log_throttle::{ABORTED, ACCEPT_ERRORS, DENIED, TURNED_AWAY, TURNING_AWAY, log_throttled},
+    metrics::Metrics,
     transport::{Address, Listener, Stream},
 };
 use log::Level;

@@ -6,7 +6,7 @@
 //! what an event costs in turns of either kind tells how much of the span is the flush. The times of I/O and flush
 //! are estimates in that sense, their sum is not. Runs on the loop's thread; it reads no clock itself.
 
-use crate::event_loop::metrics::Metrics;
+use crate::metrics::Metrics;
 
 /// One turn in so many is read between I/O and flush instead of after both.
 const SAMPLED: u64 = 64;

@@ -14,11 +14,11 @@ use crate::{
     channel::driver::Ready,
     error::{drop_guarded, panic_message},
     event_loop::{
-        metrics::Metrics,
         shared::LoopShared,
         source::{AtShutdown, LoopContext, NewSource, RegisterFn, Source, SourceMail, Transition},
     },
     id::Key,
+    metrics::Metrics,
     sync::Permits,
 };
 use mio::unix::SourceFd;

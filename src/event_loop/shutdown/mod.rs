@@ -22,11 +22,11 @@ pub(crate) use options::ShutdownRequest;
 pub use report::ShutdownReport;
 pub(crate) use request::{end_and_report, end_gracefully};
 
-use super::metrics::Metrics;
 use crate::{
     channel::Scheduled,
     clock::{END_OF_TIME, TimeSource},
     id::Key,
+    metrics::Metrics,
 };
 use close_window::CloseWindow;
 use std::time::Duration;

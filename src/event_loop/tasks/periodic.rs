@@ -1,9 +1,9 @@
 //! When a periodic task runs next.
 //!
 //! Always holds: a deadline is never earlier than the rhythm says, and with jitter later by less than that; the jitter
-//! of one run does not move the next. Pure but for the dice; times in nanoseconds.
+//! of one run does not move the next. The random numbers are an argument; times in nanoseconds.
 
-use crate::{Error, Result, clock::nanos};
+use crate::{Error, Result, clock::nanos, sync::Random};
 use std::time::Duration;
 
 /// What a fixed-rate task does about runs whose time passed while the loop was busy.
@@ -87,10 +87,11 @@ impl Repeat {
         period: Duration,
         first: u64,
         options: Periodic,
+        random: &Random,
     ) -> Result<(Self, u64)> {
         let jitter = Self::check("period", period, options)?;
         let every = Every::Rate { period: nanos(period), missed: options.missed, next: first };
-        Ok(Repeat { every, jitter }.start(first))
+        Ok(Repeat { every, jitter }.start(first, random))
     }
 
     /// Every time `delay` after the end of a run, and the deadline of the first one, which is due at `first`.
@@ -101,9 +102,10 @@ impl Repeat {
         delay: Duration,
         first: u64,
         options: Periodic,
+        random: &Random,
     ) -> Result<(Self, u64)> {
         let jitter = Self::check("delay", delay, options)?;
-        Ok(Repeat { every: Every::Delay(nanos(delay)), jitter }.start(first))
+        Ok(Repeat { every: Every::Delay(nanos(delay)), jitter }.start(first, random))
     }
 
     fn check(what: &'static str, every: Duration, options: Periodic) -> Result<u64> {
@@ -117,12 +119,12 @@ impl Repeat {
         Ok(nanos(options.jitter))
     }
 
-    fn start(self, first: u64) -> (Self, u64) {
-        (self, self.late(first))
+    fn start(self, first: u64, random: &Random) -> (Self, u64) {
+        (self, self.late(first, random))
     }
 
     /// The next deadline, after a run that has just ended.
-    pub(in crate::event_loop) fn next(&mut self, now: u64) -> u64 {
+    pub(in crate::event_loop) fn next(&mut self, now: u64, random: &Random) -> u64 {
         let due = match &mut self.every {
             Every::Delay(delay) => now.saturating_add(*delay),
             Every::Rate { period, missed, next } => {
@@ -134,11 +136,11 @@ impl Repeat {
                 *next
             }
         };
-        self.late(due)
+        self.late(due, random)
     }
 
-    fn late(&self, due: u64) -> u64 {
-        if self.jitter == 0 { due } else { due.saturating_add(fastrand::u64(..self.jitter)) }
+    fn late(&self, due: u64, random: &Random) -> u64 {
+        due.saturating_add(random.below(self.jitter))
     }
 }
 
@@ -149,42 +151,52 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     fn rate(period: u64, options: impl Into<Periodic>) -> Repeat {
-        Repeat::at_rate(Duration::from_nanos(period), 0, options.into()).unwrap().0
+        Repeat::at_rate(Duration::from_nanos(period), 0, options.into(), &Random::new(1)).unwrap().0
     }
 
     #[test]
     fn e_07_missed_runs_are_skipped_and_the_phase_is_kept() {
+        let random = Random::new(1);
         let mut repeat = rate(100, MissedRuns::Skip);
-        assert_eq!([10, 199, 401, 500].map(|now| repeat.next(now)), [100, 200, 500, 600]);
+        assert_eq!([10, 199, 401, 500].map(|now| repeat.next(now, &random)), [100, 200, 500, 600]);
         let mut repeat = rate(100, MissedRuns::CatchUp);
-        assert_eq!([401, 401, 401, 401, 401].map(|now| repeat.next(now)), [100, 200, 300, 400, 500]);
+        assert_eq!([401, 401, 401, 401, 401].map(|now| repeat.next(now, &random)), [100, 200, 300, 400, 500]);
     }
 
     #[test]
     fn stall_one_hour_single_fire() {
+        let random = Random::new(1);
         let mut repeat = rate(1000 * MS, MissedRuns::Skip);
         let stalled = 3_600_000 * MS + 1;
-        assert_eq!(repeat.next(stalled), 3_601_000 * MS, "one run, now, and then the next in the old phase");
+        assert_eq!(
+            repeat.next(stalled, &random),
+            3_601_000 * MS,
+            "one run, now, and then the next in the old phase"
+        );
     }
 
     #[test]
     fn e_03_the_end_of_time_is_not_passed() {
+        let random = Random::new(1);
         let mut repeat = rate(u64::MAX / 2, MissedRuns::Skip);
         for now in [0, u64::MAX / 2, u64::MAX - 1, u64::MAX, u64::MAX] {
-            assert!(repeat.next(now) >= now);
+            assert!(repeat.next(now, &random) >= now);
         }
-        let (mut repeat, first) = Repeat::with_delay(Duration::MAX, u64::MAX, Periodic::new()).unwrap();
-        assert_eq!((first, repeat.next(u64::MAX)), (u64::MAX, u64::MAX));
+        let (mut repeat, first) =
+            Repeat::with_delay(Duration::MAX, u64::MAX, Periodic::new(), &random).unwrap();
+        assert_eq!((first, repeat.next(u64::MAX, &random)), (u64::MAX, u64::MAX));
     }
 
     #[test]
     fn jitter_delays_each_run_by_itself_and_keeps_the_phase() {
+        let random = Random::new(1);
         let options = Periodic::new().jitter(Duration::from_nanos(100));
-        let (mut repeat, first) = Repeat::at_rate(Duration::from_nanos(1000), 5000, options).unwrap();
+        let (mut repeat, first) =
+            Repeat::at_rate(Duration::from_nanos(1000), 5000, options, &random).unwrap();
         let mut late = vec![first - 5000];
         let mut now = first;
         for n in 1..1000 {
-            now = repeat.next(now);
+            now = repeat.next(now, &random);
             let due = 5000 + n * 1000;
             assert!(now >= due, "never early");
             late.push(now - due);
@@ -196,19 +208,20 @@ mod tests {
 
     #[test]
     fn e_02_a_rhythm_of_nothing_and_a_jitter_beyond_it_are_refused() {
+        let random = Random::new(1);
         let long = Periodic::new().jitter(Duration::from_secs(2));
         for (every, options, setting) in [
             (Duration::ZERO, Periodic::new(), ["period", "delay"]),
             (Duration::from_secs(1), long, ["jitter"; 2]),
         ] {
             let refused = [
-                Repeat::at_rate(every, 0, options).unwrap_err(),
-                Repeat::with_delay(every, 0, options).unwrap_err(),
+                Repeat::at_rate(every, 0, options, &random).unwrap_err(),
+                Repeat::with_delay(every, 0, options, &random).unwrap_err(),
             ];
             for (refused, setting) in refused.iter().zip(setting) {
                 assert!(matches!(refused, Error::Setting(e) if e.setting == setting), "{refused}");
             }
         }
-        assert!(Repeat::at_rate(Duration::from_secs(2), 0, long).is_ok());
+        assert!(Repeat::at_rate(Duration::from_secs(2), 0, long, &random).is_ok());
     }
 }

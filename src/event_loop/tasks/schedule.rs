@@ -77,7 +77,8 @@ impl EventLoop {
         period: Duration,
         task: impl FnMut() -> Result + Send + 'static,
     ) -> Result<ScheduledTask> {
-        let (repeat, first) = Repeat::at_rate(period, self.after(initial_delay), options.into())?;
+        let (repeat, first) =
+            Repeat::at_rate(period, self.after(initial_delay), options.into(), &self.shared.random)?;
         let body = TaskBody::Again { body: Box::new(task), repeat };
         self.submit_scheduled(body, |entry| LoopMail::Schedule(first, entry), first)
     }
@@ -108,7 +109,8 @@ impl EventLoop {
         delay: Duration,
         task: impl FnMut() -> Result + Send + 'static,
     ) -> Result<ScheduledTask> {
-        let (repeat, first) = Repeat::with_delay(delay, self.after(initial_delay), options.into())?;
+        let (repeat, first) =
+            Repeat::with_delay(delay, self.after(initial_delay), options.into(), &self.shared.random)?;
         let body = TaskBody::Again { body: Box::new(task), repeat };
         self.submit_scheduled(body, |entry| LoopMail::Schedule(first, entry), first)
     }

@@ -142,7 +142,7 @@ impl<T: Send + 'static> Scheduled for TaskEntry<T> {
                 };
                 let mut state = self.lock();
                 if result.is_ok() && matches!(*state, TaskState::Running) {
-                    let next = repeat.next(time.now());
+                    let next = repeat.next(time.now(), &self.shared.random);
                     *state = TaskState::Waiting(TaskBody::Again { body, repeat }, completer, permit);
                     return Some(next);
                 }

@@ -29,7 +29,7 @@ use std::{
 /// A loop without a thread of its own. It cannot leave the thread that made it.
 pub(crate) struct DrivenLoop {
     /// `None` once it has ended.
-    turn: Option<Turn>,
+    pub(in crate::event_loop) turn: Option<Turn>,
     watch: Option<WatchedLoop>,
     shared: Arc<LoopShared>,
     _owned: Owned,

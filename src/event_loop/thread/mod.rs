@@ -58,6 +58,8 @@ pub(crate) struct LoopConfig {
     pub(crate) busy_poll: Duration,
     pub(crate) core: Option<Core>,
     pub(crate) clock: Arc<dyn Clock>,
+    /// Of the loop's random numbers.
+    pub(crate) seed: u64,
     pub(crate) watchdog_thread: Option<Arc<WatchdogThread>>,
     pub(crate) workers: WorkerPool,
 }
@@ -95,6 +97,7 @@ impl EventLoop {
         let (tasks, connections) = (config.max_scheduled_tasks, config.max_connections);
         let (id, name) = (loop_id::next(), config.name);
         let shared = LoopShared::new(id, name, time.clone(), mailbox, tasks, connections, waker);
+        let shared = shared.with_seed(config.seed);
         #[cfg(unix)]
         let shared = shared.with_max_event_sources(config.max_event_sources);
         let shared = Arc::new(shared);
@@ -118,6 +121,7 @@ impl EventLoop {
             let activity = shared.activity.clone();
             let log = shared.log.clone();
             let mut services = LoopServices::new(time, wheel, outlet, activity, log, outbound, workers);
+            services.random = shared.random.clone();
             services.io_time = IoTime::limited(max_io_time, real_time);
             let io = Io {
                 selector,

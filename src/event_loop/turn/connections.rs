@@ -6,7 +6,7 @@
 use super::Turn;
 use crate::{
     Error, Result,
-    channel::ChannelCore,
+    channel::{AnyPipeline, ChannelCore},
     event_loop::{
         channel_slot::ChannelSlot,
         connection::{Connection, Established},
@@ -15,7 +15,6 @@ use crate::{
     },
     id::{ChannelId, Key},
     log_throttle::{NOT_OPENED, TURNED_AWAY, log_throttled},
-    pipeline::AnyPipeline,
 };
 use log::Level;
 

@@ -11,8 +11,9 @@ use super::Turn;
 use crate::{
     channel::{Delivery, Outcome},
     error::drop_guarded,
-    event_loop::{broadcast::Broadcasts, io::Io, mail::LoopMail, metrics::Metrics, sources::Sources},
+    event_loop::{broadcast::Broadcasts, io::Io, mail::LoopMail, sources::Sources},
     id::Key,
+    metrics::Metrics,
 };
 
 /// Channels that the broadcasts of one turn come to at most. Their flush is what takes time, a few

@@ -1,32 +1,36 @@
 //! A timer with its own thread, for programs that have no event loop.
 //!
-//! `builder` holds the settings, `timeout` is one timeout, `shared` is what the handles share with the
-//! thread, `worker` is the thread. The thread alone owns the [`Wheel`](super::Wheel). Additions reach it
-//! through one [`Mailbox`](crate::sync::Mailbox), cancels through another, and a
+//! `builder` holds the settings, `timeout` is one timeout, `shared` is what the handles share with
+//! the thread, `worker` is the thread. The thread alone owns the [`Wheel`](super::Wheel). Additions
+//! reach it through one [`Mailbox`](crate::sync::Mailbox), cancels through another, and a
 //! [`WakeUp`](crate::sync::WakeUp) says whether it has to be woken.
 //!
-//! - A timeout is one `Arc`: state, task and hook. Adding puts it into the first mailbox; the thread
-//!   moves at most 100,000 per turn into the wheel. The state goes from *queued* to *armed*, and from
-//!   either to *expired* or *cancelled*, by one compare-and-swap. Whoever makes that step owns the task.
-//! - A cancel drops the task at once. If the timeout was *armed*, it goes into the second mailbox, and
-//!   the thread removes it from the wheel when it next runs. If it was *queued*, the thread finds out on
-//!   the way. A cancel wakes the thread only when 16,384 wait, or for a hook, which runs on the thread.
-//! - The thread parks until the wheel's next expiry, which it publishes in `WakeUp`. Adding rounds the
-//!   deadline up to a tick and wakes the thread only if that is earlier. On a manual clock the thread
-//!   sleeps until it is woken.
-//! - A turn moves, reads the clock, runs at most 1024 timeouts, and sleeps if none ran. A tick may begin
-//!   between the move and the reading while an addition for it is on its way. The wheel would delay that
-//!   timeout by a tick, so it is kept beside the wheel (`overdue`) and runs after what was due by then.
-//! - Stop closes the first mailbox, wakes the thread and joins it. The thread cancels what is in the
-//!   wheel and the mailbox and returns it. An addition before the close is in that result; one after it
-//!   is refused. Dropping the last handle does the same without joining.
+//! - A timeout is one `Arc`: state, task and hook. Adding puts it into the first mailbox; the
+//!   thread moves at most 100,000 per turn into the wheel. The state goes from *queued* to *armed*,
+//!   and from either to *expired* or *cancelled*, by one compare-and-swap. Whoever makes that step
+//!   owns the task.
+//! - A cancel drops the task at once. If the timeout was *armed*, it goes into the second mailbox,
+//!   and the thread removes it from the wheel when it next runs. If it was *queued*, the thread
+//!   finds out on the way. A cancel wakes the thread only when 16,384 wait, or for a hook, which
+//!   runs on the thread.
+//! - The thread parks until the wheel's next expiry, which it publishes in `WakeUp`. Adding rounds
+//!   the deadline up to a tick and wakes the thread only if that is earlier. On a manual clock the
+//!   thread sleeps until it is woken.
+//! - A turn moves, reads the clock, runs at most 1024 timeouts, and sleeps if none ran. A tick may
+//!   begin between the move and the reading while an addition for it is on its way. The wheel would
+//!   delay that timeout by a tick, so it is kept beside the wheel (`overdue`) and runs after what
+//!   was due by then.
+//! - Stop closes the first mailbox, wakes the thread and joins it. The thread cancels what is in
+//!   the wheel and the mailbox and returns it. An addition before the close is in that result; one
+//!   after it is refused. Dropping the last handle does the same without joining.
 //!
 //! # Invariants
 //!
 //! - A timeout ends in one of two ways, decided by one atomic step on its state: it expires, on the
 //!   thread, or it is cancelled, by its holder or by the timer's stop.
 //! - While nothing is due the thread sleeps until the next occupied tick and makes no system call.
-//! - No lock is held while the program's code runs: tasks, hooks, executors, and what tasks capture.
+//! - No lock is held while the program's code runs: tasks, hooks, executors, and what tasks
+//!   capture.
 //!
 //! Everything except `worker` may be called by any thread, including the timer's own.
 

@@ -1,0 +1,210 @@
+//! What comes from the peer: its bytes and the end of them, decoded and handed on.
+//!
+//! Always holds: messages come in the order of their bytes, each once; between two of them the core looks whether to go on; what
+//! is not decoded then stays whole, in `partial` or in the driver's hands. A codec that fails and takes no byte is asked once
+//! more and no oftener. Runs on the channel's loop; it reads no socket.
+
+use super::ChannelCore;
+use crate::{
+    PeerError,
+    channel::{
+        event::Event,
+        links::{Batch, DecodePass},
+        services::LoopServices,
+        state::Flags,
+        undecoded::InputMemory,
+    },
+    error::caught,
+    log_throttle::{STUCK, log_throttled},
+};
+use bytes::Bytes;
+use log::Level;
+
+/// A decoding that is going on.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    memory: InputMemory,
+    /// Messages that had been read before it.
+    messages: u64,
+}
+
+impl ChannelCore {
+    /// Bytes came (they stand behind those that were kept): decodes them and hands the messages on. What is left
+    /// of `input` is not decoded: the driver gives it back ([`ChannelCore::end_input`]) or, after a flush, calls again.
+    ///
+    /// If the pass is complete but not `told` afterwards, the driver calls
+    /// [`ChannelCore::handle_read_complete`]. The driver sees to what the channel wishes, or calls
+    /// [`ChannelCore::list`].
+    ///
+    /// Sets `UNDECODED` if delivery stopped while the pipeline has queued messages.
+    pub(crate) fn handle_input(
+        &mut self,
+        services: &mut LoopServices,
+        input: &mut Bytes,
+        pass: &mut DecodePass,
+    ) {
+        // Set by an earlier round of this pass, for messages that the pipeline has queued. Round by round it goes on.
+        if !pass.timed_out() && self.state.has(Flags::UNDECODED) {
+            self.state.unset(Flags::UNDECODED);
+        }
+        while self.state.may_deliver() {
+            let (before, messages) = (input.len(), services.tally.messages_read);
+            let replaced = services.replaced;
+            let failed = self
+                .call_unlisted(services, |links, state, services| links.read(state, services, input, pass));
+            if input.len() < before {
+                self.state.unset(Flags::STUCK);
+                self.state.set(Flags::MOVED);
+            }
+            if services.replaced != replaced {
+                // What is left is for the pipeline that has taken over.
+                if input.is_empty() && !self.has_more() {
+                    break;
+                }
+                continue;
+            }
+            if !self.state.has(Flags::SERVED) && services.tally.messages_read > messages {
+                self.state.note_first_message();
+            }
+            if !failed {
+                break;
+            }
+            // The handler may have chosen to go on. A codec that fails without taking a byte will fail again.
+            if input.is_empty() && !pass.is_last() && !self.has_more() {
+                break;
+            }
+            if input.len() == before && self.stuck() {
+                let id = self.state.id();
+                log_throttled!(
+                    services,
+                    STUCK,
+                    Level::Warn,
+                    "channel {id}: the codec fails and takes no byte; closing"
+                );
+                self.state.request_close();
+                self.state.want_attention(services);
+                break;
+            }
+        }
+        let interrupted = pass.is_spent() || !self.state.may_deliver();
+        if interrupted && (pass.timed_out() || self.has_more()) {
+            self.state.set(Flags::UNDECODED);
+        } else {
+            self.state.unset(Flags::UNDECODED);
+        }
+    }
+
+    /// Returns whether the pipeline has queued messages. A panic in that counts as `true`, so that the
+    /// next delivery meets with it and closes the channel.
+    fn has_more(&self) -> bool {
+        if !self.state.is_open() {
+            return false;
+        }
+        let mut more = true;
+        caught(|| more = self.links.has_more());
+        more
+    }
+
+    /// Notes that decoding failed without taking a byte; whether it did so the last time as well.
+    fn stuck(&mut self) -> bool {
+        let was = self.state.has(Flags::STUCK);
+        self.state.set(Flags::STUCK);
+        was
+    }
+
+    /// Bytes are about to be decoded; what it answers goes to [`ChannelCore::end_input`] behind that.
+    pub(crate) fn begin_input(&mut self, services: &LoopServices, memory: InputMemory) -> Reading {
+        self.state.unset(Flags::UNDECODED);
+        self.state.grant_read();
+        Reading { memory, messages: services.tally.messages_read }
+    }
+
+    /// Bytes are decoded as far as they can be now, and `rest` is left of them.
+    pub(crate) fn end_input(&mut self, services: &mut LoopServices, reading: Reading, rest: Bytes) {
+        if self.state.is_open() {
+            self.keep(services, rest, reading.memory);
+        }
+        self.state.end_grant(services.tally.messages_read == reading.messages);
+    }
+
+    /// Keeps what was not decoded for the next time.
+    fn keep(&mut self, services: &mut LoopServices, rest: Bytes, memory: InputMemory) {
+        debug_assert!(self.state.partial.is_empty());
+        self.state.note_kept(services, rest.len());
+        if rest.is_empty() {
+            return;
+        }
+        let limit = self.state.config.max_inbound;
+        // A spent pass stops decoding although the channel may deliver.
+        let starved = self.state.may_deliver() && !self.state.has(Flags::UNDECODED);
+        if !starved {
+            // Not the peer's fault, and bounded: nothing more is read before this is decoded.
+            self.state.set(Flags::UNDECODED);
+        } else if rest.len() > limit {
+            let length = rest.len() as u64;
+            self.fail(services, PeerError::TooLong { what: "undecoded input", length, limit }.into());
+            self.state.request_close();
+            self.after(services);
+            return;
+        }
+        self.state.partial = services.spare_box.keep(memory.keep(rest, starved));
+    }
+
+    /// The bytes at hand are read.
+    pub(crate) fn handle_read_complete(&mut self, services: &mut LoopServices) {
+        self.event(services, Event::ReadComplete);
+    }
+
+    /// The peer has ended its stream: what was kept is decoded for the last time, then the channel closes, or goes on in
+    /// one direction if it may.
+    pub(crate) fn handle_end(&mut self, services: &mut LoopServices) {
+        let mut rest = self.state.partial.take().into_bytes();
+        // A flush interrupts the delivery, and so does auto-read off; but there is no later read to take it up again. The
+        // driver flushes soon.
+        let mut flush = false;
+        let mut pass = DecodePass::new(Batch::Last);
+        loop {
+            let (before, messages) = (rest.len(), services.tally.messages_read);
+            self.state.set(Flags::READ_GRANTED);
+            self.state.unset(Flags::UNDECODED);
+            self.handle_input(services, &mut rest, &mut pass);
+            let flushes = self.state.take(Flags::FLUSH);
+            flush |= flushes;
+            let paused = self.state.is_open() && !self.state.may_deliver();
+            // Messages that take no byte are progress too; the pass bounds their number.
+            let progress = rest.len() < before || services.tally.messages_read > messages;
+            if !(flushes || paused && progress) {
+                break;
+            }
+        }
+        if flush {
+            self.state.set(Flags::FLUSH);
+        }
+        self.state.unset(Flags::READ_GRANTED);
+        // For a pipeline that takes over from here on.
+        self.state.partial = rest.into();
+        if self.state.has(Flags::UNDECODED) && self.state.is_open() {
+            // The pipeline has more messages than one pass delivers. Read the end again after them.
+            self.state.set(Flags::MAYBE_READABLE.with(Flags::READ_WANTED));
+            self.state.want_attention(services);
+            return;
+        }
+        let replaced = services.replaced;
+        if self.state.is_open() {
+            self.event(services, Event::ReadComplete);
+        }
+        if services.replaced != replaced && self.state.is_open() {
+            // It hears of the end by itself, behind what is left for it.
+            self.state.set(Flags::MAYBE_READABLE);
+            self.state.want_attention(services);
+            return;
+        }
+        if self.state.config.half_close && self.state.is_open() && !self.state.has(Flags::OUTPUT_ENDED) {
+            self.state.set(Flags::INPUT_ENDED);
+            self.event(services, Event::InputShutdown);
+        } else {
+            self.state.request_close();
+        }
+        self.state.want_attention(services);
+    }
+}

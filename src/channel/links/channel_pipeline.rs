@@ -1,0 +1,79 @@
+//! A pipeline that is ready for its channel: its links and the settings that come with them.
+
+use super::Links;
+use crate::{
+    Result,
+    channel::{
+        extras::Extras,
+        shaping::TrafficShaping,
+        watch::{IdleTimeouts, TimeLimits},
+    },
+};
+use std::{fmt, marker::PhantomData};
+
+/// A whole pipeline for one channel, to which messages of type `M` are written.
+///
+/// It is not `Send`: bootstraps take a factory, which is, and call it on the channel's loop.
+pub struct ChannelPipeline<M> {
+    pub(crate) links: Box<dyn Links>,
+    pub(crate) idle: IdleTimeouts,
+    pub(crate) limits: TimeLimits,
+    pub(crate) traffic: TrafficShaping,
+    pub(crate) extras: Option<Box<Extras>>,
+    pub(crate) message: PhantomData<fn(M)>,
+}
+
+/// A pipeline whose message type is forgotten.
+pub(crate) struct AnyPipeline {
+    pub(crate) links: Box<dyn Links>,
+    pub(crate) idle: IdleTimeouts,
+    pub(crate) limits: TimeLimits,
+    pub(crate) traffic: TrafficShaping,
+    pub(crate) extras: Option<Box<Extras>>,
+}
+
+impl<M> From<ChannelPipeline<M>> for AnyPipeline {
+    fn from(pipeline: ChannelPipeline<M>) -> Self {
+        let ChannelPipeline { links, idle, limits, traffic, extras, .. } = pipeline;
+        AnyPipeline { links, idle, limits, traffic, extras }
+    }
+}
+
+impl<M> fmt::Debug for ChannelPipeline<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ChannelPipeline")
+            .field("handler", &(self.links.handler_type())())
+            .field("idle", &self.idle)
+            .field("limits", &self.limits)
+            .field("traffic", &self.traffic)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a pipeline factory may answer: a pipeline, or the reason why this connection gets none.
+pub trait IntoPipeline {
+    /// What is written to the channel.
+    type Message: 'static;
+
+    /// The pipeline.
+    ///
+    /// # Errors
+    /// The connection is closed, and the error logged.
+    fn into_pipeline(self) -> Result<ChannelPipeline<Self::Message>>;
+}
+
+impl<M: 'static> IntoPipeline for ChannelPipeline<M> {
+    type Message = M;
+
+    fn into_pipeline(self) -> Result<ChannelPipeline<M>> {
+        Ok(self)
+    }
+}
+
+impl<M: 'static> IntoPipeline for Result<ChannelPipeline<M>> {
+    type Message = M;
+
+    fn into_pipeline(self) -> Result<ChannelPipeline<M>> {
+        self
+    }
+}

@@ -1,0 +1,165 @@
+//! The tasks of one channel that wait: for their time, exact ones on the loop's heap, coarse ones on its wheel; or for the
+//! answer of a worker.
+//!
+//! Always holds: every task here has exactly one entry in the heap, on the wheel or among the works of a pool, which knows it
+//! by its slot; it is run once, or dropped when it is cancelled or the channel ends, whichever comes first. There is a limit to them. To
+//! arm, cancel or run one takes the same time however many the channel has. Runs on the channel's loop; owns the tasks,
+//! neither heap nor wheel nor clock. A channel without tasks pays one word.
+
+use super::{
+    services::LoopServices,
+    timers::{Due, TaskKey, TimerPlace, WheelToken},
+};
+use crate::{Error, Result, error::drop_guarded, id::Key, timer::QueueKey};
+use slab::Slab;
+use std::any::Any;
+
+/// When a task is to run: at a deadline, or in the tick of the wheel after it.
+pub(crate) enum When {
+    Exact(u64),
+    WheelToken(u64),
+}
+
+/// What is bounded, as the error says it.
+pub(crate) const TASKS: &str = "scheduled tasks of a channel";
+
+#[derive(Default)]
+pub(crate) struct Timers(Slab<Timer>);
+
+struct Timer {
+    place: TimerPlace,
+    /// None: the close timeout, which concerns the loop.
+    task: Option<Box<dyn Any>>,
+}
+
+impl Timers {
+    /// Makes room for a task; its slot.
+    fn enter(&mut self, task: Option<Box<dyn Any>>) -> u32 {
+        self.0.insert(Timer { place: TimerPlace::Nowhere, task }) as u32
+    }
+
+    fn place(&mut self, slot: u32, place: TimerPlace) -> TaskKey {
+        self.0[slot as usize].place = place;
+        TaskKey { slot, place }
+    }
+
+    fn take(&mut self, key: TaskKey) -> Option<Timer> {
+        let slot = key.slot as usize;
+        let found = key.place != TimerPlace::Nowhere
+            && self.0.get(slot).is_some_and(|timer| timer.place == key.place);
+        found.then(|| self.0.remove(slot))
+    }
+
+    /// Has a task run at its time; none if there are `limit` of them, and the task is dropped.
+    pub(crate) fn arm(
+        &mut self,
+        channel: Key,
+        limit: usize,
+        services: &mut LoopServices,
+        when: When,
+        task: Box<dyn Any>,
+    ) -> Option<TaskKey> {
+        if self.0.len() >= limit {
+            drop_guarded(task);
+            return None;
+        }
+        let slot = self.enter(Some(task));
+        let place = match when {
+            When::Exact(deadline) => {
+                TimerPlace::Exact(services.queue.insert(deadline, Due::Channel(channel, slot)))
+            }
+            When::WheelToken(deadline) => {
+                TimerPlace::Wheel(services.wheel.insert(deadline, WheelToken::new(channel, slot)))
+            }
+        };
+        Some(self.place(slot, place))
+    }
+
+    /// Schedules the close timeout. It is kept among the tasks, so that it ends with the channel.
+    pub(in crate::channel) fn arm_close(&mut self, channel: Key, services: &mut LoopServices, deadline: u64) {
+        let place = TimerPlace::Exact(services.queue.insert(deadline, Due::Source(channel)));
+        let slot = self.enter(None);
+        self.place(slot, place);
+    }
+
+    /// Removes the timer of the close timeout, so that it is not cancelled with the channel.
+    pub(in crate::channel) fn take_close(&mut self) -> Option<QueueKey> {
+        let slot = self.0.iter().find(|(_, timer)| timer.task.is_none()).map(|(slot, _)| slot)?;
+        match self.0.remove(slot).place {
+            TimerPlace::Exact(key) => Some(key),
+            _ => None,
+        }
+    }
+
+    /// Keeps a task until a worker has its answer.
+    ///
+    /// # Errors
+    /// If there are `limit` tasks; it is dropped.
+    pub(in crate::channel) fn await_worker(
+        &mut self,
+        limit: usize,
+        services: &mut LoopServices,
+        task: Box<dyn Any>,
+    ) -> Result<TaskKey> {
+        if self.0.len() >= limit {
+            drop_guarded(task);
+            return Err(Error::Full { what: TASKS, limit });
+        }
+        services.offloaded += 1;
+        let slot = self.enter(Some(task));
+        Ok(self.place(slot, TimerPlace::Worker(services.offloaded)))
+    }
+
+    /// Takes a task whose answer is there; none if it was cancelled.
+    pub(in crate::channel) fn take_answered(&mut self, key: TaskKey) -> Option<Box<dyn Any>> {
+        self.take(key)?.task
+    }
+
+    /// Cancels a task; whether it was waiting.
+    pub(crate) fn cancel(&mut self, services: &mut LoopServices, key: TaskKey) -> bool {
+        let Some(timer) = self.take(key) else { return false };
+        take_out(services, timer.place);
+        drop_guarded(timer.task);
+        true
+    }
+
+    /// The task that is due in `slot`.
+    pub(crate) fn take_due(&mut self, slot: u32) -> Option<Box<dyn Any>> {
+        self.0.try_remove(slot as usize)?.task
+    }
+
+    /// Drops the tasks that wait for their time, and returns their number. Those that wait for an answer stay.
+    pub(in crate::channel) fn cancel_timed(&mut self, services: &mut LoopServices) -> usize {
+        let is_timed = |timer: &Timer| !matches!(timer.place, TimerPlace::Worker(_));
+        let timed: Vec<_> =
+            self.0.iter().filter(|(_, timer)| is_timed(timer)).map(|(slot, _)| slot).collect();
+        for slot in &timed {
+            let timer = self.0.remove(*slot);
+            take_out(services, timer.place);
+            drop_guarded(timer.task);
+        }
+        timed.len()
+    }
+
+    /// Drops all tasks; how many there were.
+    pub(crate) fn cancel_all(&mut self, services: &mut LoopServices) -> usize {
+        let cancelled = self.0.len();
+        for timer in std::mem::take(&mut self.0).drain() {
+            take_out(services, timer.place);
+            drop_guarded(timer.task);
+        }
+        cancelled
+    }
+}
+
+/// Takes the entry of a task that will not run out of the heap or off the wheel.
+fn take_out(services: &mut LoopServices, place: TimerPlace) {
+    match place {
+        TimerPlace::Exact(key) => drop(services.cancel_timer(key)),
+        TimerPlace::Wheel(key) => {
+            services.tally.wheel_cancelled += u64::from(services.wheel.cancel(key).is_some())
+        }
+        // A worker that comes to it sees that nobody wants it.
+        TimerPlace::Worker(_) | TimerPlace::Nowhere => {}
+    }
+}

@@ -1,0 +1,332 @@
+//! Idle detection: when did bytes last come in, when did the kernel last take some.
+//!
+//! Always holds: an event is never early; events that repeat keep their distance from the first, and what was missed is
+//! told once. Reading and writing only store the turn's time in the channel ([`Traffic`]); when something is due is
+//! reckoned from that when it is asked. Pure: `watch` keeps the entry on the loop's wheel. Runs on the channel's loop.
+
+use crate::{clock::nanos, sync::Random};
+use std::{fmt, rc::Rc, time::Duration};
+
+/// What has been quiet for too long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum IdleState {
+    /// No byte came from the peer.
+    Reader,
+    /// The kernel took no byte of ours.
+    Writer,
+    /// Neither.
+    All,
+}
+
+/// Told to [`Handler::idle`](crate::Handler::idle) when a channel was quiet for the time set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct IdleEvent {
+    /// What was quiet.
+    pub state: IdleState,
+    /// Whether this is the first event of its kind since the last traffic of that kind.
+    pub first: bool,
+}
+
+impl fmt::Display for IdleEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} idle{}", self.state, if self.first { ", first" } else { "" })
+    }
+}
+
+/// After how much quiet a channel is told; each kind is off until it is set.
+///
+/// A time of zero turns the kind off; others below a millisecond become a millisecond. Events come again and
+/// again while the quiet lasts, each a whole time after the one before (what a loop was too busy for is told once). They
+/// are never early, and late by at most one tick of the loop's wheel (100 ms unless set otherwise) plus the loop's lag,
+/// and plus the [jitter](IdleTimeouts::jitter) if there is one.
+///
+/// Unread bytes in the socket count as activity: the loop checks for them before it reports an
+/// event. This includes bytes that the program does not read because auto-read is off.
+///
+/// Reading and writing cost the watch one store each, however many channels there are. Each channel has one entry on the
+/// wheel, whatever it watches.
+///
+/// ```
+/// use netwheel::IdleTimeouts;
+/// use std::time::Duration;
+///
+/// let timeouts = IdleTimeouts::new().reader(Duration::from_secs(60)).writer(Duration::from_secs(20));
+/// ```
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct IdleTimeouts {
+    pub(crate) reader: u64,
+    pub(crate) writer: u64,
+    pub(crate) all: u64,
+    /// Each event is postponed by a random time below this.
+    pub(crate) jitter: u64,
+}
+
+impl IdleTimeouts {
+    /// Nothing is watched.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Tell when no byte came for `timeout`.
+    pub fn reader(mut self, timeout: Duration) -> Self {
+        self.reader = limit(timeout);
+        self
+    }
+
+    /// Tell when the kernel took no byte of ours for `timeout`: the time for a heartbeat.
+    ///
+    /// A large write that drains slowly is not idle: every part that the kernel takes counts.
+    pub fn writer(mut self, timeout: Duration) -> Self {
+        self.writer = limit(timeout);
+        self
+    }
+
+    /// Tell when neither happened for `timeout`.
+    pub fn all(mut self, timeout: Duration) -> Self {
+        self.all = limit(timeout);
+        self
+    }
+
+    /// Postpones every event by a random time below `window`, in whole milliseconds, another one for each event; none unless it is
+    /// set.
+    ///
+    /// For servers to whose many connections the same happened at the same moment (a restart, an outage), and which would
+    /// all be pinged in the same millisecond for ever after. A tenth of the shortest time is much.
+    pub fn jitter(mut self, window: Duration) -> Self {
+        self.jitter = nanos(window);
+        self
+    }
+
+    /// Whether nothing is watched.
+    pub fn is_off(&self) -> bool {
+        self.reader == 0 && self.writer == 0 && self.all == 0
+    }
+}
+
+fn limit(timeout: Duration) -> u64 {
+    if timeout.is_zero() { 0 } else { nanos(timeout.max(Duration::from_millis(1))) }
+}
+
+/// When bytes last moved; the only part of idle detection that the hot path touches.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Traffic {
+    pub(crate) read: u64,
+    pub(crate) written: u64,
+}
+
+/// The idle detection of one channel.
+#[derive(Debug)]
+pub(crate) struct Idle {
+    /// None if nothing is watched. Shared by channels that watch for the same: most of a server do.
+    timeouts: Option<Rc<IdleTimeouts>>,
+    /// By how much the next event is postponed, in milliseconds: the wheel tells no shorter times apart.
+    postponed: u32,
+    /// Whether each kind was reported, and no byte had moved since then when `since` was set; so the next event is not the
+    /// first one unless bytes move behind `since`. Not the time of the report: that is as much again, and a channel has it
+    /// whenever it watches.
+    told: [bool; 3],
+    /// From when each kind counts, where that is later than the traffic: the start, a reset, or the last event.
+    since: [u64; 3],
+}
+
+const KINDS: [IdleState; 3] = [IdleState::Reader, IdleState::Writer, IdleState::All];
+
+impl Idle {
+    /// Watches for nothing.
+    pub(crate) fn off(now: u64) -> Self {
+        Idle { timeouts: None, postponed: 0, told: [false; 3], since: [now; 3] }
+    }
+
+    pub(crate) fn new(timeouts: Option<Rc<IdleTimeouts>>, now: u64, random: &Random) -> Self {
+        let postponed = timeouts.as_ref().map_or(0, |timeouts| postponement(**timeouts, random));
+        Idle { timeouts, postponed, ..Self::off(now) }
+    }
+
+    pub(crate) fn timeouts(&self) -> IdleTimeouts {
+        self.timeouts.as_ref().map_or_else(IdleTimeouts::new, |timeouts| **timeouts)
+    }
+
+    /// Changes what is watched; the quiet so far counts on.
+    pub(crate) fn set(&mut self, timeouts: Option<Rc<IdleTimeouts>>, random: &Random) {
+        let before = self.timeouts().jitter;
+        self.timeouts = timeouts;
+        if self.timeouts().jitter != before {
+            self.postponed = postponement(self.timeouts(), random);
+        }
+    }
+
+    /// Counts as traffic of one kind from `now` on, without making the next event a first one.
+    pub(crate) fn reset(&mut self, kind: IdleState, traffic: Traffic, now: u64) {
+        self.reset_one(kind as usize, traffic, now);
+        if kind != IdleState::All {
+            self.reset_one(IdleState::All as usize, traffic, now);
+        }
+    }
+
+    fn reset_one(&mut self, kind: usize, traffic: Traffic, now: u64) {
+        self.told[kind] = !self.would_be_first(kind, traffic);
+        self.since[kind] = now;
+    }
+
+    /// Whether the next event is the first one, should no more bytes move. (Those of before a report lie before `since`, by as
+    /// much as the timeout at least; those that moved at the very time of a report came after it, or nothing would have been
+    /// due.)
+    fn would_be_first(&self, kind: usize, traffic: Traffic) -> bool {
+        !self.told[kind] || Self::last_traffic(kind, traffic) >= self.since[kind]
+    }
+
+    pub(crate) fn watches(&self, kind: IdleState) -> bool {
+        self.timeout(kind as usize).is_some()
+    }
+
+    fn timeout(&self, kind: usize) -> Option<u64> {
+        let timeouts = self.timeouts.as_ref()?;
+        let timeout = [timeouts.reader, timeouts.writer, timeouts.all][kind];
+        (timeout > 0).then_some(timeout)
+    }
+
+    fn last_traffic(kind: usize, traffic: Traffic) -> u64 {
+        [traffic.read, traffic.written, traffic.read.max(traffic.written)][kind]
+    }
+
+    /// From when one kind counts, as things stand.
+    fn from(&self, kind: usize, traffic: Traffic) -> u64 {
+        Self::last_traffic(kind, traffic).max(self.since[kind])
+    }
+
+    /// When one kind is due, as things stand.
+    fn due(&self, kind: usize, traffic: Traffic) -> Option<u64> {
+        let due = self.from(kind, traffic).saturating_add(self.timeout(kind)?);
+        Some(due.saturating_add(u64::from(self.postponed) * MILLISECOND))
+    }
+
+    /// When the next event is due if no more bytes move.
+    pub(crate) fn deadline(&self, traffic: Traffic) -> Option<u64> {
+        (0..3).filter_map(|kind| self.due(kind, traffic)).min()
+    }
+
+    /// Returns whether an event is due that input would have postponed.
+    pub(crate) fn waits_for_peer(&self, traffic: Traffic, now: u64) -> bool {
+        const OF_READING: [IdleState; 2] = [IdleState::Reader, IdleState::All];
+        OF_READING.iter().any(|kind| self.due(*kind as usize, traffic).is_some_and(|due| due <= now))
+    }
+
+    /// The events that are due now: reader, writer, all.
+    pub(crate) fn take_due(&mut self, traffic: Traffic, now: u64, random: &Random) -> [Option<IdleEvent>; 3] {
+        let events = std::array::from_fn(|kind| {
+            if self.due(kind, traffic)? > now {
+                return None;
+            }
+            let first = self.would_be_first(kind, traffic);
+            self.told[kind] = true;
+            // The last whole time that has passed, not `now`: so a tick's lateness does not add up.
+            let (from, timeout) = (self.from(kind, traffic), self.timeout(kind)?);
+            self.since[kind] = now - (now - from) % timeout;
+            Some(IdleEvent { state: KINDS[kind], first })
+        });
+        if events.iter().any(Option::is_some) {
+            self.postponed = postponement(self.timeouts(), random);
+        }
+        events
+    }
+}
+
+/// Milliseconds; 49 days of them at most.
+fn postponement(timeouts: IdleTimeouts, random: &Random) -> u32 {
+    if timeouts.jitter == 0 {
+        return 0;
+    }
+    u32::try_from(random.below(timeouts.jitter) / MILLISECOND).unwrap_or(u32::MAX)
+}
+
+const MILLISECOND: u64 = 1_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+    const QUIET: Traffic = Traffic { read: 0, written: 0 };
+
+    fn watching(timeouts: IdleTimeouts, now: u64) -> Idle {
+        Idle::new(Some(Rc::new(timeouts)), now, &Random::new(1))
+    }
+
+    fn reader() -> Idle {
+        watching(IdleTimeouts::new().reader(Duration::from_secs(1)), 0)
+    }
+
+    fn due(idle: &mut Idle, traffic: Traffic, now: u64) -> [Option<IdleEvent>; 3] {
+        idle.take_due(traffic, now, &Random::new(1))
+    }
+
+    fn first_of(events: [Option<IdleEvent>; 3]) -> Option<IdleEvent> {
+        events.into_iter().flatten().next()
+    }
+
+    #[test]
+    fn i_11_zero_is_off_and_tiny_times_are_raised() {
+        assert!(IdleTimeouts::new().reader(Duration::ZERO).is_off());
+        assert_eq!(IdleTimeouts::new().all(Duration::from_nanos(1)).all, 1_000_000);
+        assert_eq!(watching(IdleTimeouts::new(), 0).deadline(QUIET), None);
+    }
+
+    #[test]
+    fn first_then_plain_and_first_again_after_traffic() {
+        let mut idle = reader();
+        let mut firsts = Vec::new();
+        for second in 1..=3 {
+            firsts.push(first_of(due(&mut idle, QUIET, second * SECOND)).unwrap().first);
+        }
+        let traffic = Traffic { read: 3 * SECOND + 1, written: 0 };
+        assert_eq!(first_of(due(&mut idle, traffic, 4 * SECOND)), None);
+        firsts.push(first_of(due(&mut idle, traffic, 4 * SECOND + 1)).unwrap().first);
+        assert_eq!(firsts, [true, false, false, true]);
+    }
+
+    #[test]
+    fn a_reset_postpones_but_does_not_make_it_first() {
+        let mut idle = reader();
+        assert!(first_of(due(&mut idle, QUIET, SECOND)).unwrap().first);
+        idle.reset(IdleState::Reader, QUIET, SECOND + SECOND / 2);
+        assert_eq!(first_of(due(&mut idle, QUIET, 2 * SECOND)), None);
+        assert!(!first_of(due(&mut idle, QUIET, 3 * SECOND)).unwrap().first);
+    }
+
+    /// As if the times of the reports were kept: an event is a first one if bytes have moved at or after the last.
+    #[test]
+    fn whether_an_event_is_a_first_one_needs_no_time_of_the_last() {
+        const STEPS: u32 = 7;
+        let timeouts = IdleTimeouts::new().reader(Duration::from_secs(1)).all(Duration::from_millis(1500));
+        for mut script in 0..4u32.pow(STEPS) {
+            let (mut idle, mut traffic, mut reported, mut now) = (watching(timeouts, 0), QUIET, [0; 3], 0);
+            for _ in 0..STEPS {
+                match script % 4 {
+                    0 => now += SECOND,
+                    1 => now += SECOND / 2,
+                    2 => traffic.read = now,
+                    _ => idle.reset(IdleState::Reader, traffic, now),
+                }
+                script /= 4;
+                for (kind, event) in due(&mut idle, traffic, now).into_iter().enumerate() {
+                    let Some(event) = event else { continue };
+                    assert_eq!(event.first, Idle::last_traffic(kind, traffic) >= reported[kind]);
+                    reported[kind] = now;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn all_is_reset_by_either_side() {
+        let idle = watching(IdleTimeouts::new().all(Duration::from_secs(1)), 0);
+        assert_eq!(idle.deadline(Traffic { read: 5, written: 0 }), Some(SECOND + 5));
+        assert_eq!(idle.deadline(Traffic { read: 0, written: 7 }), Some(SECOND + 7));
+    }
+
+    #[test]
+    fn far_deadlines_saturate() {
+        let idle = watching(IdleTimeouts::new().reader(Duration::MAX), 10);
+        assert_eq!(idle.deadline(QUIET), Some(u64::MAX));
+    }
+}

@@ -1,0 +1,309 @@
+//! How often a loop took how long: a histogram that one thread writes and any thread reads.
+//!
+//! Always holds: recording is a few plain loads and stores, no locked instruction, and allocates nothing; a value is
+//! counted in exactly one bucket; counts never go back. Each power of two from about a microsecond to about a minute is
+//! divided into four equal buckets (log-linear, as in HdrHistogram), so a bucket's bounds lie at most a quarter apart.
+//! The loop's thread records; the copies that readers take ([`Histogram`]) are plain values. It reads no clock.
+
+use super::counter::Counter;
+use std::{fmt, time::Duration};
+
+/// Each power of two has `1 << SUB_BITS` buckets.
+const SUB_BITS: u32 = 2;
+
+/// The first bucket ends here, at 1.024 µs: what is shorter is not told apart.
+const FIRST_BITS: u32 = 10;
+
+/// The last bucket begins here, after 68.7 s: what is longer is not told apart.
+const LAST_BITS: u32 = 36;
+
+/// All of them, with the first and the last.
+pub(crate) const BUCKETS: usize = (((LAST_BITS - FIRST_BITS) << SUB_BITS) + 2) as usize;
+
+/// A histogram in the making.
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    counts: [Counter; BUCKETS],
+    sum: Counter,
+    max: Counter,
+}
+
+impl Default for Recorder {
+    fn default() -> Self {
+        Recorder {
+            counts: std::array::from_fn(|_| Counter::default()),
+            sum: Counter::default(),
+            max: Counter::default(),
+        }
+    }
+}
+
+impl Recorder {
+    /// Counts one value, in nanoseconds; on the loop's thread only.
+    #[inline]
+    pub(crate) fn record(&self, ns: u64) {
+        self.sum.add(ns);
+        if ns > self.max.read() {
+            self.max.set(ns);
+        }
+        self.counts[index(ns)].add(1);
+    }
+
+    /// A copy as of now; from any thread. Values that are recorded meanwhile may be in it or not.
+    pub(crate) fn snapshot(&self) -> Histogram {
+        Histogram {
+            counts: std::array::from_fn(|index| self.counts[index].read()),
+            sum: self.sum.read(),
+            max: self.max.read(),
+        }
+    }
+}
+
+/// The bucket of a value: the first one whose upper bound is not below it.
+#[inline]
+fn index(ns: u64) -> usize {
+    // Less one, so that an upper bound belongs to the bucket that it ends.
+    let below = ns.saturating_sub(1);
+    if below >> FIRST_BITS == 0 {
+        return 0;
+    }
+    let bits = below.ilog2();
+    if bits >= LAST_BITS {
+        return BUCKETS - 1;
+    }
+    let sub = (below >> (bits - SUB_BITS)) & ((1 << SUB_BITS) - 1);
+    (1 + ((bits - FIRST_BITS) << SUB_BITS)) as usize + sub as usize
+}
+
+/// The largest value of a bucket, in nanoseconds.
+fn upper_bound(index: usize) -> u64 {
+    if index == 0 {
+        return 1 << FIRST_BITS;
+    }
+    if index >= BUCKETS - 1 {
+        return u64::MAX;
+    }
+    let (octave, sub) = ((index - 1) >> SUB_BITS, (index - 1) & ((1 << SUB_BITS) - 1));
+    ((1 << SUB_BITS) + sub as u64 + 1) << (FIRST_BITS - SUB_BITS + octave as u32)
+}
+
+/// How often something took how long: a copy of a loop's histogram, as of one moment.
+///
+/// Times from 1.024 µs to 68.7 s are told apart to a quarter of their length; shorter ones are counted together, and so
+/// are longer ones. It counts from the beginning of the loop; to see an interval, take a copy at both its ends and ask
+/// for what came [`since`](Histogram::since).
+///
+/// ```
+/// use netwheel::EventLoopGroup;
+/// use std::time::Duration;
+///
+/// let group = EventLoopGroup::builder().threads(1).build()?;
+/// let before = group.next().metrics();
+/// group.next().schedule(Duration::from_millis(1), || ())?.completion().wait()?;
+/// let lag = group.next().metrics().lag.since(&before.lag);
+/// println!("{} tasks ran, 99 % of them at most {:?} late", lag.count(), lag.quantile(0.99));
+/// # Ok::<(), netwheel::Error>(())
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct Histogram {
+    counts: [u64; BUCKETS],
+    sum: u64,
+    max: u64,
+}
+
+impl Histogram {
+    /// How many values were recorded.
+    pub fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// All values together, exact.
+    pub fn sum(&self) -> Duration {
+        Duration::from_nanos(self.sum)
+    }
+
+    /// The average, exact; zero if nothing was recorded.
+    pub fn mean(&self) -> Duration {
+        Duration::from_nanos(self.sum.checked_div(self.count()).unwrap_or(0))
+    }
+
+    /// The largest value, exact; zero if nothing was recorded.
+    ///
+    /// Of what came [`since`](Histogram::since) an earlier copy it is the upper bound of the last bucket that grew,
+    /// unless all values of the loop are smaller.
+    pub fn max(&self) -> Duration {
+        Duration::from_nanos(self.max)
+    }
+
+    /// The time that a part `q` of all values did not exceed: 0.5 is the median, 0.99 what one in a hundred exceeds.
+    ///
+    /// It is not below the true value, and less than a quarter above it; where the true value is under 1.024 µs it is
+    /// at most 1.024 µs, and where it is over 68.7 s it is [`max`](Histogram::max). Zero if nothing was recorded. A `q`
+    /// outside 0 to 1 counts as the nearer of the two.
+    pub fn quantile(&self, q: f64) -> Duration {
+        let count = self.count();
+        // NaN becomes 0 in the cast.
+        let rank = ((q.clamp(0.0, 1.0) * count as f64).ceil() as u64).clamp(1, count.max(1));
+        let mut seen = 0;
+        for (index, n) in self.counts.iter().enumerate() {
+            seen += n;
+            if seen >= rank {
+                return Duration::from_nanos(upper_bound(index).min(self.max));
+            }
+        }
+        Duration::ZERO
+    }
+
+    /// All buckets in order, empty ones too: the largest value of each and how many values are in it, not counting
+    /// those of the buckets before. The last one ends with [`Duration::MAX`].
+    pub fn buckets(&self) -> impl Iterator<Item = (Duration, u64)> + '_ {
+        self.counts.iter().enumerate().map(|(index, n)| {
+            let bound = upper_bound(index);
+            (if bound == u64::MAX { Duration::MAX } else { Duration::from_nanos(bound) }, *n)
+        })
+    }
+
+    /// Adds the values of another one, of another loop for example.
+    pub fn merge(&mut self, other: &Histogram) {
+        for (n, more) in self.counts.iter_mut().zip(&other.counts) {
+            *n += more;
+        }
+        self.sum = self.sum.wrapping_add(other.sum);
+        self.max = self.max.max(other.max);
+    }
+
+    /// What was recorded between `earlier`, a copy of the same histogram, and this copy.
+    #[must_use]
+    pub fn since(&self, earlier: &Histogram) -> Histogram {
+        let counts: [u64; BUCKETS] =
+            std::array::from_fn(|index| self.counts[index].saturating_sub(earlier.counts[index]));
+        let last = counts.iter().rposition(|n| *n > 0);
+        let max = last.map_or(0, |index| upper_bound(index).min(self.max));
+        Histogram { counts, sum: self.sum.wrapping_sub(earlier.sum), max }
+    }
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Histogram { counts: [0; BUCKETS], sum: 0, max: 0 }
+    }
+}
+
+impl fmt::Debug for Histogram {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Histogram")
+            .field("count", &self.count())
+            .field("mean", &self.mean())
+            .field("p50", &self.quantile(0.5))
+            .field("p99", &self.quantile(0.99))
+            .field("max", &self.max())
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn recorded(values: &[u64]) -> Histogram {
+        let recorder = Recorder::default();
+        values.iter().for_each(|ns| recorder.record(*ns));
+        recorder.snapshot()
+    }
+
+    #[test]
+    fn buckets_meet_without_a_gap_and_lie_a_quarter_apart() {
+        for bucket in 0..BUCKETS - 1 {
+            let bound = upper_bound(bucket);
+            assert_eq!(index(bound), bucket);
+            assert_eq!(index(bound + 1), bucket + 1);
+            let next = upper_bound(bucket + 1);
+            assert!(next == u64::MAX || next - bound <= bound / 4, "{bound} to {next}");
+        }
+        assert_eq!((index(0), index(u64::MAX)), (0, BUCKETS - 1));
+        assert_eq!(upper_bound(BUCKETS - 2), 1 << LAST_BITS);
+    }
+
+    #[test]
+    fn an_empty_one_has_nothing_but_zeros() {
+        let empty = Histogram::default();
+        assert_eq!(empty, Recorder::default().snapshot());
+        let zero = Duration::ZERO;
+        assert_eq!((empty.count(), empty.sum(), empty.mean(), empty.max()), (0, zero, zero, zero));
+        assert_eq!((empty.quantile(0.0), empty.quantile(1.0)), (zero, zero));
+    }
+
+    #[test]
+    fn a_part_outside_0_to_1_is_the_nearer_end() {
+        let histogram = recorded(&[2_000, 1_000_000]);
+        for (q, end) in [(-1.0, 0.0), (f64::NEG_INFINITY, 0.0), (f64::NAN, 0.0), (7.0, 1.0)] {
+            assert_eq!(histogram.quantile(q), histogram.quantile(end), "{q}");
+        }
+        assert_eq!(histogram.quantile(1.0), Duration::from_millis(1), "not above the largest");
+    }
+
+    #[test]
+    fn recording_saturates_nowhere_that_matters() {
+        let histogram = recorded(&[0, u64::MAX]);
+        assert_eq!(histogram.count(), 2);
+        assert_eq!(histogram.max(), Duration::from_nanos(u64::MAX));
+        assert_eq!(histogram.buckets().last(), Some((Duration::MAX, 1)));
+    }
+
+    /// Times of all magnitudes, up to hours.
+    fn times() -> impl Strategy<Value = Vec<u64>> {
+        prop::collection::vec((0u32..44, any::<u64>()).prop_map(|(bits, n)| n % (1 << bits)), 0..200)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+
+        #[test]
+        fn it_says_what_a_sorted_list_says(mut values in times(), q in 0.0..=1.0f64) {
+            let histogram = recorded(&values);
+            values.sort_unstable();
+            let sum: u64 = values.iter().sum();
+            prop_assert_eq!(histogram.count(), values.len() as u64);
+            prop_assert_eq!(histogram.sum(), Duration::from_nanos(sum));
+            prop_assert_eq!(histogram.max(), Duration::from_nanos(values.last().copied().unwrap_or(0)));
+            prop_assert_eq!(histogram.buckets().map(|(_, n)| n).sum::<u64>(), values.len() as u64);
+            let mut counted = 0;
+            for (bound, n) in histogram.buckets() {
+                counted += n;
+                let at_most = values.iter().filter(|ns| Duration::from_nanos(**ns) <= bound).count();
+                prop_assert_eq!(counted, at_most as u64);
+            }
+            if !values.is_empty() {
+                let rank = ((q * values.len() as f64).ceil() as usize).max(1);
+                let (exact, told) = (values[rank - 1], histogram.quantile(q).as_nanos() as u64);
+                prop_assert!(told >= exact);
+                if exact <= 1 << FIRST_BITS {
+                    prop_assert!(told <= 1 << FIRST_BITS);
+                } else if exact <= 1 << LAST_BITS {
+                    prop_assert!(told - exact < exact.div_ceil(4), "{} is told as {}", exact, told);
+                } else {
+                    prop_assert_eq!(told, values[values.len() - 1]);
+                }
+            }
+        }
+
+        #[test]
+        fn merge_and_since_undo_each_other(first in times(), then in times()) {
+            let recorder = Recorder::default();
+            first.iter().for_each(|ns| recorder.record(*ns));
+            let before = recorder.snapshot();
+            then.iter().for_each(|ns| recorder.record(*ns));
+            let after = recorder.snapshot();
+
+            let mut both = recorded(&first);
+            both.merge(&recorded(&then));
+            prop_assert_eq!(&both, &after);
+            let interval = after.since(&before);
+            prop_assert!(interval.buckets().eq(recorded(&then).buckets()));
+            prop_assert_eq!(interval.sum(), recorded(&then).sum());
+            prop_assert!(interval.max() >= recorded(&then).max() && interval.max() <= after.max());
+            prop_assert_eq!(after.since(&after), Histogram::default());
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! Property tests keep the seeds of failed cases, so that a failure in CI can be repeated.
+
+use super::sources;
+
+#[test]
+fn property_tests_keep_failing_seeds() {
+    let mut property_tests = 0;
+    for (path, text) in sources() {
+        let code = || text.lines().filter(|line| !line.trim_start().starts_with("//"));
+        property_tests += code().filter(|line| line.contains("proptest! {")).count();
+        // The default writes below proptest-regressions/, which belongs into the commit of the fix.
+        let set = code().any(|line| line.contains("failure_persistence"));
+        assert!(!set, "{}: failure_persistence keeps its default", path.display());
+    }
+    assert!(property_tests > 0, "the property tests are found");
+}
