@@ -146,7 +146,7 @@ mod tests {
 
     /// What each connection costs at the least, idle as it may be. Allocators give memory in steps of 16 bytes, so a word more may
     /// cost nothing or two. If this fails, put what few channels need behind one
-    /// `Option<Box<..>>` beside the others in `ChannelState`, and have `tests/rss.rs` say what a connection costs in all;
+    /// `Option<Box<..>>` beside the others in `ChannelState`, and have `tests/system/rss.rs` say what a connection costs in all;
     /// raise the bounds only for what every channel needs at every time.
     #[test]
     #[cfg(target_pointer_width = "64")]
@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(size_of::<ChannelSlot>(), slot, "nothing else that is watched is larger than a channel");
     }
 
-    /// What docs/performance.md says of an idle channel with frames and an idle timeout, on glibc; `tests/rss.rs` finds the
+    /// What docs/performance.md says of an idle channel with frames and an idle timeout, on glibc; `tests/system/rss.rs` finds the
     /// same in the kernel's count of pages.
     #[test]
     #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
