@@ -20,6 +20,7 @@ use crate::{
         LoopShared, Peer,
     },
     pipeline::IntoPipeline,
+    resource::CONNECTIONS,
     sync::{Completer, Unwanted, cancellable},
     transport::{Address, Endpoint, Stream, TcpOptions},
 };
@@ -158,7 +159,7 @@ where
     /// # Errors
     /// If each loop has as many connections as it may have.
     pub(super) fn assign(&self, config: &ChannelConfig) -> Result<(&EventLoop, Assignment)> {
-        let full = |limit| Error::Full { what: "connections of each event loop", limit };
+        let full = |limit| Error::Full { what: CONNECTIONS, limit };
         self.group.assign(config.weight).map_err(full)
     }
 

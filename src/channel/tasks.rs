@@ -10,18 +10,15 @@ use super::{
     services::LoopServices,
     timers::{Due, TaskKey, TimerPlace, WheelToken},
 };
-use crate::{Error, Result, error::drop_guarded, id::Key, timer::QueueKey};
+use crate::{Error, Result, error::drop_guarded, id::Key, resource::CHANNEL_TASKS, timer::QueueKey};
 use slab::Slab;
 use std::any::Any;
 
 /// When a task is to run: at a deadline, or in the tick of the wheel after it.
 pub(crate) enum When {
     Exact(u64),
-    WheelToken(u64),
+    Coarse(u64),
 }
-
-/// What is bounded, as the error says it.
-pub(crate) const TASKS: &str = "scheduled tasks of a channel";
 
 #[derive(Default)]
 pub(crate) struct Timers(Slab<Timer>);
@@ -68,7 +65,7 @@ impl Timers {
             When::Exact(deadline) => {
                 TimerPlace::Exact(services.queue.insert(deadline, Due::Channel(channel, slot)))
             }
-            When::WheelToken(deadline) => {
+            When::Coarse(deadline) => {
                 TimerPlace::Wheel(services.wheel.insert(deadline, WheelToken::new(channel, slot)))
             }
         };
@@ -103,7 +100,7 @@ impl Timers {
     ) -> Result<TaskKey> {
         if self.0.len() >= limit {
             drop_guarded(task);
-            return Err(Error::Full { what: TASKS, limit });
+            return Err(Error::Full { what: CHANNEL_TASKS, limit });
         }
         services.offloaded += 1;
         let slot = self.enter(Some(task));

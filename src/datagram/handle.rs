@@ -13,6 +13,7 @@ use crate::{
     error::Refused,
     event_loop::{LoopMail, SourceMail},
     id::Key,
+    resource::OUTBOUND,
     sync::{Completer, completion},
 };
 use bytes::Bytes;
@@ -117,7 +118,7 @@ impl DatagramChannel {
         if waiting > 0 && waiting.saturating_add(weight) > limit {
             shared.dequeued(&datagram);
             shared.event_loop.metrics.datagrams_refused.add_shared(1);
-            return Err(Refused { value: datagram, reason: Error::Full { what: "outbound bytes", limit } });
+            return Err(Refused { value: datagram, reason: Error::Full { what: OUTBOUND, limit } });
         }
         let mail = self.mail(DatagramCommand::Send { datagram, to, done });
         shared.event_loop.submit(mail, 0).map_err(|Refused { value, reason }| {

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     Error, Result,
-    channel::{LoopServices, TASKS, Timers, driver::Ready},
+    channel::{LoopServices, Timers, driver::Ready},
     error::{drop_guarded, panic_message},
     event_loop::{
         AtShutdown, Ended, Io, LoopContext, NewSource, RegisterFn, STREAM_INTEREST, Source, SourceMail,
@@ -25,6 +25,7 @@ use crate::{
     id::ChannelId,
     log_throttle::{BROKEN, CHANNEL_ERRORS, PANICS, STUCK, log_throttled},
     metrics::Metrics,
+    resource::CHANNEL_TASKS,
     transport::UdpSocket,
 };
 use log::Level;
@@ -451,7 +452,7 @@ impl DatagramSource {
         }
         if std::mem::take(&mut self.state.task_refused) {
             let limit = self.state.config.max_scheduled_tasks;
-            self.report_error(&mut io.services, metrics, Error::Full { what: TASKS, limit });
+            self.report_error(&mut io.services, metrics, Error::Full { what: CHANNEL_TASKS, limit });
         }
         if let Some(error) = self.state.reported.take() {
             self.report_error(&mut io.services, metrics, error);

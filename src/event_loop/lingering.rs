@@ -94,8 +94,10 @@ impl ChannelSlot {
         may: bool,
     ) -> Result<LingeringSocket, Stream> {
         let state = &mut self.core.state;
-        let may =
-            may && io.lingering.is_enabled() && state.config.close_timeout > 0 && state.pending_bytes() == 0;
+        let may = may
+            && io.lingering.is_enabled()
+            && state.config.close_timeout_ns > 0
+            && state.pending_bytes() == 0;
         let is_down = state.has(Flags::OUTPUT_ENDED) || stream.shutdown_write().is_ok();
         let to_the_end = state.has(Flags::HANG_UP.with(Flags::URGENT));
         let more = match io.drain(&mut stream, to_the_end) {
@@ -109,7 +111,7 @@ impl ChannelSlot {
         let key = state.key();
         // The timeout counts from the close request: a timer that is armed already goes on.
         let deadline = state.take_close_timer().unwrap_or_else(|| {
-            let deadline = io.services.now.saturating_add(state.config.close_timeout);
+            let deadline = io.services.now.saturating_add(state.config.close_timeout_ns);
             io.services.queue.insert(deadline, Due::Source(key))
         });
         let was_listed = state.has(Flags::LISTED_TO_READ);

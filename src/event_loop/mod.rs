@@ -44,8 +44,8 @@ pub(crate) use accept::{
     AcceptProgress, Attempt, CancelConnect, ChildLoops, Connecting, ListenerCommand, ListenerGuard,
     ListenerMail, ListenerShared, ListenerSource, ServerClosed, ServerShared,
 };
-pub(crate) use budget::{Budget, DEFAULT_MAX_IO_TIME, DEFAULT_MAX_TASK_TIME, UNLIMITED};
-pub(crate) use closing::{DEFAULT_MAX_LINGERING, Ended};
+pub(crate) use budget::UNLIMITED;
+pub(crate) use closing::Ended;
 pub use connection::Peer;
 pub(crate) use connection::{ChildSetup, ConnectCallback, Connection};
 #[cfg(unix)]
@@ -53,14 +53,14 @@ pub use event_source::{Interest, Readiness, SourceAction, SourceContext, SourceH
 pub(crate) use io::Io;
 pub(crate) use load::Assignment;
 pub(crate) use mail::LoopMail;
-pub(crate) use poll::{DEFAULT_REBUILD_THRESHOLD, STREAM_INTEREST};
+pub(crate) use poll::STREAM_INTEREST;
 pub use poll::{RebuildCause, RebuildReport};
 pub(crate) use shared::{LifeState, LoopShared};
 pub use shutdown::{ShutdownOptions, ShutdownReport};
 pub(crate) use shutdown::{ShutdownRequest, end_and_report, end_gracefully};
 pub(crate) use source::{AtShutdown, LoopContext, NewSource, RegisterFn, Source, SourceMail, Transition};
 pub use tasks::{MissedRuns, Periodic, ScheduledTask};
-pub(crate) use thread::{Core, DrivenLoop, LoopConfig};
+pub(crate) use thread::{Core, DrivenLoop, LoopConfig, LoopSettings};
 pub(crate) use watchdog::WatchdogThread;
 pub use watchdog::{Stall, Watchdog};
 

@@ -56,7 +56,7 @@ pub(crate) use links::combine;
 pub use remote::Remote;
 pub use stage::{Stage, StageContext};
 
-use crate::channel::{Extras, IdleTimeouts, Push, TimeLimits, TrafficShaping, WireLog};
+use crate::channel::{IdleTimeouts, PipelineSettings, Push, TimeLimits, TrafficShaping, WireLog};
 use links::{Assembled, CodecLink, Pull, StageLink};
 use std::marker::PhantomData;
 
@@ -78,10 +78,7 @@ use std::marker::PhantomData;
 /// ```
 pub struct Pipeline<P> {
     links: P,
-    idle: IdleTimeouts,
-    limits: TimeLimits,
-    traffic: TrafficShaping,
-    extras: Option<Box<Extras>>,
+    settings: PipelineSettings,
 }
 
 /// The beginning of a pipeline: nothing but the socket.
@@ -91,13 +88,7 @@ impl Pipeline<Start> {
     /// An empty pipeline.
     #[expect(clippy::new_without_default, reason = "an empty pipeline is of use only as a beginning")]
     pub fn new() -> Self {
-        Pipeline {
-            links: Start(()),
-            idle: IdleTimeouts::new(),
-            limits: TimeLimits::new(),
-            traffic: TrafficShaping::default(),
-            extras: None,
-        }
+        Pipeline { links: Start(()), settings: PipelineSettings::default() }
     }
 
     /// What turns bytes into messages.
@@ -109,39 +100,38 @@ impl Pipeline<Start> {
 impl<P> Pipeline<P> {
     /// What the channel watches for quiet from its first moment on; see [`IdleTimeouts`].
     pub fn idle(mut self, timeouts: IdleTimeouts) -> Self {
-        self.idle = timeouts;
+        self.settings.idle = timeouts;
         self
     }
 
     /// What closes the channel if it is too slow, from its first moment on; see [`TimeLimits`].
     pub fn time_limits(mut self, limits: TimeLimits) -> Self {
-        self.limits = limits;
+        self.settings.limits = limits;
         self
     }
 
     /// Writes what the channel does to the log: its events, and its bytes as a hex dump; see [`WireLog`].
     pub fn wire_log(mut self, wire_log: WireLog) -> Self {
-        self.extras.get_or_insert_default().wire_log = Some(wire_log);
+        self.settings.extras_mut().wire_log = Some(wire_log);
         self
     }
 
     /// Keeps a value with the channel from its first moment on; see [`Attributes`](crate::Attributes). A second one of the
     /// same type replaces the first.
     pub fn attribute<T: 'static>(mut self, value: T) -> Self {
-        self.extras.get_or_insert_default().attributes.insert(value);
+        self.settings.extras_mut().attributes.insert(value);
         self
     }
 
     /// How many bytes a second the channel may move, from its first moment on; see
     /// [`TrafficLimits`](crate::TrafficLimits), and [`SharedTraffic`](crate::SharedTraffic) for many channels together.
     pub fn traffic(mut self, shaping: impl Into<TrafficShaping>) -> Self {
-        self.traffic = shaping.into();
+        self.settings.traffic = shaping.into();
         self
     }
 
     fn with<Q>(self, link: impl FnOnce(P) -> Q) -> Pipeline<Q> {
-        let Pipeline { links, idle, limits, traffic, extras } = self;
-        Pipeline { links: link(links), idle, limits, traffic, extras }
+        Pipeline { links: link(self.links), settings: self.settings }
     }
 }
 
@@ -159,14 +149,7 @@ impl<P: Pull> Pipeline<P> {
     where
         P: Push<H::Out>,
     {
-        let Pipeline { links, idle, limits, traffic, extras } = self;
-        ChannelPipeline {
-            links: Box::new(Assembled { links, handler }),
-            idle,
-            limits,
-            traffic,
-            extras,
-            message: PhantomData,
-        }
+        let Pipeline { links, settings } = self;
+        ChannelPipeline { links: Box::new(Assembled { links, handler }), settings, message: PhantomData }
     }
 }

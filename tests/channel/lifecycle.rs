@@ -6,7 +6,7 @@ use crate::support::{
     journal::Log,
     logs,
     loops::{end, one_loop},
-    recorder::{Event, Recorder, hand_over},
+    recorder::{Event, Recorder, hand_over, read_once},
     streams::{anywhere, connect},
     tcp::{ask, read_to_end},
     wait::done,
@@ -440,15 +440,7 @@ fn c_24_a_clients_factory_that_fails_fails_the_connect() {
 fn c_65_a_read_asked_for_before_there_is_data_waits_for_it() {
     let log = Log::new();
     let options = ChannelOptions::new().auto_read(false);
-    let mut channel = embedded_with(
-        &options,
-        Recorder::with(&log, |ctx, call| {
-            if call.is_active() {
-                ctx.read();
-            }
-            Ok(())
-        }),
-    );
+    let mut channel = embedded_with(&options, Recorder::with(&log, read_once));
     channel.run_pending();
     assert_eq!(log.take(), ["active"], "nothing was read or closed early");
     channel.write_inbound(b"one\n").unwrap();

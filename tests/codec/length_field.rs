@@ -2,7 +2,7 @@
 //!
 //! Every stream is fed whole, in two at every place, and byte by byte.
 
-use crate::support::codecs::{Events, drive};
+use crate::support::codecs::{drive, encoded, expect, message};
 use bytes::Bytes;
 use netwheel::{
     EncodeError, Error, PeerError,
@@ -10,25 +10,6 @@ use netwheel::{
     codec::{LengthField, LengthFieldBuilder},
     pipeline::Codec,
 };
-
-/// However `stream` is split, `expected` comes out of it and `left` is left.
-#[track_caller]
-fn expect(codec: &LengthField, stream: &[u8], expected: &Events, left: &[u8]) {
-    let check = |chunks: &[&[u8]]| {
-        let (events, rest) = drive(&mut codec.clone(), chunks.iter().copied());
-        assert_eq!((&events, &rest[..]), (expected, left), "fed as {chunks:?}");
-    };
-    check(&[stream]);
-    for at in 0..=stream.len() {
-        let (first, second) = stream.split_at(at);
-        check(&[first, second]);
-    }
-    check(&stream.chunks(1).collect::<Vec<_>>());
-}
-
-fn message(bytes: &[u8]) -> Result<Bytes, PeerError> {
-    Ok(Bytes::copy_from_slice(bytes))
-}
 
 fn too_long(length: u64, limit: usize) -> Result<Bytes, PeerError> {
     Err(PeerError::TooLong { what: "frame", length, limit })
@@ -40,12 +21,6 @@ fn is_corrupted(event: &Result<Bytes, PeerError>, why: &str) {
         Err(PeerError::Corrupted(text)) if text.contains(why) => {}
         other => panic!("{other:?} is not {why:?}"),
     }
-}
-
-fn encoded(codec: &LengthField, message: &[u8]) -> Result<Bytes, Error> {
-    let mut output = Outbound::new();
-    codec.clone().encode(Bytes::copy_from_slice(message), &mut output)?;
-    Ok(output.to_bytes())
 }
 
 fn builder(width: usize) -> LengthFieldBuilder {

@@ -2,7 +2,7 @@
 //!
 //! Every stream is fed whole, in two at every place, and byte by byte.
 
-use crate::support::codecs::{Events, drive};
+use crate::support::codecs::{Events, drive, encoded, expect, expect_of, message, without_length};
 use bytes::Bytes;
 use netwheel::{
     EncodeError, Error, PeerError,
@@ -11,58 +11,14 @@ use netwheel::{
     pipeline::Codec,
 };
 
-/// However `stream` is split, `expected` comes out of it and `left` is left.
-#[track_caller]
-fn expect(codec: &Line, stream: &[u8], expected: &Events, left: &[u8]) {
-    expect_of(codec, stream, expected, left, |event| event);
-}
-
 /// As `expect`, for fail-fast: how long a line was when it was found too long depends on the split.
 #[track_caller]
 fn expect_fast(codec: &Line, stream: &[u8], expected: &Events, left: &[u8]) {
-    expect_of(codec, stream, expected, left, |event| match event {
-        Err(PeerError::TooLong { what, length, limit }) => {
-            assert!(length > limit as u64);
-            Err(PeerError::TooLong { what, length: 0, limit })
-        }
-        other => other,
-    });
-}
-
-#[track_caller]
-fn expect_of(
-    codec: &Line,
-    stream: &[u8],
-    expected: &Events,
-    left: &[u8],
-    comparable: fn(Result<Bytes, PeerError>) -> Result<Bytes, PeerError>,
-) {
-    let check = |chunks: &[&[u8]]| {
-        let (events, rest) = drive(&mut codec.clone(), chunks.iter().copied());
-        let events: Events = events.into_iter().map(comparable).collect();
-        assert_eq!((&events, &rest[..]), (expected, left), "fed as {chunks:?}");
-    };
-    check(&[stream]);
-    for at in 0..=stream.len() {
-        let (first, second) = stream.split_at(at);
-        check(&[first, second]);
-    }
-    check(&stream.chunks(1).collect::<Vec<_>>());
-}
-
-fn message(text: &str) -> Result<Bytes, PeerError> {
-    Ok(Bytes::copy_from_slice(text.as_bytes()))
+    expect_of(codec, stream, expected, left, without_length);
 }
 
 fn too_long(length: u64, limit: usize) -> Result<Bytes, PeerError> {
     Err(PeerError::TooLong { what: "line", length, limit })
-}
-
-fn encoded(codec: &Line, message: &str) -> Result<Bytes, Error> {
-    let mut output = Outbound::new();
-    let result = codec.clone().encode(Bytes::copy_from_slice(message.as_bytes()), &mut output);
-    assert_eq!(result.is_err(), output.is_empty());
-    result.map(|()| output.to_bytes())
 }
 
 #[test]

@@ -172,15 +172,30 @@ impl Handler for Obedient {
 /// After which a loop tells the log again of connections that become no channel, where it cannot be told.
 const SEEN_AGAIN: Duration = ms(10_000);
 
+/// Answers `true` for the first `times` calls.
+fn takes(times: usize) -> impl Fn() -> bool + Send + Sync {
+    let left = AtomicUsize::new(times);
+    move || left.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok()
+}
+
 /// The factory fails for so many connections.
 fn serve(fixture: &Fixture, failures: usize) -> Server {
-    let left = AtomicUsize::new(failures);
-    let take = move || left.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok();
+    let take = takes(failures);
     let server = ServerBootstrap::new(&fixture.group).pipeline(move |_| {
         if take() {
             return Err(unspeakable());
         }
         Ok(Pipeline::new().codec(RawBytes).handler(Obedient::default()))
+    });
+    server.bind("127.0.0.1:0").unwrap()
+}
+
+/// The factory panics when it is dropped.
+fn serve_from_a_factory_that_is_mine(fixture: &Fixture) -> Server {
+    let mine = Mine;
+    let server = ServerBootstrap::new(&fixture.group).pipeline(move |_| {
+        let _mine = &mine;
+        Pipeline::new().codec(RawBytes).handler(Obedient::default())
     });
     server.bind("127.0.0.1:0").unwrap()
 }
@@ -254,10 +269,9 @@ fn e_28_a_channel_whose_handling_panics_is_closed_and_the_others_of_the_batch_ar
 #[test]
 fn e_28_a_panic_while_a_connection_begins_costs_that_one_and_no_rest() {
     let fixture = fixture();
-    let left = AtomicUsize::new(2);
+    let take = takes(2);
     let server = ServerBootstrap::new(&fixture.group).pipeline(move |_| {
-        let fails = left.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok();
-        let handler = Obedient { fails_at_the_start: fails, ..Obedient::default() };
+        let handler = Obedient { fails_at_the_start: take(), ..Obedient::default() };
         Pipeline::new().codec(RawBytes).handler(handler)
     });
     let server = server.bind("127.0.0.1:0").unwrap();
@@ -379,12 +393,7 @@ fn e_28_a_waker_that_panics_does_not_end_the_loop() {
 #[test]
 fn e_28_captures_of_a_factory_that_panic_when_dropped_do_not_end_the_loop() {
     let fixture = fixture();
-    let mine = Mine;
-    let server = ServerBootstrap::new(&fixture.group).pipeline(move |_| {
-        let _mine = &mine;
-        Pipeline::new().codec(RawBytes).handler(Obedient::default())
-    });
-    let server = server.bind("127.0.0.1:0").unwrap();
+    let server = serve_from_a_factory_that_is_mine(&fixture);
     assert_echoes(&mut connect(server.local_address()));
     fixture.until_channels(0);
     done(server.close()).unwrap();
@@ -397,9 +406,9 @@ fn e_28_captures_of_a_factory_that_panic_when_dropped_do_not_end_the_loop() {
 fn e_28_a_factory_on_another_loop_may_fail_without_words() {
     let fixture = fixture();
     let (acceptors, _acceptor) = single(EventLoopGroup::builder());
-    let left = AtomicUsize::new(3);
+    let take = takes(3);
     let server = ServerBootstrap::new(&fixture.group).acceptor_group(&acceptors).pipeline(move |_| {
-        if left.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok() {
+        if take() {
             return Err(unspeakable());
         }
         Ok(Pipeline::new().codec(RawBytes).handler(Obedient::default()))
@@ -419,12 +428,7 @@ fn e_28_a_factory_on_another_loop_may_fail_without_words() {
 #[test]
 fn e_28_a_shutdown_begins_although_what_a_listener_lets_go_of_panics() {
     let fixture = fixture();
-    let mine = Mine;
-    let server = ServerBootstrap::new(&fixture.group).pipeline(move |_| {
-        let _mine = &mine;
-        Pipeline::new().codec(RawBytes).handler(Obedient::default())
-    });
-    let server = server.bind("127.0.0.1:0").unwrap();
+    let server = serve_from_a_factory_that_is_mine(&fixture);
     let mut peer = connect(server.local_address());
     assert_echoes(&mut peer);
     let event_loop = fixture.event_loop.clone();

@@ -68,6 +68,59 @@ impl Codec for AtLast {
 /// What came out: messages and the peer's faults, in order.
 pub(crate) type Events = Vec<Result<Bytes, PeerError>>;
 
+/// However `stream` is split, `expected` comes out of it and `left` is left: it is fed whole, in two
+/// at every place, and byte by byte.
+#[track_caller]
+pub(crate) fn expect<C: Codec<In = Bytes> + Clone>(codec: &C, stream: &[u8], expected: &Events, left: &[u8]) {
+    expect_of(codec, stream, expected, left, |event| event);
+}
+
+/// Like [`expect`], but compares what `comparable` makes of the events.
+#[track_caller]
+pub(crate) fn expect_of<C: Codec<In = Bytes> + Clone>(
+    codec: &C,
+    stream: &[u8],
+    expected: &Events,
+    left: &[u8],
+    comparable: fn(Result<Bytes, PeerError>) -> Result<Bytes, PeerError>,
+) {
+    let check = |chunks: &[&[u8]]| {
+        let (events, rest) = drive(&mut codec.clone(), chunks.iter().copied());
+        let events: Events = events.into_iter().map(comparable).collect();
+        assert_eq!((&events, &rest[..]), (expected, left), "fed as {chunks:?}");
+    };
+    check(&[stream]);
+    for at in 0..=stream.len() {
+        let (first, second) = stream.split_at(at);
+        check(&[first, second]);
+    }
+    check(&stream.chunks(1).collect::<Vec<_>>());
+}
+
+/// An event of a codec that fails fast, without the length that was found too long: how long a
+/// message was at that point depends on the split.
+pub(crate) fn without_length(event: Result<Bytes, PeerError>) -> Result<Bytes, PeerError> {
+    match event {
+        Err(PeerError::TooLong { what, length, limit }) => {
+            assert!(length > limit as u64);
+            Err(PeerError::TooLong { what, length: 0, limit })
+        }
+        other => other,
+    }
+}
+
+pub(crate) fn message(bytes: impl AsRef<[u8]>) -> Result<Bytes, PeerError> {
+    Ok(Bytes::copy_from_slice(bytes.as_ref()))
+}
+
+/// Encodes one message. One that fails leaves nothing behind.
+pub(crate) fn encoded<C: Codec<Out = Bytes> + Clone>(codec: &C, message: impl AsRef<[u8]>) -> Result<Bytes> {
+    let mut output = Outbound::new();
+    let result = codec.clone().encode(Bytes::copy_from_slice(message.as_ref()), &mut output);
+    assert_eq!(result.is_err(), output.is_empty());
+    result.map(|()| output.to_bytes())
+}
+
 /// Does what a channel does: what is left stands in front of the next chunk, and `decode` is called until it
 /// has nothing more to say. Checks the contract on the way. Answers what came out and what was left.
 pub(crate) fn drive<'a, C>(codec: &mut C, chunks: impl IntoIterator<Item = &'a [u8]>) -> (Events, Bytes)

@@ -135,6 +135,21 @@ impl Process {
         process
     }
 
+    /// Attaches strace to a thread of another process. Where that is not allowed, a test says so and
+    /// passes, but not in CI.
+    pub(crate) fn attach(options: &[&str], thread: &str) -> Option<Self> {
+        let command = [&["strace"], options, &["-p", thread]].concat();
+        let mut strace = Self::start(&command);
+        let attached = strace.stderr.wait_until("strace to attach", |text| {
+            let refused = text.contains("not permitted");
+            (refused || text.contains("attached\n")).then_some((!refused, text.len()))
+        });
+        if !attached {
+            skip("strace may not attach to a process here");
+        }
+        attached.then_some(strace)
+    }
+
     /// The number of the process that does the work.
     pub(crate) fn id(&self) -> u32 {
         self.inner.unwrap_or(self.child.id())

@@ -222,6 +222,22 @@ pub(crate) fn echo(ctx: &mut Context<'_, Recorder>, event: &Event) -> Result {
     }
 }
 
+/// Turns reading off in each read.
+pub(crate) fn stop_reading(ctx: &mut Context<'_, Recorder>, event: &Event) -> Result {
+    if let Event::Read(_) = event {
+        ctx.set_auto_read(false);
+    }
+    Ok(())
+}
+
+/// Asks for a read when the channel is active.
+pub(crate) fn read_once(ctx: &mut Context<'_, Recorder>, event: &Event) -> Result {
+    if event.is_active() {
+        ctx.read();
+    }
+    Ok(())
+}
+
 /// A hook that hands its channel to the test when it is active, and where the test gets it.
 pub(crate) fn hand_over() -> (
     impl Fn(&mut Context<'_, Recorder>, &Event) -> Result + Clone + Send + Sync + 'static,

@@ -7,7 +7,7 @@
 
 use crate::support::{
     loops::end,
-    process::{Process, play, plays, skip, strace_works, thread_of},
+    process::{Process, play, plays, strace_works, thread_of},
     tcp::{ANY_PORT, assert_same, connect, ping, read_n},
 };
 use bytes::Bytes;
@@ -114,15 +114,7 @@ impl Traced {
         ping(&mut marker, MARK);
         // `env` has become the server, so the number is right.
         let its_loop = thread_of(server.id(), "busy-0");
-        let mut strace = Process::start(&["strace", "-s", "16", "-p", &its_loop]);
-        let attached = strace.stderr.wait_until("strace to attach", |text| {
-            let refused = text.contains("not permitted");
-            (refused || text.contains("attached\n")).then_some((!refused, text.len()))
-        });
-        if !attached {
-            skip("strace may not attach to a process here");
-            return None;
-        }
+        let strace = Process::attach(&["-s", "16"], &its_loop)?;
         Some(Traced { server, strace, plain, watched, room, marker })
     }
 

@@ -5,8 +5,10 @@
 
 #![cfg(target_os = "linux")]
 
-use crate::support::process::{Output, Process, play, plays, skip, strace_works, thread_of};
-use crate::support::wait::HOUR;
+use crate::support::{
+    process::{Output, Process, play, plays, strace_works, thread_of},
+    wait::HOUR,
+};
 use netwheel::{Error, timer::HashedWheelTimer};
 use std::{io, sync::mpsc::channel, time::Duration};
 
@@ -54,15 +56,7 @@ fn ten_seconds_of_ten_thousand_pending_timeouts_are_no_system_call() {
     process.stdout.wait_for("added");
     // `env` has become the child, so the number is right.
     let its_thread = thread_of(process.id(), THREAD);
-    let mut strace = Process::start(&["strace", "-p", &its_thread]);
-    let attached = strace.stderr.wait_until("strace to attach", |text| {
-        let refused = text.contains("not permitted");
-        (refused || text.contains("attached\n")).then_some((!refused, text.len()))
-    });
-    if !attached {
-        skip("strace may not attach to a process here");
-        return;
-    }
+    let Some(mut strace) = Process::attach(&[], &its_thread) else { return };
     let mut tell = |word: &str| {
         process.say(&format!("{word}\n"));
         process.stdout.wait_for("done");

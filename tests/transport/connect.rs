@@ -3,8 +3,8 @@
 use crate::support::{
     loops::{block, end, metrics, on_loop, one_loop, some_turns, the_loop, turn_until},
     nobody::{BlackHole, Nobody},
-    recorder::{Event, Recorder, echo, read_bytes, silent},
-    servers::{Quiet, Settings, client, dial, serve},
+    recorder::{Event, Events, Recorder, echo, read_bytes, silent},
+    servers::{Quiet, RawClient, Settings, client, dial, serve},
     tcp::{ANY_PORT, connect, ping, read_n},
     wait::{PATIENCE, done, receive},
 };
@@ -27,6 +27,26 @@ use std::{
     },
     time::Duration,
 };
+
+/// The end of a test whose client has never connected.
+#[track_caller]
+fn no_pipeline_was_made(group: &EventLoopGroup, bootstrap: RawClient, events: Events) {
+    drop(bootstrap);
+    assert_eq!(events.rest(), [], "no pipeline was made");
+    end(group);
+}
+
+/// A client that waits for a peer that never answers; it has one connection and one timer.
+#[cfg(target_os = "linux")]
+fn pending_connect() -> (EventLoopGroup, BlackHole, RawClient, Events, Completion<Channel<Bytes>>) {
+    let group = one_loop();
+    let hole = BlackHole::open();
+    let (bootstrap, events) = client(&group, Settings::new(), silent);
+    let connecting = bootstrap.connect(hole.address);
+    some_turns(&group);
+    assert_eq!((the_loop(&group).connections(), metrics(&group).timers_pending), (1, 1));
+    (group, hole, bootstrap, events, connecting)
+}
 
 // ---- T-08 ------------------------------------------------------------------------------------------------
 
@@ -189,9 +209,7 @@ fn t_09_a_refused_connection_fails_and_nothing_is_told() {
             (0, 0),
             "no socket, no connect timeout is left"
         );
-        drop(bootstrap);
-        assert_eq!(events.rest(), [], "no pipeline was made");
-        end(&group);
+        no_pipeline_was_made(&group, bootstrap, events);
     }
 }
 
@@ -220,9 +238,7 @@ fn t_10_a_connect_timeout_to_a_black_hole() {
     some_turns(&group);
     let metrics = metrics(&group);
     assert_eq!((metrics.channels, metrics.timers_pending), (0, 0), "neither a channel nor a timer is left");
-    drop(bootstrap);
-    assert_eq!(events.rest(), [], "no pipeline was made");
-    end(&group);
+    no_pipeline_was_made(&group, bootstrap, events);
 }
 
 #[cfg(target_os = "linux")]
@@ -264,12 +280,7 @@ fn t_10_a_connection_made_in_time_is_not_timed_out_later() {
 #[cfg(target_os = "linux")]
 #[test]
 fn t_11_a_connect_that_is_cancelled() {
-    let group = one_loop();
-    let hole = BlackHole::open();
-    let (bootstrap, events) = client(&group, Settings::new(), silent);
-    let connecting = bootstrap.connect(hole.address);
-    some_turns(&group);
-    assert_eq!((the_loop(&group).connections(), metrics(&group).timers_pending), (1, 1));
+    let (group, _hole, bootstrap, events, connecting) = pending_connect();
 
     assert!(connecting.cancel());
     assert!(connecting.is_done(), "at once");
@@ -281,9 +292,7 @@ fn t_11_a_connect_that_is_cancelled() {
         "no socket, no timer"
     );
     assert!(matches!(done(connecting), Err(Error::Cancelled)));
-    drop(bootstrap);
-    assert_eq!(events.rest(), [], "no pipeline was made");
-    end(&group);
+    no_pipeline_was_made(&group, bootstrap, events);
 }
 
 /// C-38: what is cancelled first is never begun.
@@ -349,9 +358,7 @@ fn t_11_cancelled_in_the_turn_that_has_heard_of_its_success() {
     assert!(receive(&cancelled));
     some_turns(&group);
     assert_eq!(metrics(&group).connected, 0);
-    drop(bootstrap);
-    assert_eq!(events.rest(), [], "no pipeline was made");
-    end(&group);
+    no_pipeline_was_made(&group, bootstrap, events);
 }
 
 /// C-37: what is done stays as it is.
@@ -381,18 +388,11 @@ fn t_11_what_is_done_is_not_cancelled() {
 #[cfg(target_os = "linux")]
 #[test]
 fn dropping_a_pending_connect_leaves_neither_a_socket_nor_a_timer() {
-    let group = one_loop();
-    let hole = BlackHole::open();
-    let (bootstrap, events) = client(&group, Settings::new(), silent);
-    let connecting = bootstrap.connect(hole.address);
-    some_turns(&group);
-    assert_eq!((the_loop(&group).connections(), metrics(&group).timers_pending), (1, 1));
+    let (group, _hole, bootstrap, events, connecting) = pending_connect();
     drop(connecting);
     turn_until(&group, |metrics| metrics.timers_pending == 0);
     assert_eq!(the_loop(&group).connections(), 0);
-    drop(bootstrap);
-    assert_eq!(events.rest(), [], "no pipeline was made");
-    end(&group);
+    no_pipeline_was_made(&group, bootstrap, events);
 }
 
 #[test]

@@ -120,7 +120,8 @@ fn t_18_a_close_that_lingers_does_not_hold_up_the_loop() {
     events.until_inactive();
     done(channel.closed()).unwrap();
     some_turns(&group);
-    assert_eq!((pool.metrics().running, pool.metrics().finished), (1, 0), "it waits for its peer");
+    until(|| pool.metrics().running == 1);
+    assert_eq!(pool.metrics().finished, 0, "it waits for its peer");
     assert_eq!(the_loop(&group).connections(), 1, "its socket is still open");
     assert_eq!(metrics(&group).wakes_premature, 0, "nothing spins");
 
@@ -143,7 +144,8 @@ fn t_18_without_a_worker_it_closes_without_lingering() {
     let mut peer = narrow(server.local_address());
     peer.write_all(b"?").unwrap();
     events.until_inactive();
-    assert_eq!(pool.metrics().refused, 1);
+    // The socket is closed after the handler's last call.
+    until(|| pool.metrics().refused == 1);
     until(|| the_loop(&group).connections() == 0);
     // The kernel goes on alone.
     assert_eq!(read_all(&mut peer), vec![7; ANSWER]);

@@ -16,6 +16,7 @@ use crate::{
     error::caught,
     event_loop::{Attempt, ConnectCallback},
     log_throttle::{PANICS, log_throttled, off_loop},
+    resource::POOL_WAITERS,
     sync::{Completer, Unwanted, cancellable_of_all},
 };
 use log::Level;
@@ -121,7 +122,7 @@ impl<M: 'static> PoolService<M> {
         drop(pool_state);
         match waiting {
             Ok(()) => self.set_alarm(number),
-            Err(waiter) => waiter.completer.complete(Err(Error::Full { what: "waiters of the pool", limit })),
+            Err(waiter) => waiter.completer.complete(Err(Error::Full { what: POOL_WAITERS, limit })),
         }
         completion
     }

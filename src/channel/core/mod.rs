@@ -24,7 +24,6 @@ use super::{
     services::LoopServices,
     shaping::Direction,
     state::{ChannelState, Flags},
-    tasks::TASKS,
     timers::{Due, WheelToken},
     watch::{Paused, Reached, WatchDue},
 };
@@ -33,6 +32,7 @@ use crate::{
     error::{drop_guarded, panic_message},
     id::ChannelId,
     log_throttle::{CHANNEL_ERRORS, PANICS, STUCK, log_throttled},
+    resource::CHANNEL_TASKS,
 };
 use log::Level;
 use replace::AT_ONCE;
@@ -71,10 +71,8 @@ impl ChannelCore {
         services: &mut LoopServices,
     ) -> Self {
         let mut state = ChannelState::new(id, config, services.now, addresses.0, addresses.1);
-        state.set_idle(services, pipeline.idle);
-        state.set_time_limits(services, pipeline.limits);
-        state.extras = pipeline.extras;
-        state.set_traffic_shaping(services, pipeline.traffic);
+        // A new channel has no extras, so none are replaced.
+        state.apply(services, pipeline.settings);
         ChannelCore { state, links: pipeline.links }
     }
 
@@ -387,7 +385,7 @@ impl ChannelCore {
                 return;
             }
             let limit = self.state.config.max_scheduled_tasks;
-            self.fail(services, Error::Full { what: TASKS, limit });
+            self.fail(services, Error::Full { what: CHANNEL_TASKS, limit });
             self.take_over(services);
         }
         // It schedules one more each time it is told: that would go on for ever.

@@ -12,12 +12,14 @@ use crate::{
         event::Event,
         handle::ChannelShared,
         links::{AnyPipeline, IntoPipeline},
+        pipeline_settings::PipelineSettings,
         scope::Scope,
         services::LoopServices,
         state::{ChannelState, Flags},
     },
     error::caught,
     log_throttle::{PANICS, log_throttled},
+    resource::REPLACEMENTS,
 };
 use log::Level;
 use std::sync::Arc;
@@ -149,8 +151,7 @@ impl ChannelCore {
         }
         if self.state.is_open() && self.state.has(Flags::REPLACED) {
             self.forget_replacement(services);
-            let what = "pipelines that replace each other at once";
-            self.fail(services, Error::Full { what, limit: AT_ONCE });
+            self.fail(services, Error::Full { what: REPLACEMENTS, limit: AT_ONCE });
             self.state.request_close();
             self.state.want_attention(services);
         }
@@ -176,17 +177,11 @@ impl ChannelCore {
                 shared.leave_groups();
             }
         }
-        let AnyPipeline { links, idle, limits, traffic, extras } = pipeline;
+        let AnyPipeline { links, settings } = pipeline;
         let links = std::mem::replace(&mut self.links, links);
-        let replaced = self.state.add_extras(extras);
-        drop_pipeline(
-            services,
-            &self.state,
-            AnyPipeline { links, idle, limits, traffic: traffic.clone(), extras: replaced },
-        );
-        self.state.set_idle(services, idle);
-        self.state.set_time_limits(services, limits);
-        self.state.set_traffic_shaping(services, traffic);
+        let extras = self.state.apply(services, settings);
+        let settings = PipelineSettings { extras, ..PipelineSettings::default() };
+        drop_pipeline(services, &self.state, AnyPipeline { links, settings });
     }
 
     /// What the old pipeline has left is for the new one, although no event will announce it.

@@ -3,12 +3,12 @@
 //! Invariants: never more broadcasts than the limit; never more deliveries than their limit and one
 //! broadcast. Shared by whoever broadcasts and by the loops.
 
-use crate::{Error, Result, sync::Permits};
+use crate::{
+    Error, Result,
+    resource::{WAITING_BROADCASTS, WAITING_DELIVERIES},
+    sync::Permits,
+};
 use std::sync::atomic::{AtomicUsize, Ordering};
-
-/// What is bounded, as the error says it.
-const BROADCASTS: &str = "waiting broadcasts of a channel group";
-const DELIVERIES: &str = "waiting deliveries of a channel group";
 
 #[derive(Debug)]
 pub(super) struct WaitingDeliveries {
@@ -35,11 +35,11 @@ impl WaitingDeliveries {
         // A broadcast to more members than the limit is admitted when nothing else waits.
         let add = |waiting: usize| (waiting < self.max_deliveries).then(|| waiting.saturating_add(members));
         if self.deliveries.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_err() {
-            return Err(Error::Full { what: DELIVERIES, limit: self.max_deliveries });
+            return Err(Error::Full { what: WAITING_DELIVERIES, limit: self.max_deliveries });
         }
         if !self.broadcasts.take() {
             self.end_part(members);
-            return Err(Error::Full { what: BROADCASTS, limit: self.broadcasts.limit() });
+            return Err(Error::Full { what: WAITING_BROADCASTS, limit: self.broadcasts.limit() });
         }
         Ok(())
     }
@@ -74,17 +74,17 @@ mod tests {
         };
         waiting.begin(99).unwrap();
         waiting.begin(1000).unwrap();
-        assert_eq!(refused(1), (DELIVERIES, 100), "one broadcast may exceed it");
+        assert_eq!(refused(1), (WAITING_DELIVERIES, 100), "one broadcast may exceed it");
         waiting.end_part(1000);
         waiting.end();
         waiting.begin(0).unwrap();
         waiting.begin(0).unwrap();
-        assert_eq!(refused(0), (BROADCASTS, 3));
+        assert_eq!(refused(0), (WAITING_BROADCASTS, 3));
         assert_eq!(waiting.broadcasts(), 3);
         waiting.end_part(99);
         (0..3).for_each(|_| waiting.end());
         waiting.begin(5000).unwrap();
-        assert_eq!(refused(1), (DELIVERIES, 100));
+        assert_eq!(refused(1), (WAITING_DELIVERIES, 100));
         waiting.end_part(5000);
         waiting.begin(1).unwrap();
     }

@@ -12,7 +12,7 @@ pub use channel::Channel;
 pub(in crate::channel) use close_listeners::LeaveAtClose;
 pub(crate) use mail::{AnyDelivery, Mail, MailSender, WriteTicket};
 pub(crate) use pipeline_types::{PipelineTypes, SizeHint};
-pub(in crate::channel) use producers::{MAX_UNCONFIRMED, UNCONFIRMED};
+pub(in crate::channel) use producers::MAX_UNCONFIRMED;
 pub(crate) use shared::ChannelShared;
 pub use stats::ChannelStats;
 pub(in crate::channel) use stats::Counts;

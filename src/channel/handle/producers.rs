@@ -9,10 +9,8 @@ use super::{mail::WriteTicket, pipeline_types::SizeHint};
 use crate::{
     Error, Result,
     buffer::{ENTRY_OVERHEAD, WaterMark},
-    channel::{
-        config::{ChannelConfig, Overflow},
-        outbound::OUTBOUND,
-    },
+    channel::config::{ChannelConfig, Overflow},
+    resource::{OUTBOUND, UNCONFIRMED_WRITES},
     sync::{CalmWeight, Completer, Completion, WriteGauge, completion},
 };
 use std::sync::{
@@ -210,7 +208,7 @@ impl Producers {
             return Ok(());
         }
         self.end_unconfirmed(1);
-        Err(Error::Full { what: UNCONFIRMED, limit: MAX_UNCONFIRMED })
+        Err(Error::Full { what: UNCONFIRMED_WRITES, limit: MAX_UNCONFIRMED })
     }
 
     /// Counts writes of the channel's own handler, which has a limit of its own.
@@ -225,9 +223,6 @@ impl Producers {
 
 /// Writes of a channel that may wait for their answer.
 pub(crate) const MAX_UNCONFIRMED: usize = 65_536;
-
-/// What is bounded, as the error says it.
-pub(in crate::channel) const UNCONFIRMED: &str = "unconfirmed writes of a channel";
 
 impl WaitingProducers {
     fn push(&mut self, completer: Completer) {

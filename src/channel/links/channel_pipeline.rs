@@ -1,14 +1,7 @@
 //! A pipeline that is ready for its channel: its links and the settings that come with them.
 
 use super::Links;
-use crate::{
-    Result,
-    channel::{
-        extras::Extras,
-        shaping::TrafficShaping,
-        watch::{IdleTimeouts, TimeLimits},
-    },
-};
+use crate::{Result, channel::pipeline_settings::PipelineSettings};
 use std::{fmt, marker::PhantomData};
 
 /// A whole pipeline for one channel, to which messages of type `M` are written.
@@ -16,26 +9,19 @@ use std::{fmt, marker::PhantomData};
 /// It is not `Send`: bootstraps take a factory, which is, and call it on the channel's loop.
 pub struct ChannelPipeline<M> {
     pub(crate) links: Box<dyn Links>,
-    pub(crate) idle: IdleTimeouts,
-    pub(crate) limits: TimeLimits,
-    pub(crate) traffic: TrafficShaping,
-    pub(crate) extras: Option<Box<Extras>>,
+    pub(crate) settings: PipelineSettings,
     pub(crate) message: PhantomData<fn(M)>,
 }
 
 /// A pipeline whose message type is forgotten.
 pub(crate) struct AnyPipeline {
     pub(crate) links: Box<dyn Links>,
-    pub(crate) idle: IdleTimeouts,
-    pub(crate) limits: TimeLimits,
-    pub(crate) traffic: TrafficShaping,
-    pub(crate) extras: Option<Box<Extras>>,
+    pub(crate) settings: PipelineSettings,
 }
 
 impl<M> From<ChannelPipeline<M>> for AnyPipeline {
     fn from(pipeline: ChannelPipeline<M>) -> Self {
-        let ChannelPipeline { links, idle, limits, traffic, extras, .. } = pipeline;
-        AnyPipeline { links, idle, limits, traffic, extras }
+        AnyPipeline { links: pipeline.links, settings: pipeline.settings }
     }
 }
 
@@ -43,9 +29,9 @@ impl<M> fmt::Debug for ChannelPipeline<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ChannelPipeline")
             .field("handler", &(self.links.handler_type())())
-            .field("idle", &self.idle)
-            .field("limits", &self.limits)
-            .field("traffic", &self.traffic)
+            .field("idle", &self.settings.idle)
+            .field("limits", &self.settings.limits)
+            .field("traffic", &self.settings.traffic)
             .finish_non_exhaustive()
     }
 }

@@ -9,16 +9,12 @@ use crate::{
     Error,
     buffer::{Outbound, WaterMark},
     channel::config::ChannelConfig,
+    resource::{GROUP_OUTBOUND, LOOP_OUTBOUND, OUTBOUND},
 };
 use std::sync::{
     Arc,
     atomic::{AtomicUsize, Ordering},
 };
-
-/// What is bounded, as the error says it.
-pub(crate) const OUTBOUND: &str = "outbound bytes";
-const LOOP_OUTBOUND: &str = "outbound bytes of an event loop";
-const GROUP_OUTBOUND: &str = "outbound bytes of an event loop group";
 
 /// A loop tells its group of bytes no more exactly than this, so that loops do not fight for a cache line.
 const GRANULARITY: usize = 64 * 1024;

@@ -3,6 +3,6 @@
 mod budget;
 mod pending_writes;
 
-pub(in crate::channel) use budget::{OUTBOUND, OutboundLease};
+pub(in crate::channel) use budget::OutboundLease;
 pub(crate) use budget::{OutboundBudget, SharedBudget};
 pub(in crate::channel) use pending_writes::PendingWrites;

@@ -9,6 +9,7 @@ mod handles;
 mod outbound;
 mod packed_address;
 mod pending_writes;
+mod pipeline_settings;
 mod shaping;
 mod tasks;
 mod watch;

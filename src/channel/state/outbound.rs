@@ -4,12 +4,8 @@ use super::{ChannelState, Flags};
 use crate::{
     Error, Result,
     buffer::{Outbound, OutboundMark},
-    channel::{
-        config::Overflow,
-        outbound::{OUTBOUND, OutboundLease},
-        services::LoopServices,
-        shaping::Direction,
-    },
+    channel::{config::Overflow, outbound::OutboundLease, services::LoopServices, shaping::Direction},
+    resource::OUTBOUND,
 };
 use bytes::Bytes;
 

@@ -6,11 +6,12 @@ use crate::{
     channel::{
         config::{ChannelConfig, Overflow},
         confirmation::Confirmation,
-        handle::{MAX_UNCONFIRMED, UNCONFIRMED},
+        handle::MAX_UNCONFIRMED,
         outbound::{OutboundLease, PendingWrites},
         services::LoopServices,
     },
     log_throttle::{SLOW_PEERS, log_throttled},
+    resource::UNCONFIRMED_WRITES,
 };
 use log::Level;
 
@@ -20,7 +21,7 @@ impl ChannelState {
     pub(crate) fn may_confirm(&self) -> Result {
         match &self.pending_writes {
             Some(pending_writes) if pending_writes.unanswered() >= MAX_UNCONFIRMED => {
-                Err(Error::Full { what: UNCONFIRMED, limit: MAX_UNCONFIRMED })
+                Err(Error::Full { what: UNCONFIRMED_WRITES, limit: MAX_UNCONFIRMED })
             }
             _ => Ok(()),
         }

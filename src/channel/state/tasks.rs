@@ -27,7 +27,7 @@ impl ChannelState {
         deadline: u64,
         task: Box<dyn Any>,
     ) -> TaskKey {
-        self.arm(services, When::WheelToken(deadline), task)
+        self.arm(services, When::Coarse(deadline), task)
     }
 
     fn arm(&mut self, services: &mut LoopServices, when: When, task: Box<dyn Any>) -> TaskKey {
@@ -43,7 +43,7 @@ impl ChannelState {
     pub(crate) fn arm_close(&mut self, services: &mut LoopServices) {
         if !self.has(Flags::CLOSE_ARMED) {
             self.set(Flags::CLOSE_ARMED);
-            let deadline = services.now.saturating_add(self.config.close_timeout);
+            let deadline = services.now.saturating_add(self.config.close_timeout_ns);
             let key = self.key();
             self.timers.get_or_insert_default().arm_close(key, services, deadline);
         }

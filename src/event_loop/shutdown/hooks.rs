@@ -3,7 +3,9 @@
 //! Always holds: a hook that was taken runs once, on the loop's thread, after everything else that the loop does; hooks
 //! run in the order in which they came, and one that comes from a hook runs after those that wait. Any thread adds.
 
-use crate::{Error, Result, error::panic_message, event_loop::task::Task, sync::Activity};
+use crate::{
+    Error, Result, error::panic_message, event_loop::task::Task, resource::SHUTDOWN_HOOKS, sync::Activity,
+};
 use std::{
     collections::VecDeque,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -38,7 +40,7 @@ impl ShutdownHooks {
             return Err(Error::ShutDown);
         }
         if state.taken == MAX_HOOKS {
-            return Err(Error::Full { what: "shutdown hooks of one event loop", limit: MAX_HOOKS });
+            return Err(Error::Full { what: SHUTDOWN_HOOKS, limit: MAX_HOOKS });
         }
         state.taken += 1;
         state.waiting.push_back(hook);

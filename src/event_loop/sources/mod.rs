@@ -7,7 +7,7 @@
 mod channel;
 
 use super::{channel_slot::ChannelSlot, source::Source};
-use crate::{Error, Result, buffer::RECEIVE_SIZE, channel::WheelToken, id::Key};
+use crate::{Error, Result, buffer::RECEIVE_SIZE, channel::WheelToken, id::Key, resource::SOCKETS};
 
 /// A source in its slot. Channels are the hot path, so they are stored and called without indirection.
 /// All other sources are rare, and no slot is to be larger than that of a channel.
@@ -52,7 +52,7 @@ impl Sources {
         let index = self.free.last().map_or(self.slots.len(), |index| *index as usize);
         if index as u64 > Key::MAX_INDEX.min(u64::from(u32::MAX)) {
             let limit = usize::try_from(Key::MAX_INDEX).unwrap_or(usize::MAX);
-            return Err(Error::Full { what: "sockets of one event loop", limit });
+            return Err(Error::Full { what: SOCKETS, limit });
         }
         let generation = self.generations.get(index).copied().unwrap_or(0);
         Ok(Key { index: index as u32, generation })

@@ -13,6 +13,7 @@ use crate::{
     error::{caught, drop_guarded, panic_message},
     event_loop::{LoopMail, LoopShared},
     log_throttle::{LogAt, PANICS, TASKS_FAILED, Topic, log_throttled},
+    resource::SCHEDULED_TASKS,
     sync::{Completer, Completion},
     timer::QueueKey,
 };
@@ -217,7 +218,7 @@ impl TaskPermit {
         let limit = shared.max_scheduled_tasks;
         if shared.scheduled_tasks.fetch_add(1, Ordering::Relaxed) >= limit {
             shared.scheduled_tasks.fetch_sub(1, Ordering::Relaxed);
-            return Err(Error::Full { what: "scheduled tasks", limit });
+            return Err(Error::Full { what: SCHEDULED_TASKS, limit });
         }
         Ok(TaskPermit(shared.clone()))
     }

@@ -3,19 +3,21 @@
 //! Invariants: a loop stays on the thread that runs its first turn. However it ends, what waits in its
 //! queue is run or refused, its hooks run, and its termination completes.
 //!
-//! Modules: `driven` (loops that their owner runs, turn by turn), `affinity` (the core that a thread runs
+//! Modules: `driven` (loops that their owner runs, turn by turn), `loop_settings`, `affinity` (the core that a thread runs
 //! on).
 
 mod affinity;
 mod driven;
+mod loop_settings;
 
 pub(crate) use affinity::Core;
 pub(crate) use driven::DrivenLoop;
+pub(crate) use loop_settings::LoopSettings;
 
 use super::{
     EventLoop,
     broadcast::Broadcasts,
-    budget::{Budget, Pace, Stopwatch},
+    budget::{Pace, Stopwatch},
     closing::Lingering,
     io::{self, Io},
     poll::{Selector, Sleep, SpinGuard},
@@ -26,41 +28,35 @@ use super::{
     watchdog::{WatchdogThread, WatchedLoop},
 };
 use crate::{
-    Clock, Error, Result,
+    Error, Result,
     buffer::ReceiveBuffers,
     channel::{IoTime, LoopServices, MailSender, OutboundBudget, SharedBudget},
     clock::{TimeSource, nanos},
     error::caught,
     log_throttle::{LogAt, off_loop},
-    sync::{Phase, loop_id, mailbox},
+    sync::{
+        Phase,
+        loop_id::{self, LoopIds},
+        mailbox,
+    },
     timer::Wheel,
     worker_pool::WorkerPool,
 };
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{collections::VecDeque, sync::Arc};
 
 /// What a loop is built with; see [`EventLoopGroupBuilder`](crate::EventLoopGroupBuilder).
 #[derive(Debug, Clone)]
 pub(crate) struct LoopConfig {
     pub(crate) name: String,
-    pub(crate) budget: Budget,
-    pub(crate) max_io_time: Duration,
-    pub(crate) max_pending_tasks: usize,
-    pub(crate) max_scheduled_tasks: usize,
-    pub(crate) max_connections: usize,
-    pub(crate) max_lingering: usize,
-    #[cfg_attr(not(unix), allow(dead_code, reason = "event sources are for Unix"))]
-    pub(crate) max_event_sources: usize,
-    pub(crate) max_outbound: usize,
+    /// Within their ranges.
+    pub(crate) settings: LoopSettings,
     pub(crate) group_outbound: Arc<SharedBudget>,
-    pub(crate) wheel_tick: Duration,
-    pub(crate) wheel_slots: usize,
-    pub(crate) rebuild_threshold: u32,
-    pub(crate) busy_poll: Duration,
     pub(crate) core: Option<Core>,
-    pub(crate) clock: Arc<dyn Clock>,
     /// Of the loop's random numbers.
     pub(crate) seed: u64,
     pub(crate) watchdog_thread: Option<Arc<WatchdogThread>>,
+    /// Numbers the loop; without it the process does.
+    pub(crate) loop_ids: Option<Arc<LoopIds>>,
     pub(crate) workers: WorkerPool,
 }
 
@@ -88,41 +84,39 @@ impl EventLoop {
 
     /// What the handles of a loop share, and what becomes the loop on whatever thread will run it.
     fn prepare(config: LoopConfig) -> Result<(Arc<LoopShared>, MakeTurn)> {
+        let settings = config.settings;
         let wheel =
-            Wheel::<crate::id::Key>::builder().tick(config.wheel_tick).slots(config.wheel_slots).build();
+            Wheel::<crate::id::Key>::builder().tick(settings.wheel_tick).slots(settings.wheel_slots).build();
         let wheel = wheel.map_err(as_setting_of_a_group)?;
         let (selector, waker) = Selector::new().map_err(|e| Error::io("opening a poll", e))?;
-        let (mailbox, inbox) = mailbox(config.max_pending_tasks);
-        let time = TimeSource::new(config.clock.clone());
-        let (tasks, connections) = (config.max_scheduled_tasks, config.max_connections);
-        let (id, name) = (loop_id::next(), config.name);
+        let (mailbox, inbox) = mailbox(settings.max_pending_tasks);
+        let time = TimeSource::new(settings.clock.clone());
+        let (tasks, connections) = (settings.max_scheduled_tasks, settings.max_connections);
+        let (id, name) = (config.loop_ids.map_or_else(loop_id::next, |ids| ids.next()), config.name);
         let shared = LoopShared::new(id, name, time.clone(), mailbox, tasks, connections, waker);
         let shared = shared.with_seed(config.seed);
         #[cfg(unix)]
-        let shared = shared.with_max_event_sources(config.max_event_sources);
+        let shared = shared.with_max_event_sources(settings.max_event_sources);
         let shared = Arc::new(shared);
-        if !config.clock.is_real_time() {
+        if !settings.clock.is_real_time() {
             let weak = Arc::downgrade(&shared);
-            config.clock.on_advance(Box::new(move || {
+            settings.clock.on_advance(Box::new(move || {
                 if let Some(shared) = weak.upgrade() {
                     shared.wake_if_asleep(0);
                 }
             }));
         }
-        let workers = config.workers;
-        let (max_outbound, group_outbound) = (config.max_outbound, config.group_outbound);
-        let (budget, real_time) = (config.budget, config.clock.is_real_time());
-        let (threshold, max_lingering) = (config.rebuild_threshold, config.max_lingering);
-        let max_io_time = nanos(config.max_io_time);
-        let sleep = Sleep::new(config.clock.longest_sleep(), config.busy_poll);
+        let (group_outbound, workers) = (config.group_outbound, config.workers);
+        let real_time = settings.clock.is_real_time();
+        let sleep = Sleep::new(settings.clock.longest_sleep(), settings.busy_poll);
         let make = move |shared: Arc<LoopShared>| {
             let outlet: Arc<dyn MailSender> = shared.clone();
-            let outbound = OutboundBudget::new(max_outbound, group_outbound);
+            let outbound = OutboundBudget::new(settings.max_outbound, group_outbound);
             let activity = shared.activity.clone();
             let log = shared.log.clone();
             let mut services = LoopServices::new(time, wheel, outlet, activity, log, outbound, workers);
+            services.io_time = IoTime::limited(nanos(settings.max_io_time), real_time);
             services.random = shared.random.clone();
-            services.io_time = IoTime::limited(max_io_time, real_time);
             let io = Io {
                 selector,
                 services,
@@ -131,7 +125,7 @@ impl EventLoop {
                 turn_bytes: 0,
                 listed: io::Listed::default(),
                 inactive: Vec::new(),
-                lingering: Lingering::new(max_lingering),
+                lingering: Lingering::new(settings.max_lingering),
             };
             let now = io.services.now;
             Turn {
@@ -139,11 +133,11 @@ impl EventLoop {
                 inbox,
                 sources: Sources::new(),
                 io,
-                budget,
+                budget: settings.budget(),
                 task_pace: Pace::new(real_time),
                 timer_pace: Pace::new(real_time),
                 deliver_pace: Pace::of_deliveries(real_time),
-                spin: SpinGuard::new(threshold),
+                spin: SpinGuard::new(settings.rebuild_threshold),
                 stopwatch: Stopwatch::new(now),
                 shutdown: None,
                 sleep,

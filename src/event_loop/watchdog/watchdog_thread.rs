@@ -81,7 +81,8 @@ impl WatchdogThread {
         watch
     }
 
-    /// The life of the thread.
+    /// The life of the thread. Measures real time, because it is to notice a loop whose clock stands still.
+    #[allow(clippy::disallowed_methods, reason = "a watchdog measures real time")]
     fn walk(&self) {
         let (limit, interval) = (self.watchdog.limit, self.watchdog.interval());
         let tolerance = interval.max(MIN_TOLERANCE);

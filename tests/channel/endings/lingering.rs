@@ -337,7 +337,7 @@ fn lingering_sockets_have_the_quiet_period_of_a_shutdown() {
 #[cfg(target_os = "linux")]
 mod traced {
     use super::*;
-    use crate::support::process::{Process, play, plays, skip, strace_works, thread_of};
+    use crate::support::process::{Process, play, plays, strace_works, thread_of};
 
     /// The child: a server that closes when its peers do.
     #[test]
@@ -366,15 +366,7 @@ mod traced {
         let mut first = Peer::connect(to);
         first.say("hello");
         first.expect_everything(0);
-        let mut strace = Process::start(&["strace", "-p", &thread_of(server.id(), "closing-0")]);
-        let attached = strace.stderr.wait_until("strace to attach", |text| {
-            let refused = text.contains("not permitted");
-            (refused || text.contains("attached\n")).then_some((!refused, text.len()))
-        });
-        if !attached {
-            skip("strace may not attach to a process here");
-            return;
-        }
+        let Some(mut strace) = Process::attach(&[], &thread_of(server.id(), "closing-0")) else { return };
         drop(Peer::connect(to));
         let calls = strace.stderr.wait_until("the close", |text| {
             let accepted = text.find("accept4(")?;

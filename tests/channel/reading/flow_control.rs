@@ -6,7 +6,7 @@ use crate::support::{
     journal::Log,
     loops::{block, end, metrics, one_loop, some_turns, turn_until},
     random::Random,
-    recorder::{Event, Recorder, hand_over, read_bytes, silent},
+    recorder::{Event, Recorder, hand_over, read_bytes, silent, stop_reading},
     servers::{Settings, serve, serve_with},
     tcp::{ANY_PORT, assert_same, connect},
     wait::receive,
@@ -116,15 +116,7 @@ fn h_11_with_auto_read_on_everything_passes() {
 fn h_11_auto_read_that_is_turned_off_in_each_read_is_one_by_one_with_and_without_it() {
     for options in [ChannelOptions::new(), ChannelOptions::new().one_message_per_read(true)] {
         let log = Log::new();
-        let mut channel = embedded_with(
-            &options,
-            Recorder::with(&log, |ctx, call| {
-                if let Event::Read(_) = call {
-                    ctx.set_auto_read(false);
-                }
-                Ok(())
-            }),
-        );
+        let mut channel = embedded_with(&options, Recorder::with(&log, stop_reading));
         channel.write_inbound(b"1\n2\n3\n").unwrap();
         assert_eq!(log.take(), ["active", "read 1", "read_complete"]);
         for expected in ["read 2", "read 3"] {

@@ -6,20 +6,15 @@ use crate::support::{
     channels::{embedded_with, read, set_auto_read},
     journal::Log,
     loops::{end, one_loop},
-    recorder::{Event, Recorder},
+    recorder::{Event, Recorder, hand_over, read_once, stop_reading},
     streams::connect,
-    wait::done,
+    wait::{done, receive},
 };
 use netwheel::{
     ChannelOptions,
     codec::{Line, RawBytes},
 };
-use std::{
-    cell::RefCell,
-    io::Write,
-    sync::{Mutex, mpsc},
-    time::Duration,
-};
+use std::{cell::RefCell, io::Write, time::Duration};
 
 #[test]
 fn c_66_turning_auto_read_on_reads_what_is_there() {
@@ -58,21 +53,18 @@ fn c_66_turning_auto_read_off_drops_a_read_that_was_asked_for() {
 fn c_66_over_tcp_bytes_that_came_while_auto_read_was_off_need_no_further_event() {
     let group = one_loop();
     let log = Log::new();
-    let (sender, channels) = mpsc::channel();
-    let sender = Mutex::new(sender);
+    let (hand_over, channels) = hand_over();
     let server = serve(&group, ChannelOptions::new(), Line::new(), &log, move |log| {
-        let sender = sender.lock().unwrap().clone();
+        let hand_over = hand_over.clone();
         Recorder::with(log, move |ctx, call| {
-            match call {
-                Event::Active(_) => sender.send(ctx.channel()).unwrap(),
-                Event::Read(message) if message == "off" => ctx.set_auto_read(false),
-                _ => {}
+            if *call == Event::Read("off".into()) {
+                ctx.set_auto_read(false);
             }
-            Ok(())
+            hand_over(ctx, call)
         })
     });
     let mut peer = connect(&server);
-    let channel = channels.recv().unwrap();
+    let channel = receive(&channels);
     peer.write_all(b"off\nsame read\n").unwrap();
     log.wait_for("read_complete");
     peer.write_all(b"later read\n").unwrap();
@@ -88,15 +80,7 @@ fn c_66_over_tcp_bytes_that_came_while_auto_read_was_off_need_no_further_event()
 fn t_27_auto_read_off_in_the_first_read_ends_the_burst_and_loses_nothing() {
     let log = Log::new();
     let options = ChannelOptions::new().read_size(1);
-    let mut channel = raw(
-        &options,
-        Recorder::with(&log, |ctx, call| {
-            if let Event::Read(_) = call {
-                ctx.set_auto_read(false);
-            }
-            Ok(())
-        }),
-    );
+    let mut channel = raw(&options, Recorder::with(&log, stop_reading));
     channel.write_inbound(b"abc").unwrap();
     assert_eq!(log.take(), ["active", "read a", "read_complete"]);
     for message in ["read b", "read c"] {
@@ -110,15 +94,7 @@ fn t_27_auto_read_off_in_the_first_read_ends_the_burst_and_loses_nothing() {
 fn t_27_messages_behind_the_one_that_turned_auto_read_off_are_kept_whatever_max_inbound_says() {
     let log = Log::new();
     let options = ChannelOptions::new().max_inbound(8);
-    let mut channel = embedded_with(
-        &options,
-        Recorder::with(&log, |ctx, call| {
-            if let Event::Read(_) = call {
-                ctx.set_auto_read(false);
-            }
-            Ok(())
-        }),
-    );
+    let mut channel = embedded_with(&options, Recorder::with(&log, stop_reading));
     channel.write_inbound(b"one\ntwo\nthree\nfour\nfi").unwrap();
     assert_eq!(log.take(), ["active", "read one", "read_complete"]);
     for message in ["read two", "read three", "read four"] {
@@ -134,21 +110,16 @@ fn t_27_messages_behind_the_one_that_turned_auto_read_off_are_kept_whatever_max_
 fn t_27_over_tcp_auto_read_off_in_a_read_and_on_again_from_another_thread() {
     let group = one_loop();
     let log = Log::new();
-    let (sender, channels) = mpsc::channel();
-    let sender = Mutex::new(sender);
+    let (hand_over, channels) = hand_over();
     let server = serve(&group, ChannelOptions::new().read_size(1), RawBytes, &log, move |log| {
-        let sender = sender.lock().unwrap().clone();
+        let hand_over = hand_over.clone();
         Recorder::with(log, move |ctx, call| {
-            match call {
-                Event::Active(_) => sender.send(ctx.channel()).unwrap(),
-                Event::Read(_) => ctx.set_auto_read(false),
-                _ => {}
-            }
-            Ok(())
+            stop_reading(ctx, call)?;
+            hand_over(ctx, call)
         })
     });
     let mut peer = connect(&server);
-    let channel = channels.recv().unwrap();
+    let channel = receive(&channels);
     peer.write_all(b"abc").unwrap();
     for message in ["read a", "read b", "read c"] {
         log.wait_for(message);
@@ -185,15 +156,7 @@ fn t_28_a_read_that_was_asked_for_is_used_up_by_one_read() {
 fn t_28_one_read_gives_all_messages_of_its_bytes() {
     let log = Log::new();
     let options = ChannelOptions::new().auto_read(false);
-    let mut channel = embedded_with(
-        &options,
-        Recorder::with(&log, |ctx, call| {
-            if call.is_active() {
-                ctx.read();
-            }
-            Ok(())
-        }),
-    );
+    let mut channel = embedded_with(&options, Recorder::with(&log, read_once));
     channel.write_inbound(b"a\nb\nc").unwrap();
     channel.write_inbound(b"\nd\n").unwrap();
     assert_eq!(log.take(), ["active", "read a", "read b", "read_complete"]);

@@ -6,7 +6,7 @@ use crate::support::{
     channels::{read, set_auto_read},
     journal::Log,
     loops::{end, one_loop},
-    recorder::{Event, Recorder, hand_over},
+    recorder::{Event, Recorder, hand_over, stop_reading},
     streams::{anywhere, connect},
     tcp::{ask, read_to_end},
 };
@@ -362,12 +362,7 @@ fn stages_that_make_several_messages_stand_behind_each_other_and_behind_such_a_c
 #[test]
 fn auto_read_off_between_two_messages_of_a_stage_leaves_the_others_for_the_next_read() {
     let log = Log::new();
-    let handler = Recorder::with(&log, |ctx, call| {
-        if let Event::Read(_) = call {
-            ctx.set_auto_read(false);
-        }
-        Ok(())
-    });
+    let handler = Recorder::with(&log, stop_reading);
     let pipeline = Pipeline::new().codec(Runs::default()).stage(Twice::default()).handler(handler);
     let mut channel = EmbeddedChannel::new(pipeline);
     channel.write_inbound(b"2a").unwrap();

@@ -1,4 +1,4 @@
-//! The seed of a group decides all that is random in it.
+//! The seed of a group determines its random numbers.
 
 use crate::support::{
     nobody::Nobody,
@@ -43,7 +43,8 @@ impl Handler for Idler {
     }
 }
 
-/// Runs the loop until `done`. Connections go through the kernel, which takes a moment of real time.
+/// Runs the loop until `done`. Connections go through the kernel, which takes a moment of real
+/// time.
 fn run_until(
     by_hand: &mut ManualEventLoop,
     drawn: &Drawn,
@@ -56,8 +57,8 @@ fn run_until(
     }
 }
 
-/// Runs everything that has jitter in it: a client without a server, an idle timeout, heartbeats to a
-/// peer that is silent, and periodic tasks of both kinds.
+/// Runs everything that has jitter in it: a client without a server, an idle timeout, heartbeats to
+/// a peer that is silent, and periodic tasks of both kinds.
 fn draw(seed: u64) -> Vec<(&'static str, Duration)> {
     let clock = ManualClock::new();
     let builder = EventLoopGroup::builder().clock(clock.clone()).wheel_tick(ms(1)).seed(seed);

@@ -1,0 +1,23 @@
+//! The settings that a pipeline brings to its channel.
+
+use super::{
+    extras::Extras,
+    shaping::TrafficShaping,
+    watch::{IdleTimeouts, TimeLimits},
+};
+
+/// What a program sets with the methods of [`Pipeline`](crate::Pipeline), besides the links.
+#[derive(Debug, Default)]
+pub(crate) struct PipelineSettings {
+    pub(crate) idle: IdleTimeouts,
+    pub(crate) limits: TimeLimits,
+    pub(crate) traffic: TrafficShaping,
+    /// `None` if the pipeline uses none of them.
+    pub(super) extras: Option<Box<Extras>>,
+}
+
+impl PipelineSettings {
+    pub(crate) fn extras_mut(&mut self) -> &mut Extras {
+        self.extras.get_or_insert_default()
+    }
+}
