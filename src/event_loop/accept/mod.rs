@@ -183,8 +183,8 @@ impl ListenerSource {
         stream: Stream,
         peer: Option<SocketAddr>,
     ) -> Result<(Option<Arc<LoopShared>>, Connection), (Stream, Rejection)> {
-        let (child, assignment) = match self.place(ctx, peer) {
-            Ok(place) => place,
+        let (child, assignment) = match self.assign(ctx, peer) {
+            Ok(assigned) => assigned,
             Err(reason) => return Err((stream, Rejection::new(peer, reason))),
         };
         let local = self.address.as_tcp().filter(|address| !address.ip().is_unspecified());
@@ -193,7 +193,7 @@ impl ListenerSource {
         Ok((child, Connection { stream, assignment, peer, local, setup }))
     }
 
-    fn place(
+    fn assign(
         &self,
         ctx: &LoopContext<'_>,
         peer: Option<SocketAddr>,

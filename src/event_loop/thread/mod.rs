@@ -70,7 +70,7 @@ impl EventLoop {
         let (shared, make) = Self::prepare(config)?;
         // The seed is kept in what it refers to: a strong reference would keep a loop that never starts for ever.
         let weak = Arc::downgrade(&shared);
-        shared.set_seed(Box::new(move || {
+        shared.set_thread_body(Box::new(move || {
             let shared = weak.upgrade().expect("a loop is started through a handle to it");
             Box::new(move || {
                 if let Some(core) = core {
