@@ -8,6 +8,6 @@ mod water_mark;
 
 pub(crate) use outbound::OutboundMark;
 pub use outbound::{KEEP_FROM, Outbound};
-pub(crate) use receive::{ReceiveBuffers, SIZE as RECEIVE_SIZE};
+pub(crate) use receive::{ReceiveBuffers, Received, SIZE as RECEIVE_SIZE};
 pub(crate) use water_mark::ENTRY_OVERHEAD;
 pub use water_mark::WaterMark;

@@ -107,7 +107,7 @@ impl ReceiveBuffers {
     }
 
     #[cfg(test)]
-    fn allocated(&self) -> u64 {
+    pub(crate) fn allocated(&self) -> u64 {
         self.allocated
     }
 }

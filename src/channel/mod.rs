@@ -5,7 +5,6 @@
 mod config;
 mod confirmation;
 mod core;
-#[allow(dead_code, unused_imports, reason = "the event loop takes its readiness from mio so far")]
 pub(crate) mod driver;
 mod event;
 mod extras;
@@ -23,7 +22,7 @@ mod timers;
 mod undecoded;
 mod watch;
 
-pub(crate) use self::core::{Action, ChannelCore, Outcome};
+pub(crate) use self::core::{ChannelCore, Outcome};
 pub(crate) use config::ChannelConfig;
 pub use config::{ChannelOptions, Overflow};
 pub(crate) use event::Event;
@@ -33,7 +32,7 @@ pub use group::{Broadcast, BroadcastReport, ChannelGroup, ChannelGroupBuilder};
 pub(crate) use handle::{AnyDelivery, ChannelShared, Mail, MailSender, PipelineTypes, SizeHint};
 pub use handle::{Channel, ChannelStats};
 pub(crate) use links::{
-    AnyPipeline, Batch, DecodePass, EncodingMemo, Links, MAX_EXTRA_MESSAGES, Push, SharedMessage,
+    AnyPipeline, DecodePass, EncodingMemo, Links, MAX_EXTRA_MESSAGES, Push, SharedMessage,
 };
 pub use links::{ChannelPipeline, IntoPipeline};
 pub(crate) use outbound::{OutboundBudget, SharedBudget};
@@ -41,13 +40,11 @@ pub(crate) use pipeline_settings::PipelineSettings;
 pub(crate) use scope::ScopeTask;
 pub use scope::{InputGuard, Scope};
 pub(crate) use services::{IoTime, LoopServices};
-pub(crate) use shaping::Direction;
 pub use shaping::{SharedTraffic, TrafficLimits, TrafficShaping};
-pub(crate) use state::{ChannelState, Flags};
+pub(crate) use state::{ChannelState, Pending, Readiness};
 pub(crate) use tasks::{Timers, When};
 pub use timers::TaskKey;
-pub(crate) use timers::{Due, DueQueue, Scheduled, WheelToken};
-pub(crate) use undecoded::InputMemory;
+pub(crate) use timers::{ChannelTimer, Due, DueQueue, Scheduled, TimerToken};
 #[cfg(test)]
 pub(crate) use watch::Watch;
 pub use watch::{IdleEvent, IdleState, IdleTimeouts, TimeLimits};

@@ -12,12 +12,5 @@ pub(crate) struct PipelineSettings {
     pub(crate) idle: IdleTimeouts,
     pub(crate) limits: TimeLimits,
     pub(crate) traffic: TrafficShaping,
-    /// `None` if the pipeline uses none of them.
-    pub(super) extras: Option<Box<Extras>>,
-}
-
-impl PipelineSettings {
-    pub(crate) fn extras_mut(&mut self) -> &mut Extras {
-        self.extras.get_or_insert_default()
-    }
+    pub(crate) extras: Extras,
 }

@@ -8,7 +8,7 @@
 
 use super::{
     services::LoopServices,
-    timers::{Due, TaskKey, TimerPlace, WheelToken},
+    timers::{ChannelTimer, Due, TaskKey, TimerPlace, TimerToken},
 };
 use crate::{Error, Result, error::drop_guarded, id::Key, resource::CHANNEL_TASKS, timer::QueueKey};
 use slab::Slab;
@@ -21,30 +21,33 @@ pub(crate) enum When {
 }
 
 #[derive(Default)]
-pub(crate) struct Timers(Slab<Timer>);
+pub(crate) struct Timers {
+    tasks: Slab<Timer>,
+    /// The timer of the close timeout.
+    close: Option<QueueKey>,
+}
 
 struct Timer {
     place: TimerPlace,
-    /// None: the close timeout, which concerns the loop.
-    task: Option<Box<dyn Any>>,
+    task: Box<dyn Any>,
 }
 
 impl Timers {
     /// Makes room for a task; its slot.
-    fn enter(&mut self, task: Option<Box<dyn Any>>) -> u32 {
-        self.0.insert(Timer { place: TimerPlace::Nowhere, task }) as u32
+    fn enter(&mut self, task: Box<dyn Any>) -> u32 {
+        self.tasks.insert(Timer { place: TimerPlace::Nowhere, task }) as u32
     }
 
     fn place(&mut self, slot: u32, place: TimerPlace) -> TaskKey {
-        self.0[slot as usize].place = place;
+        self.tasks[slot as usize].place = place;
         TaskKey { slot, place }
     }
 
     fn take(&mut self, key: TaskKey) -> Option<Timer> {
         let slot = key.slot as usize;
         let found = key.place != TimerPlace::Nowhere
-            && self.0.get(slot).is_some_and(|timer| timer.place == key.place);
-        found.then(|| self.0.remove(slot))
+            && self.tasks.get(slot).is_some_and(|timer| timer.place == key.place);
+        found.then(|| self.tasks.remove(slot))
     }
 
     /// Has a task run at its time; none if there are `limit` of them, and the task is dropped.
@@ -56,36 +59,28 @@ impl Timers {
         when: When,
         task: Box<dyn Any>,
     ) -> Option<TaskKey> {
-        if self.0.len() >= limit {
+        if self.tasks.len() >= limit {
             drop_guarded(task);
             return None;
         }
-        let slot = self.enter(Some(task));
+        let slot = self.enter(task);
+        let token = TimerToken::new(channel, ChannelTimer::Task(slot));
         let place = match when {
-            When::Exact(deadline) => {
-                TimerPlace::Exact(services.queue.insert(deadline, Due::Channel(channel, slot)))
-            }
-            When::Coarse(deadline) => {
-                TimerPlace::Wheel(services.wheel.insert(deadline, WheelToken::new(channel, slot)))
-            }
+            When::Exact(deadline) => TimerPlace::Exact(services.queue.insert(deadline, Due::Channel(token))),
+            When::Coarse(deadline) => TimerPlace::Wheel(services.wheel.insert(deadline, token)),
         };
         Some(self.place(slot, place))
     }
 
-    /// Schedules the close timeout. It is kept among the tasks, so that it ends with the channel.
+    /// Schedules the close timeout, unless it is scheduled already.
     pub(in crate::channel) fn arm_close(&mut self, channel: Key, services: &mut LoopServices, deadline: u64) {
-        let place = TimerPlace::Exact(services.queue.insert(deadline, Due::Source(channel)));
-        let slot = self.enter(None);
-        self.place(slot, place);
+        let token = TimerToken::new(channel, ChannelTimer::CloseTimeout);
+        self.close.get_or_insert_with(|| services.queue.insert(deadline, Due::Channel(token)));
     }
 
-    /// Removes the timer of the close timeout, so that it is not cancelled with the channel.
+    /// Takes the timer of the close timeout, which is then no longer cancelled with the channel.
     pub(in crate::channel) fn take_close(&mut self) -> Option<QueueKey> {
-        let slot = self.0.iter().find(|(_, timer)| timer.task.is_none()).map(|(slot, _)| slot)?;
-        match self.0.remove(slot).place {
-            TimerPlace::Exact(key) => Some(key),
-            _ => None,
-        }
+        self.close.take()
     }
 
     /// Keeps a task until a worker has its answer.
@@ -98,18 +93,18 @@ impl Timers {
         services: &mut LoopServices,
         task: Box<dyn Any>,
     ) -> Result<TaskKey> {
-        if self.0.len() >= limit {
+        if self.tasks.len() >= limit {
             drop_guarded(task);
             return Err(Error::Full { what: CHANNEL_TASKS, limit });
         }
         services.offloaded += 1;
-        let slot = self.enter(Some(task));
+        let slot = self.enter(task);
         Ok(self.place(slot, TimerPlace::Worker(services.offloaded)))
     }
 
     /// Takes a task whose answer is there; none if it was cancelled.
     pub(in crate::channel) fn take_answered(&mut self, key: TaskKey) -> Option<Box<dyn Any>> {
-        self.take(key)?.task
+        self.take(key).map(|timer| timer.task)
     }
 
     /// Cancels a task; whether it was waiting.
@@ -122,26 +117,29 @@ impl Timers {
 
     /// The task that is due in `slot`.
     pub(crate) fn take_due(&mut self, slot: u32) -> Option<Box<dyn Any>> {
-        self.0.try_remove(slot as usize)?.task
+        self.tasks.try_remove(slot as usize).map(|timer| timer.task)
     }
 
     /// Drops the tasks that wait for their time, and returns their number. Those that wait for an answer stay.
     pub(in crate::channel) fn cancel_timed(&mut self, services: &mut LoopServices) -> usize {
         let is_timed = |timer: &Timer| !matches!(timer.place, TimerPlace::Worker(_));
         let timed: Vec<_> =
-            self.0.iter().filter(|(_, timer)| is_timed(timer)).map(|(slot, _)| slot).collect();
+            self.tasks.iter().filter(|(_, timer)| is_timed(timer)).map(|(slot, _)| slot).collect();
         for slot in &timed {
-            let timer = self.0.remove(*slot);
+            let timer = self.tasks.remove(*slot);
             take_out(services, timer.place);
             drop_guarded(timer.task);
         }
         timed.len()
     }
 
-    /// Drops all tasks; how many there were.
+    /// Drops all tasks and the close timeout. Returns the number of tasks.
     pub(crate) fn cancel_all(&mut self, services: &mut LoopServices) -> usize {
-        let cancelled = self.0.len();
-        for timer in std::mem::take(&mut self.0).drain() {
+        if let Some(close) = self.close.take() {
+            drop(services.cancel_timer(close));
+        }
+        let cancelled = self.tasks.len();
+        for timer in std::mem::take(&mut self.tasks).drain() {
             take_out(services, timer.place);
             drop_guarded(timer.task);
         }

@@ -126,7 +126,7 @@ impl DatagramSource {
     pub(super) fn carry_over(&mut self, io: &mut Io, in_full: bool) {
         if self.state.is_open() && !self.listed {
             self.listed = true;
-            io.list(self.state.id.key, in_full);
+            io.carry_over(self.state.id.key, in_full);
         }
     }
 

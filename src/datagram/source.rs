@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     Error, Result,
-    channel::{Timers, driver::Ready},
+    channel::{ChannelTimer, Timers, driver::Ready},
     error::{drop_guarded, panic_message},
     event_loop::{
         AtShutdown, Io, LoopContext, NewSource, RegisterFn, STREAM_INTEREST, Source, SourceMail, Transition,
@@ -151,17 +151,16 @@ impl Source for DatagramSource {
         Transition::Stay
     }
 
-    fn task(&mut self, ctx: &mut LoopContext<'_>, slot: u32) {
-        let Some(task) = self.state.timers.take_due(slot) else { return };
-        if self.state.is_open() {
-            self.dispatch(ctx.io, ctx.metrics, DatagramEvent::Task(task));
-        } else {
-            drop_guarded(task);
+    fn channel_timer(&mut self, ctx: &mut LoopContext<'_>, timer: ChannelTimer) -> Transition {
+        let ChannelTimer::Task(slot) = timer else { return Transition::Stay };
+        match self.state.timers.take_due(slot) {
+            Some(task) if self.state.is_open() => {
+                self.dispatch(ctx.io, ctx.metrics, DatagramEvent::Task(task));
+            }
+            Some(task) => drop_guarded(task),
+            None => {}
         }
-    }
-
-    fn wheel_timer(&mut self, ctx: &mut LoopContext<'_>, slot: u32) {
-        self.task(ctx, slot);
+        Transition::Stay
     }
 
     fn watched(&mut self, register: &mut RegisterFn<'_>) -> Option<io::Result<()>> {

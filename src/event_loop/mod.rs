@@ -7,25 +7,22 @@
 //! |---|---|
 //! | `thread/` | building a loop, the life of its thread, loops without a thread |
 //! | `turn/` | the phases of a turn, which call sources, run tasks and timers, and shut down |
-//! | `sources/` | the slots of whatever the poll watches |
+//! | `sources/` | the slots of whatever the poll watches; a channel in its slot |
 //! | `accept/`, `lingering`, `event_source/` | kinds of sources besides channels |
-//! | `io`, `channel_slot`, `last_look` | a channel on its loop |
-//! | `tasks/`, `broadcast/`, `shutdown/` | scheduled tasks, broadcasts under way, the state of a shutdown |
+//! //! | `tasks/`, `broadcast/`, `shutdown/` | scheduled tasks, broadcasts under way, the state of a shutdown |
 //! | `shared`, `mail` | what crosses threads |
-//! | `source` | the interface between a loop and its sources |
+//! | `io`, `source` | the interface between a loop and its sources |
 //! | `closing/`, `connection` | sockets of channels that have ended, or will begin |
 //! | `poll/`, `budget/`, `load`, `watchdog/` | poll and sleep, time budgets, measurements |
 
 mod accept;
 mod broadcast;
 mod budget;
-mod channel_slot;
 mod closing;
 mod connection;
 #[cfg(unix)]
 mod event_source;
 mod io;
-mod last_look;
 mod lingering;
 mod load;
 mod mail;

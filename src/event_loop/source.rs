@@ -14,7 +14,13 @@ use super::{
     io::Io,
     load::Load,
 };
-use crate::{Error, Result, channel::driver::Ready, error::drop_guarded, id::Key, metrics::Metrics};
+use crate::{
+    Error, Result,
+    channel::{ChannelTimer, driver::Ready},
+    error::drop_guarded,
+    id::Key,
+    metrics::Metrics,
+};
 use std::{any::Any, io, sync::Arc};
 
 /// The part of a loop that a source works with during a call.
@@ -68,7 +74,7 @@ pub(crate) trait Source {
     fn defer(&mut self, ctx: &mut LoopContext<'_>, ready: Ready) -> Transition;
 
     /// Continues without an event. Called once for each time that an earlier turn has put the source
-    /// into the list of carried-over sources ([`Io::list`]).
+    /// into the list of carried-over sources (`LoopIo::carry_over`).
     fn proceed(&mut self, ctx: &mut LoopContext<'_>) -> Transition;
 
     /// Continues after [`Transition::Adopt`].
@@ -88,11 +94,10 @@ pub(crate) trait Source {
         Transition::Stay
     }
 
-    /// Runs a task that the source's handler has scheduled on the heap.
-    fn task(&mut self, _ctx: &mut LoopContext<'_>, _slot: u32) {}
-
-    /// Handles the expiry of an entry on the wheel.
-    fn wheel_timer(&mut self, _ctx: &mut LoopContext<'_>, _slot: u32) {}
+    /// Handles the expiry of a timer of a channel.
+    fn channel_timer(&mut self, _ctx: &mut LoopContext<'_>, _timer: ChannelTimer) -> Transition {
+        Transition::Stay
+    }
 
     /// Calls `register` with what the poll watches, to move it to another poll. Returns `None` if the
     /// socket is closed.

@@ -112,14 +112,14 @@ impl<P> Pipeline<P> {
 
     /// Writes what the channel does to the log: its events, and its bytes as a hex dump; see [`WireLog`].
     pub fn wire_log(mut self, wire_log: WireLog) -> Self {
-        self.settings.extras_mut().wire_log = Some(wire_log);
+        self.settings.extras.set_wire_log(Some(wire_log));
         self
     }
 
     /// Keeps a value with the channel from its first moment on; see [`Attributes`](crate::Attributes). A second one of the
     /// same type replaces the first.
     pub fn attribute<T: 'static>(mut self, value: T) -> Self {
-        self.settings.extras_mut().attributes.insert(value);
+        self.settings.extras.attributes_mut().insert(value);
         self
     }
 

@@ -198,7 +198,7 @@ impl<M> StageContext<'_, M> {
 
     /// Whether the channel takes writes.
     pub fn is_open(&self) -> bool {
-        self.state.is_open()
+        self.state.status.is_open()
     }
 
     /// Bytes that are encoded and not yet taken by the kernel.
@@ -224,12 +224,12 @@ impl<M> StageContext<'_, M> {
 
     /// Values that are kept with the channel: what this stage has found out and others want to know.
     pub fn attributes(&self) -> &Attributes {
-        self.state.attributes()
+        self.state.extras.attributes()
     }
 
     /// As [`attributes`](StageContext::attributes), to keep some and change them.
     pub fn attributes_mut(&mut self) -> &mut Attributes {
-        self.state.attributes_mut()
+        self.state.extras.attributes_mut()
     }
 
     /// Returns a random number of nanoseconds below `window`, to spread timers. It is drawn from the

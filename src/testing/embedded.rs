@@ -3,13 +3,8 @@
 //! Always holds: it is an [`EmbeddedLoop`] with one channel, which is never removed; nothing happens but within a call of
 //! its methods, on the calling thread; its time stands still until [`EmbeddedChannel::advance`].
 
-use super::{EmbeddedLoop, ManualClock, wire::Wire};
-use crate::{
-    Channel, ChannelOptions, Error, Result,
-    channel::{Flags, LoopServices},
-    id::ChannelId,
-    pipeline::ChannelPipeline,
-};
+use super::{EmbeddedLoop, ManualClock, MemoryTransport, slot::EmbeddedSlot};
+use crate::{Channel, ChannelOptions, Error, Result, id::ChannelId, pipeline::ChannelPipeline};
 use bytes::Bytes;
 use std::{fmt, marker::PhantomData, time::Duration};
 
@@ -20,8 +15,9 @@ use std::{fmt, marker::PhantomData, time::Duration};
 /// [`channel`](EmbeddedChannel::channel) handle works from any thread; what it sends is handled by
 /// [`run_pending`](EmbeddedChannel::run_pending), which the other methods call too.
 ///
-/// There are no turns here: `reads_per_turn` and `writes_per_turn` limit nothing, and each call runs all that is due,
-/// so a task that schedules itself again with no delay for ever never lets it return.
+/// A call runs passes, like the turns of a loop, until nothing is left to do at this time. `reads_per_turn` and
+/// `writes_per_turn` interrupt the channel's I/O, and the next pass continues it. A task that schedules itself again
+/// with no delay for ever never lets a call return.
 ///
 /// ```
 /// use netwheel::{codec::LengthField, prelude::*, testing::EmbeddedChannel};
@@ -99,18 +95,21 @@ impl<M: 'static> EmbeddedChannel<M> {
 
     /// The connection breaks with this error.
     pub fn break_with(&mut self, error: std::io::Error) {
-        self.act(|wire, services| wire.core.handle_io_error(services, Error::io("reading", error)));
+        let error = Error::io("reading", error);
+        self.event_loop.act(self.id, |driver, io| {
+            driver.call(io, |core, services| core.handle_io_error(services, error))
+        });
     }
 
     /// All bytes that the pipeline has sent since the last call.
     pub fn read_outbound(&mut self) -> Bytes {
-        self.wire_mut().sent()
+        self.slot_mut().sent(MemoryTransport::split_sent)
     }
 
     /// Limits what the peer takes from now on to `bytes`, like a socket whose buffer is nearly full; `None` lifts
     /// the limit.
     pub fn set_outbound_room(&mut self, bytes: Option<usize>) {
-        self.act(|wire, _| wire.set_room(bytes));
+        self.event_loop.change(self.id, |transport| transport.set_room(bytes));
     }
 
     /// Moves the channel's time and runs what comes due, in order of time.
@@ -153,12 +152,12 @@ impl<M: 'static> EmbeddedChannel<M> {
 
     /// Bytes that are encoded and not yet taken.
     pub fn pending_bytes(&self) -> usize {
-        self.wire().core.state.pending_bytes()
+        self.slot().driver.core.state.pending_bytes()
     }
 
     /// Whether the peer was told that no more comes ([`shutdown_write`](crate::Scope::shutdown_write)).
     pub fn is_output_ended(&self) -> bool {
-        self.wire().core.state.has(Flags::OUTPUT_ENDED)
+        self.slot().driver.core.state.status.output_has_ended()
     }
 
     /// Whether the channel takes writes.
@@ -175,28 +174,24 @@ impl<M: 'static> EmbeddedChannel<M> {
     pub fn close(&mut self) {
         self.event_loop.close(self.id);
     }
-
-    fn act(&mut self, act: impl FnOnce(&mut Wire, &mut LoopServices)) {
-        self.event_loop.act(self.id, act);
-    }
 }
 
 impl<M> EmbeddedChannel<M> {
-    fn wire(&self) -> &Wire {
-        self.event_loop.wire(self.id).expect("the channel is never removed")
+    fn slot(&self) -> &EmbeddedSlot {
+        self.event_loop.slot(self.id).expect("the channel is never removed")
     }
 
-    fn wire_mut(&mut self) -> &mut Wire {
-        self.event_loop.wire_mut(self.id).expect("the channel is never removed")
+    fn slot_mut(&mut self) -> &mut EmbeddedSlot {
+        self.event_loop.slot_mut(self.id).expect("the channel is never removed")
     }
 }
 
 impl<M> fmt::Debug for EmbeddedChannel<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let core = &self.wire().core;
+        let core = &self.slot().driver.core;
         f.debug_struct("EmbeddedChannel")
             .field("handler", &core.handler_name())
-            .field("open", &core.state.is_open())
+            .field("open", &core.state.status.is_open())
             .finish_non_exhaustive()
     }
 }

@@ -1,19 +1,20 @@
 //! Many channels without sockets, on one loop's services and one manual clock.
 //!
-//! Always holds: it drives the very core that sockets drive; nothing happens but within a call of its methods, on the
+//! Always holds: its channels have the driver that sockets have; nothing happens but within a call of its methods, on the
 //! calling thread; its time stands still until [`EmbeddedLoop::advance`]; a call ends when nothing is left to do at this
 //! time, so what it costs follows what is ready and due, not how many channels there are. It knows channels by id.
 
 use super::{
-    ManualClock,
+    ManualClock, MemoryTransport,
     outlet::{TestMail, TestMailSender},
-    wire::Wire,
+    slot::EmbeddedSlot,
 };
 use crate::{
     ChannelOptions, Error, Result,
     channel::{
         ChannelConfig, ChannelCore, ChannelShared, Due, LoopServices, Mail, OutboundBudget, Outcome,
-        WheelToken,
+        TimerToken,
+        driver::{ChannelDriver, LoopIo, Next, Ready},
     },
     clock::{END_OF_TIME, TimeSource, nanos},
     id::{ChannelId, Key},
@@ -38,9 +39,10 @@ const MAX_MAIL: usize = 1 << 20;
 /// Handles of its channels work from any thread; what they send is handled by
 /// [`run_pending`](EmbeddedLoop::run_pending), which the other methods call too.
 ///
-/// There are no turns here: `reads_per_turn` and `writes_per_turn` limit nothing, and each call runs all that is due, so a
-/// task that schedules itself again with no delay for ever never lets it return. As on any loop, what is due at one time
-/// runs heap first, then wheel.
+/// A call runs passes, like the turns of a loop, until nothing is left to do at this time. `reads_per_turn` and
+/// `writes_per_turn` interrupt a channel's I/O, and the next pass continues it. A task that schedules itself again
+/// with no delay for ever never lets a call return. As on any loop, what is due at one time runs heap first, then
+/// wheel.
 ///
 /// ```
 /// use netwheel::{codec::Line, prelude::*, testing::EmbeddedLoop};
@@ -71,11 +73,11 @@ const MAX_MAIL: usize = 1 << 20;
 /// # Ok::<(), netwheel::Error>(())
 /// ```
 pub struct EmbeddedLoop {
-    wires: Slab<Wire>,
+    slots: Slab<EmbeddedSlot>,
     /// Channels opened so far: no two have the same generation, so an id is never reused.
     opened: u32,
     config: Arc<ChannelConfig>,
-    services: LoopServices,
+    io: LoopIo,
     clock: ManualClock,
     mail: Arc<TestMailSender>,
     inbox: Inbox<TestMail>,
@@ -101,7 +103,7 @@ impl EmbeddedLoop {
     /// If a setting is out of its range.
     pub fn with(options: &ChannelOptions, clock: ManualClock, wheel_tick: Duration) -> Result<Self> {
         let config = Arc::new(options.build()?);
-        let wheel: Wheel<WheelToken> = WheelBuilder::default().tick(wheel_tick).build()?;
+        let wheel: Wheel<TimerToken> = WheelBuilder::default().tick(wheel_tick).build()?;
         let event_loop = loop_id::next();
         let time = TimeSource::new(Arc::new(clock.clone()));
         let (mailbox, inbox) = mailbox(MAX_MAIL);
@@ -115,7 +117,8 @@ impl EmbeddedLoop {
             OutboundBudget::unlimited(),
             WorkerPool::by_hand(),
         );
-        Ok(EmbeddedLoop { wires: Slab::new(), opened: 0, config, services, clock, mail, inbox })
+        let io = LoopIo::new(services, Arc::default());
+        Ok(EmbeddedLoop { slots: Slab::new(), opened: 0, config, io, clock, mail, inbox })
     }
 
     /// A connected channel with this pipeline: its handler's `active` has been called when this returns.
@@ -123,15 +126,15 @@ impl EmbeddedLoop {
     /// # Panics
     /// If there are 2^32 channels.
     pub fn open<M: 'static>(&mut self, pipeline: ChannelPipeline<M>) -> ChannelId {
-        let index = u32::try_from(self.wires.vacant_key()).expect("fewer than 2^32 channels");
+        let index = u32::try_from(self.slots.vacant_key()).expect("fewer than 2^32 channels");
         let key = Key { index, generation: self.opened };
         self.opened = self.opened.wrapping_add(1);
         let id = ChannelId { event_loop: self.mail.event_loop, key };
         self.within(|me| {
-            let (config, services) = (me.config.clone(), &mut me.services);
+            let (config, services) = (me.config.clone(), &mut me.io.services);
             let core = ChannelCore::new(id, config, pipeline.into(), (None, None), services);
-            me.wires.insert(Wire::new(core));
-            me.on(key, |wire, services| wire.core.handle_active(services));
+            me.slots.insert(EmbeddedSlot::new(core));
+            me.call(key, |core, services| core.handle_active(services));
         });
         id
     }
@@ -143,7 +146,7 @@ impl EmbeddedLoop {
 
     /// Channels that were opened and not removed.
     pub fn channels(&self) -> usize {
-        self.wires.len()
+        self.slots.len()
     }
 
     /// Bytes from the peer, as one read; then whatever follows from them. No bytes are what a socket makes of a wake-up for
@@ -152,47 +155,46 @@ impl EmbeddedLoop {
     /// # Errors
     /// If the channel is closed, or its peer has ended its stream.
     pub fn write_inbound(&mut self, id: ChannelId, bytes: &[u8]) -> Result {
-        if !self.wire(id).is_some_and(|wire| !wire.is_closed() && !wire.ended) {
+        if !self.slot(id).is_some_and(EmbeddedSlot::takes_input) {
             return Err(Error::Closed);
         }
-        self.act(id, |wire, services| wire.receive(services, bytes));
+        self.change(id, |transport| transport.receive(bytes));
         Ok(())
     }
 
     /// The peer ends its stream.
     pub fn end_inbound(&mut self, id: ChannelId) {
-        self.act(id, |wire, services| {
-            wire.ended = true;
-            wire.read(services);
-        });
+        self.change(id, MemoryTransport::end);
     }
 
     /// All bytes that the channel has sent since the last call; none, if it was removed. No memory is kept for the next.
     pub fn read_outbound(&mut self, id: ChannelId) -> Bytes {
-        self.wire_mut(id).map_or_else(Bytes::new, Wire::take_sent)
+        self.slot_mut(id).map_or_else(Bytes::new, |slot| slot.sent(MemoryTransport::take_sent))
     }
 
     /// Closes the channel, as a handle would: what it has written is sent first.
     pub fn close(&mut self, id: ChannelId) {
-        self.act(id, |wire, services| wire.core.handle_mail(services, Mail::Close));
+        self.act(id, |driver, io| driver.call(io, |core, services| core.handle_mail(services, Mail::Close)));
     }
 
     /// Drops the channel and its handler; one that is not closed yet is closed at once.
     pub fn remove(&mut self, id: ChannelId) {
-        self.act(id, |wire, services| wire.core.handle_mail(services, Mail::CloseNow));
-        if self.wire(id).is_some() {
-            drop(self.wires.remove(id.key.index as usize));
+        self.act(id, |driver, io| {
+            driver.call(io, |core, services| core.handle_mail(services, Mail::CloseNow))
+        });
+        if self.slot(id).is_some() {
+            drop(self.slots.remove(id.key.index as usize));
         }
     }
 
     /// Whether the channel takes writes.
     pub fn is_open(&self, id: ChannelId) -> bool {
-        self.wire(id).is_some_and(|wire| wire.core.state.is_open())
+        self.slot(id).is_some_and(|slot| slot.driver.core.state.status.is_open())
     }
 
     /// Whether the channel is closed and its handler's `inactive` was called, or it was removed.
     pub fn is_closed(&self, id: ChannelId) -> bool {
-        self.wire(id).is_none_or(Wire::is_closed)
+        self.slot(id).is_none_or(EmbeddedSlot::is_closed)
     }
 
     /// Moves the time of all channels and runs what comes due, in order of time.
@@ -201,9 +203,9 @@ impl EmbeddedLoop {
     /// repeating timer, such as an idle timeout, stops once per period, so the call takes time in
     /// proportion to `by`. Saturates after 584 years; later deadlines never come.
     pub fn advance(&mut self, by: Duration) {
-        let target = self.services.time.now().saturating_add(nanos(by)).min(END_OF_TIME);
+        let target = self.io.services.time.now().saturating_add(nanos(by)).min(END_OF_TIME);
         loop {
-            let next = self.services.next_deadline().map(|at| at.max(self.services.now));
+            let next = self.io.services.next_deadline().map(|at| at.max(self.io.services.now));
             let Some(stop) = next.filter(|next| *next <= target) else { break };
             if self.move_to(stop) < stop {
                 break;
@@ -215,9 +217,9 @@ impl EmbeddedLoop {
     /// Advances the time to `target` and runs all due timers. Returns the new time, which is
     /// earlier than `target` if the clock has saturated.
     fn move_to(&mut self, target: u64) -> u64 {
-        self.clock.advance(Duration::from_nanos(target.saturating_sub(self.services.time.now())));
+        self.clock.advance(Duration::from_nanos(target.saturating_sub(self.io.services.time.now())));
         self.within(|_| {});
-        self.services.now
+        self.io.services.now
     }
 
     /// Moves the time at once, like a loop that was held up; what is overdue then runs. Saturates
@@ -235,7 +237,7 @@ impl EmbeddedLoop {
     pub fn run_pending(&mut self) -> usize {
         let mut handled = self.within(|_| {});
         loop {
-            let works = self.services.workers.run_waiting();
+            let works = self.io.services.workers.run_waiting();
             if works == 0 {
                 return handled;
             }
@@ -245,65 +247,90 @@ impl EmbeddedLoop {
 
     /// Whether mail or work waits, or something is due now.
     pub fn has_pending(&self) -> bool {
-        let now = self.services.time.now();
-        self.services.workers.has_waiting()
+        let now = self.io.services.time.now();
+        self.io.services.workers.has_waiting()
             || !self.inbox.is_empty()
-            || self.services.next_deadline().is_some_and(|at| at <= now)
+            || self.io.services.next_deadline().is_some_and(|at| at <= now)
     }
 
     /// Scheduled tasks and idle entries that wait for their time.
     pub fn timers(&self) -> usize {
-        self.services.queue.len() + self.services.wheel.len()
+        self.io.services.queue.len() + self.io.services.wheel.len()
     }
 
     /// How long until the next of them is due.
     pub fn next_timer(&self) -> Option<Duration> {
-        let now = self.services.time.now();
-        self.services.next_deadline().map(|at| Duration::from_nanos(at.saturating_sub(now)))
+        let now = self.io.services.time.now();
+        self.io.services.next_deadline().map(|at| Duration::from_nanos(at.saturating_sub(now)))
     }
 
-    // ---- the driver ----------------------------------------------------------------------------------
+    // ---- the loop ------------------------------------------------------------------------------------
 
-    pub(super) fn wire(&self, id: ChannelId) -> Option<&Wire> {
+    pub(super) fn slot(&self, id: ChannelId) -> Option<&EmbeddedSlot> {
         let own = id.event_loop == self.mail.event_loop;
-        self.wires.get(id.key.index as usize).filter(|wire| own && wire.core.state.key() == id.key)
+        self.slots.get(id.key.index as usize).filter(|slot| own && slot.key() == id.key)
     }
 
-    pub(super) fn wire_mut(&mut self, id: ChannelId) -> Option<&mut Wire> {
+    pub(super) fn slot_mut(&mut self, id: ChannelId) -> Option<&mut EmbeddedSlot> {
         let own = id.event_loop == self.mail.event_loop;
-        self.wires.get_mut(id.key.index as usize).filter(|wire| own && wire.core.state.key() == id.key)
+        self.slots.get_mut(id.key.index as usize).filter(|slot| own && slot.key() == id.key)
     }
 
-    /// What handles to the channel share.
+    /// Returns what handles to the channel share.
     pub(super) fn share(&mut self, id: ChannelId) -> Option<Arc<ChannelShared>> {
-        let wire =
-            self.wires.get_mut(id.key.index as usize).filter(|wire| wire.core.state.key() == id.key)?;
-        Some(wire.core.share(&self.services))
+        let slot = self.slots.get_mut(id.key.index as usize).filter(|slot| slot.key() == id.key)?;
+        Some(slot.driver.core.share(&self.io.services))
     }
 
-    /// Does something to one channel, if it is still there, as the loop's thread; then everything that follows from it.
-    pub(super) fn act(&mut self, id: ChannelId, act: impl FnOnce(&mut Wire, &mut LoopServices)) {
+    /// Does something to one channel, if it is still there, as the loop's thread; then everything that
+    /// follows from it.
+    pub(super) fn act(
+        &mut self,
+        id: ChannelId,
+        act: impl FnOnce(&mut ChannelDriver<MemoryTransport>, &mut LoopIo) -> Next,
+    ) {
         self.within(|me| {
-            if me.wire(id).is_some() {
+            if me.slot(id).is_some() {
                 me.on(id.key, act);
             }
         });
     }
 
-    /// Calls into one channel, if it is still there, and sees to it that what it wishes is done.
-    fn on(&mut self, key: Key, act: impl FnOnce(&mut Wire, &mut LoopServices)) -> bool {
-        let wire = self.wires.get_mut(key.index as usize).filter(|wire| wire.core.state.key() == key);
-        let Some(wire) = wire else { return false };
-        act(wire, &mut self.services);
-        wire.core.state.want_attention(&mut self.services);
+    /// Changes something about a channel's transport; then everything that follows from the event that
+    /// a poll would report.
+    pub(super) fn change(&mut self, id: ChannelId, change: impl FnOnce(&mut MemoryTransport) -> Ready) {
+        self.act(id, |driver, io| match driver.transport.as_mut().map(change) {
+            Some(ready) if !ready.is_empty() => driver.handle_ready(io, ready),
+            _ => Next::Stay,
+        });
+    }
+
+    /// Does something to one channel, if it is still there.
+    fn on(
+        &mut self,
+        key: Key,
+        act: impl FnOnce(&mut ChannelDriver<MemoryTransport>, &mut LoopIo) -> Next,
+    ) -> bool {
+        let slot = self.slots.get_mut(key.index as usize).filter(|slot| slot.key() == key);
+        let Some(slot) = slot else { return false };
+        let next = act(&mut slot.driver, &mut self.io);
+        slot.proceed(&mut self.io, next);
         true
     }
 
-    /// Does one thing as the loop's thread, then everything that follows from it.
+    /// Calls into one channel, if it is still there.
+    fn call(&mut self, key: Key, call: impl FnOnce(&mut ChannelCore, &mut LoopServices)) -> bool {
+        self.on(key, |driver, io| driver.call(io, call))
+    }
+
+    /// Does one thing as the loop's thread, then everything that follows from it, in passes like the turns
+    /// of a loop.
     fn within(&mut self, act: impl FnOnce(&mut Self)) -> usize {
         let _entered = loop_id::enter(self.mail.event_loop);
-        self.services.now = self.services.time.now().max(self.services.now);
-        self.services.log.report(self.services.now);
+        let services = &mut self.io.services;
+        services.now = services.time.now().max(services.now);
+        services.log.report(services.now);
+        self.io.begin_turn();
         act(self);
         let mut handled = 0;
         loop {
@@ -311,9 +338,20 @@ impl EmbeddedLoop {
             handled += self.run_mail();
             handled += self.run_timers();
             self.attend();
-            if handled == before && self.services.attention.is_empty() && self.inbox.is_empty() {
+            let left = !self.io.services.attention.is_empty() || !self.io.carried_over.is_empty();
+            if handled == before && !left && self.inbox.is_empty() {
                 return handled;
             }
+            self.io.begin_turn();
+            self.read_carried_over();
+        }
+    }
+
+    /// Reads the channels that the last pass has carried over.
+    fn read_carried_over(&mut self) {
+        for _ in 0..self.io.carried_over.len() {
+            let Some(key) = self.io.carried_over.pop_front() else { break };
+            self.on(key, ChannelDriver::read);
         }
     }
 
@@ -323,16 +361,17 @@ impl EmbeddedLoop {
             handled += 1;
             match post {
                 TestMail::Mail(key, mail) => {
-                    self.on(key, |wire, services| {
-                        if !wire.is_closed() {
-                            wire.core.handle_mail(services, mail);
+                    self.on(key, |driver, io| {
+                        if driver.core.state.status.is_closed() {
+                            return Next::Stay;
                         }
+                        driver.call(io, |core, services| core.handle_mail(services, mail))
                     });
                 }
                 TestMail::Broadcast(mut delivery) => {
                     while let Some(key) = delivery.next() {
-                        if !self.on(key, |wire, services| delivery.write_to(&mut wire.core, services)) {
-                            delivery.count(&mut self.services, Outcome::Gone);
+                        if !self.call(key, |core, services| delivery.write_to(core, services)) {
+                            delivery.count(&mut self.io.services, Outcome::Gone);
                         }
                     }
                 }
@@ -342,51 +381,48 @@ impl EmbeddedLoop {
     }
 
     fn run_timers(&mut self) -> usize {
-        let now = self.services.now;
+        let now = self.io.services.now;
         let mut fired = 0;
-        while let Some(due) = self.services.queue.pop_due(now) {
+        while let Some(due) = self.io.services.queue.pop_due(now) {
             fired += 1;
             match due.value {
-                Due::Channel(key, slot) => {
-                    self.on(key, |wire, services| wire.core.handle_task(services, slot));
-                }
-                // Only the close timeout is armed here.
-                Due::Source(key) => {
-                    self.on(key, |wire, _| wire.core.state.request_close_now());
-                }
-                Due::Task(task) => drop(task.run(&self.services.time)),
+                Due::Channel(token) => self.run_channel_timer(token),
+                // There are no sources but channels.
+                Due::Source(_) => {}
+                Due::Task(task) => drop(task.run(&self.io.services.time)),
             }
         }
-        while self.services.wheel.next_expiry().is_some_and(|at| at <= now) {
+        while self.io.services.wheel.next_expiry().is_some_and(|at| at <= now) {
             // A call may only have moved entries towards their time.
-            let Some(coarse) = self.services.wheel.expire(now) else { continue };
+            let Some(token) = self.io.services.wheel.expire(now) else { continue };
             fired += 1;
-            let wire = self.wires.get(coarse.index() as usize).map(|wire| wire.core.state.key());
-            if let Some(key) = wire.filter(|key| coarse.is_for(*key)) {
-                self.on(key, |wire, services| wire.handle_wheel_token(services, coarse.slot()));
-            }
+            self.run_channel_timer(token);
         }
         fired
     }
 
-    /// Does what the channels wish that have one.
-    fn attend(&mut self) {
-        let mut listed = std::mem::take(&mut self.services.attention);
-        for key in listed.drain(..) {
-            let wire = self.wires.get_mut(key.index as usize).filter(|wire| wire.core.state.key() == key);
-            if let Some(wire) = wire {
-                wire.attend(&mut self.services);
-            }
+    fn run_channel_timer(&mut self, token: TimerToken) {
+        let key = self.slots.get(token.index() as usize).map(EmbeddedSlot::key);
+        if let Some(key) = key.filter(|key| token.is_for(*key)) {
+            self.on(key, |driver, io| driver.handle_timer(io, token.timer()));
         }
-        if self.services.attention.is_empty() {
-            self.services.attention = listed;
+    }
+
+    /// Flushes and closes channels at the end of a pass.
+    fn attend(&mut self) {
+        let mut listed = std::mem::take(&mut self.io.services.attention);
+        for key in listed.drain(..) {
+            self.on(key, ChannelDriver::attend);
+        }
+        if self.io.services.attention.is_empty() {
+            self.io.services.attention = listed;
         }
     }
 }
 
 impl Drop for EmbeddedLoop {
     fn drop(&mut self) {
-        self.services.log.finish(self.services.now);
+        self.io.services.log.finish(self.io.services.now);
     }
 }
 

@@ -4,7 +4,7 @@ use crate::{
     buffer::Outbound,
     channel::{
         AnyDelivery, ChannelCore, ChannelOptions, IdleTimeouts, LoopServices, Mail, MailSender,
-        OutboundBudget, WheelToken,
+        OutboundBudget, TimerToken,
     },
     clock::TimeSource,
     error::Error,
@@ -79,7 +79,7 @@ impl MailSender for Nowhere {
 fn an_hour_of_a_hundred_thousand_channels_visits_each_once_a_minute() {
     let clock = ManualClock::new();
     let time = TimeSource::new(Arc::new(clock));
-    let wheel = Wheel::<WheelToken>::builder().tick(Duration::from_millis(100)).build().unwrap();
+    let wheel = Wheel::<TimerToken>::builder().tick(Duration::from_millis(100)).build().unwrap();
     let mut services = LoopServices::new(
         time,
         wheel,
@@ -111,13 +111,13 @@ fn an_hour_of_a_hundred_thousand_channels_visits_each_once_a_minute() {
         // What is still being moved is no reason to sleep.
         wakes += u64::from(next > last);
         (services.now, last) = (next, next);
-        while let Some(coarse) = services.wheel.expire(next) {
+        while let Some(token) = services.wheel.expire(next) {
             visits += 1;
-            let core = &mut channels[coarse.index() as usize];
-            if coarse.index() >= CHANNELS / 2 {
+            let core = &mut channels[token.index() as usize];
+            if token.index() >= CHANNELS / 2 {
                 core.state.traffic.read = next - next % SECOND;
             }
-            core.handle_wheel_token(&mut services, coarse.slot());
+            core.handle_timer(&mut services, token.timer());
         }
     }
     let each = u64::from(CHANNELS);

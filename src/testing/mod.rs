@@ -1,12 +1,16 @@
 //! A test kit: pipelines without sockets, and time that is moved by hand.
 
+#[cfg(test)]
+mod driver_tests;
 mod embedded;
 mod embedded_loop;
 #[cfg(all(test, not(netwheel_loom)))]
 mod idle_cost_tests;
+mod memory_transport;
 mod outlet;
-mod wire;
+mod slot;
 
 pub use crate::clock::ManualClock;
 pub use embedded::EmbeddedChannel;
 pub use embedded_loop::EmbeddedLoop;
+use memory_transport::MemoryTransport;

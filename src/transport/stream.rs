@@ -5,7 +5,7 @@ use super::unix;
 use super::{Address, TcpOptions, tcp};
 #[cfg(unix)]
 use crate::Error;
-use crate::Result;
+use crate::{Result, channel::driver::Transport};
 #[cfg(unix)]
 use mio::net::UnixStream;
 use mio::{event::Source, net::TcpStream};
@@ -83,6 +83,30 @@ mod calls {
     }
 }
 
+impl Transport for Stream {
+    #[inline]
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        each!(self, socket => calls::read(socket, buffer))
+    }
+
+    fn peek(&self) -> io::Result<usize> {
+        each!(self, socket => SockRef::from(socket).peek(&mut [MaybeUninit::uninit()]))
+    }
+
+    #[inline]
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        each!(self, socket => calls::write(socket, bytes))
+    }
+
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        each!(self, socket => calls::write_vectored(socket, slices))
+    }
+
+    fn shutdown_write(&mut self) -> io::Result<()> {
+        each!(self, socket => socket.shutdown(Shutdown::Write))
+    }
+}
+
 impl Stream {
     /// A socket that is connecting; writable (or failed) when it is through.
     ///
@@ -97,31 +121,6 @@ impl Stream {
                 Some(local) => Err(Error::setting("local_address", local, "none for a Unix socket")),
             },
         }
-    }
-
-    #[inline]
-    pub(crate) fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        each!(self, socket => calls::read(socket, buffer))
-    }
-
-    /// Returns the number of bytes that can be read, at most 1, and leaves them there. 0 is the end
-    /// of the stream.
-    pub(crate) fn peek(&self) -> io::Result<usize> {
-        each!(self, socket => SockRef::from(socket).peek(&mut [MaybeUninit::uninit()]))
-    }
-
-    #[inline]
-    pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        each!(self, socket => calls::write(socket, bytes))
-    }
-
-    pub(crate) fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        each!(self, socket => calls::write_vectored(socket, slices))
-    }
-
-    /// Tells the peer that nothing more comes.
-    pub(crate) fn shutdown_write(&mut self) -> io::Result<()> {
-        each!(self, socket => socket.shutdown(Shutdown::Write))
     }
 
     /// What a connect or the connection failed with, if anything; the kernel tells it once.

@@ -52,6 +52,9 @@ impl<M> Default for PoolHooks<M> {
 /// The waiters of a pool are the completers of `acquire`.
 type State<M> = PoolState<M, Completer<Pooled<M>>>;
 
+/// A waiter, and what it is served with.
+type NextPair<M> = (Waiter<Completer<Pooled<M>>>, Acquired<M>);
+
 pub(super) struct PoolService<M: 'static> {
     group: EventLoopGroup,
     /// Has the timers of those who wait.
@@ -174,7 +177,7 @@ impl<M: 'static> PoolService<M> {
         }
     }
 
-    fn next_pair(&self) -> Option<(Waiter<Completer<Pooled<M>>>, Acquired<M>)> {
+    fn next_pair(&self) -> Option<NextPair<M>> {
         self.pool_state().next_pair()
     }
 

@@ -14,7 +14,7 @@ use crate::{
         links::{EncodingMemo, Links, SharedMessage},
         outbound::OutboundLease,
         services::LoopServices,
-        state::{ChannelState, Flags},
+        state::ChannelState,
     },
     error::drop_guarded,
     log_throttle::{REPLACED, log_throttled},
@@ -33,12 +33,12 @@ impl ChannelCore {
         match mail {
             // Whoever sent it raced with the close; it is nobody's error.
             Mail::Message(..) | Mail::Notify(..) | Mail::Run(_) | Mail::Schedule(..)
-                if !self.state.is_open() =>
+                if !self.state.status.is_open() =>
             {
                 drop_guarded(mail)
             }
             // Likewise, with the end of the output.
-            Mail::Message(message, _) if self.state.has(Flags::END_OUTPUT) => drop_guarded(message),
+            Mail::Message(message, _) if self.state.status.output_is_over() => drop_guarded(message),
             Mail::Message(message, ticket) => self.write_queued(services, message, ticket, None),
             Mail::Notify(message, confirmation, ticket) => {
                 self.write_queued(services, message, ticket, Some(confirmation));
@@ -51,7 +51,7 @@ impl ChannelCore {
                 self.after(services);
             }
             Mail::Answer(task) => match self.state.take_answered(task) {
-                Some(task) if self.state.is_open() => {
+                Some(task) if self.state.status.is_open() => {
                     self.call(services, |links, state, services| links.run(state, services, task));
                 }
                 gone => drop_guarded(gone),
@@ -120,7 +120,7 @@ impl ChannelCore {
                 }
             }
         });
-        if overflowed && self.state.is_open() {
+        if overflowed && self.state.status.is_open() {
             let full = self.state.outbound_is_full();
             self.state.note_cause(|| full);
             self.state.request_close();
@@ -139,7 +139,7 @@ impl ChannelCore {
         if let (Some(ticket), Some(shared)) = (ticket, &self.state.shared) {
             shared.producers.take(ticket);
         }
-        if !self.state.is_open() || self.state.has(Flags::END_OUTPUT) {
+        if !self.state.status.takes_writes() {
             return Outcome::Gone;
         }
         let mut outcome = Outcome::Failed(None);
@@ -194,7 +194,7 @@ fn not_taken(
         let refused = state.write_failed(services, error);
         *outcome = match refused {
             Ok(()) => Outcome::Dropped,
-            Err(_) if state.is_open() => Outcome::Refused,
+            Err(_) if state.status.is_open() => Outcome::Refused,
             Err(_) => Outcome::Closed,
         };
         return refused;

@@ -11,7 +11,7 @@ use crate::{
         event::Event,
         links::{Batch, DecodePass},
         services::LoopServices,
-        state::Flags,
+        state::{InputHalf, Memory, Pending, Readiness},
         undecoded::InputMemory,
     },
     error::caught,
@@ -20,41 +20,60 @@ use crate::{
 use bytes::Bytes;
 use log::Level;
 
-/// A decoding that is going on.
-#[derive(Debug)]
-pub(crate) struct Reading {
-    memory: InputMemory,
-    /// Messages that had been read before it.
-    messages: u64,
-}
-
 impl ChannelCore {
-    /// Bytes came (they stand behind those that were kept): decodes them and hands the messages on. What is left
-    /// of `input` is not decoded: the driver gives it back ([`ChannelCore::end_input`]) or, after a flush, calls again.
+    /// Decodes `input` and delivers its messages; kept bytes stand in front of it already. Calls `flush`
+    /// between two messages if the handler has asked for one. What cannot be decoded yet is kept.
     ///
-    /// If the pass is complete but not `told` afterwards, the driver calls
-    /// [`ChannelCore::handle_read_complete`]. The driver sees to what the channel wishes, or calls
-    /// [`ChannelCore::list`].
-    ///
-    /// Sets `UNDECODED` if delivery stopped while the pipeline has queued messages.
+    /// Returns whether `read_complete` was called, which happens only if the batch is complete. If not,
+    /// the driver calls [`ChannelCore::handle_read_complete`] at the end of the burst. The driver also
+    /// calls [`ChannelCore::request_attention`].
+    #[inline]
     pub(crate) fn handle_input(
         &mut self,
         services: &mut LoopServices,
-        input: &mut Bytes,
-        pass: &mut DecodePass,
-    ) {
-        // Set by an earlier round of this pass, for messages that the pipeline has queued. Round by round it goes on.
-        if !pass.timed_out() && self.state.has(Flags::UNDECODED) {
-            self.state.unset(Flags::UNDECODED);
+        mut input: Bytes,
+        memory: InputMemory,
+        batch: Batch,
+        mut flush: impl FnMut(&mut Self, &mut LoopServices),
+    ) -> bool {
+        self.state.status.unset(Pending::UNDECODED);
+        self.state.grant_read();
+        let (length, messages) = (input.len(), services.tally.messages_read);
+        let mut pass = DecodePass::new(batch);
+        loop {
+            self.deliver(services, &mut input, &mut pass);
+            if !self.state.status.has(Pending::FLUSH) {
+                break;
+            }
+            flush(self, services);
+            if pass.told() || input.is_empty() && !self.state.status.has(Pending::UNDECODED) {
+                break;
+            }
         }
-        while self.state.may_deliver() {
+        if self.state.status.is_open() {
+            let moved = input.len() < length;
+            self.keep(services, input, memory, moved);
+        }
+        self.state.status.end_grant(services.tally.messages_read == messages);
+        pass.told()
+    }
+
+    /// Delivers messages until something interrupts the pass or no whole message is left. The rest of
+    /// `input` is not decoded.
+    ///
+    /// Sets `UNDECODED` if delivery stopped while the pipeline has queued messages.
+    fn deliver(&mut self, services: &mut LoopServices, input: &mut Bytes, pass: &mut DecodePass) {
+        // Set by an earlier round of this pass, for messages that the pipeline has queued. Round by round it goes on.
+        if !pass.timed_out() && self.state.status.has(Pending::UNDECODED) {
+            self.state.status.unset(Pending::UNDECODED);
+        }
+        while self.state.status.may_deliver() {
             let (before, messages) = (input.len(), services.tally.messages_read);
             let replaced = services.replaced;
             let failed = self
                 .call_unlisted(services, |links, state, services| links.read(state, services, input, pass));
             if input.len() < before {
-                self.state.unset(Flags::STUCK);
-                self.state.set(Flags::MOVED);
+                self.state.status.unset(Memory::STUCK);
             }
             if services.replaced != replaced {
                 // What is left is for the pipeline that has taken over.
@@ -63,7 +82,7 @@ impl ChannelCore {
                 }
                 continue;
             }
-            if !self.state.has(Flags::SERVED) && services.tally.messages_read > messages {
+            if !self.state.status.has(Memory::SERVED) && services.tally.messages_read > messages {
                 self.state.note_first_message();
             }
             if !failed {
@@ -86,18 +105,18 @@ impl ChannelCore {
                 break;
             }
         }
-        let interrupted = pass.is_spent() || !self.state.may_deliver();
+        let interrupted = pass.is_spent() || !self.state.status.may_deliver();
         if interrupted && (pass.timed_out() || self.has_more()) {
-            self.state.set(Flags::UNDECODED);
+            self.state.status.set(Pending::UNDECODED);
         } else {
-            self.state.unset(Flags::UNDECODED);
+            self.state.status.unset(Pending::UNDECODED);
         }
     }
 
     /// Returns whether the pipeline has queued messages. A panic in that counts as `true`, so that the
     /// next delivery meets with it and closes the channel.
     fn has_more(&self) -> bool {
-        if !self.state.is_open() {
+        if !self.state.status.is_open() {
             return false;
         }
         let mut more = true;
@@ -107,39 +126,24 @@ impl ChannelCore {
 
     /// Notes that decoding failed without taking a byte; whether it did so the last time as well.
     fn stuck(&mut self) -> bool {
-        let was = self.state.has(Flags::STUCK);
-        self.state.set(Flags::STUCK);
+        let was = self.state.status.has(Memory::STUCK);
+        self.state.status.set(Memory::STUCK);
         was
     }
 
-    /// Bytes are about to be decoded; what it answers goes to [`ChannelCore::end_input`] behind that.
-    pub(crate) fn begin_input(&mut self, services: &LoopServices, memory: InputMemory) -> Reading {
-        self.state.unset(Flags::UNDECODED);
-        self.state.grant_read();
-        Reading { memory, messages: services.tally.messages_read }
-    }
-
-    /// Bytes are decoded as far as they can be now, and `rest` is left of them.
-    pub(crate) fn end_input(&mut self, services: &mut LoopServices, reading: Reading, rest: Bytes) {
-        if self.state.is_open() {
-            self.keep(services, rest, reading.memory);
-        }
-        self.state.end_grant(services.tally.messages_read == reading.messages);
-    }
-
-    /// Keeps what was not decoded for the next time.
-    fn keep(&mut self, services: &mut LoopServices, rest: Bytes, memory: InputMemory) {
+    /// Keeps what was not decoded for the next time; `moved`: the codec took bytes in this read.
+    fn keep(&mut self, services: &mut LoopServices, rest: Bytes, memory: InputMemory, moved: bool) {
         debug_assert!(self.state.partial.is_empty());
-        self.state.note_kept(services, rest.len());
+        self.state.note_kept(services, rest.len(), moved);
         if rest.is_empty() {
             return;
         }
         let limit = self.state.config.max_inbound;
         // A spent pass stops decoding although the channel may deliver.
-        let starved = self.state.may_deliver() && !self.state.has(Flags::UNDECODED);
+        let starved = self.state.status.may_deliver() && !self.state.status.has(Pending::UNDECODED);
         if !starved {
             // Not the peer's fault, and bounded: nothing more is read before this is decoded.
-            self.state.set(Flags::UNDECODED);
+            self.state.status.set(Pending::UNDECODED);
         } else if rest.len() > limit {
             let length = rest.len() as u64;
             self.fail(services, PeerError::TooLong { what: "undecoded input", length, limit }.into());
@@ -165,12 +169,12 @@ impl ChannelCore {
         let mut pass = DecodePass::new(Batch::Last);
         loop {
             let (before, messages) = (rest.len(), services.tally.messages_read);
-            self.state.set(Flags::READ_GRANTED);
-            self.state.unset(Flags::UNDECODED);
-            self.handle_input(services, &mut rest, &mut pass);
-            let flushes = self.state.take(Flags::FLUSH);
+            self.state.status.grant_rest();
+            self.state.status.unset(Pending::UNDECODED);
+            self.deliver(services, &mut rest, &mut pass);
+            let flushes = self.state.status.take(Pending::FLUSH);
             flush |= flushes;
-            let paused = self.state.is_open() && !self.state.may_deliver();
+            let paused = self.state.status.is_open() && !self.state.status.may_deliver();
             // Messages that take no byte are progress too; the pass bounds their number.
             let progress = rest.len() < before || services.tally.messages_read > messages;
             if !(flushes || paused && progress) {
@@ -178,29 +182,33 @@ impl ChannelCore {
             }
         }
         if flush {
-            self.state.set(Flags::FLUSH);
+            self.state.status.set(Pending::FLUSH);
         }
-        self.state.unset(Flags::READ_GRANTED);
+        self.state.status.end_grant(false);
         // For a pipeline that takes over from here on.
         self.state.partial = rest.into();
-        if self.state.has(Flags::UNDECODED) && self.state.is_open() {
+        if self.state.status.has(Pending::UNDECODED) && self.state.status.is_open() {
             // The pipeline has more messages than one pass delivers. Read the end again after them.
-            self.state.set(Flags::MAYBE_READABLE.with(Flags::READ_WANTED));
+            self.state.status.set(Readiness::MAYBE_READABLE);
+            self.state.status.want_read();
             self.state.want_attention(services);
             return;
         }
         let replaced = services.replaced;
-        if self.state.is_open() {
+        if self.state.status.is_open() {
             self.event(services, Event::ReadComplete);
         }
-        if services.replaced != replaced && self.state.is_open() {
+        if services.replaced != replaced && self.state.status.is_open() {
             // It hears of the end by itself, behind what is left for it.
-            self.state.set(Flags::MAYBE_READABLE);
+            self.state.status.set(Readiness::MAYBE_READABLE);
             self.state.want_attention(services);
             return;
         }
-        if self.state.config.half_close && self.state.is_open() && !self.state.has(Flags::OUTPUT_ENDED) {
-            self.state.set(Flags::INPUT_ENDED);
+        if self.state.config.half_close
+            && self.state.status.is_open()
+            && !self.state.status.output_has_ended()
+        {
+            self.state.status.set_input(InputHalf::Ended);
             self.event(services, Event::InputShutdown);
         } else {
             self.state.request_close();

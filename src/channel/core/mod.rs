@@ -1,14 +1,12 @@
 //! The channel core: a state machine that does no I/O.
 //!
-//! Bytes, readiness, commands and time go in through `handle_*`; bytes to write, the wish to close and calls to
-//! the handler come out. The socket loop and the embedded test channel are two drivers of it.
+//! Bytes, commands and time go in through `handle_*`; bytes to write, the request to close and calls to
+//! the handler come out. `driver` moves the bytes, and states the contract between the two.
 //!
 //! Always holds: a callback is never called from within another; an error or a panic in one reaches the
 //! handler's `error` at most once and closes this channel only; `inactive` is the last call and is made if and
 //! only if `active` was; another pipeline takes over between two calls (`replace`). Runs on the channel's loop; it owns its
 //! pipeline, not its socket. What the peer sends comes in through `input`, what handles ask for through `commands`.
-//!
-//! A driver calls `handle_*`, then does what [`ChannelCore::wish`] says.
 
 mod commands;
 mod input;
@@ -23,15 +21,15 @@ use super::{
     links::{AnyPipeline, Links},
     services::LoopServices,
     shaping::Direction,
-    state::{ChannelState, Flags},
-    timers::{Due, WheelToken},
+    state::{ChannelState, Pending},
+    timers::ChannelTimer,
     watch::{Paused, Reached, WatchDue},
 };
 use crate::{
     Error, Result,
     error::{drop_guarded, panic_message},
     id::ChannelId,
-    log_throttle::{CHANNEL_ERRORS, PANICS, STUCK, log_throttled},
+    log_throttle::{CHANNEL_ERRORS, PANICS, STUCK, UNSENT, log_throttled},
     resource::CHANNEL_TASKS,
 };
 use log::Level;
@@ -84,15 +82,15 @@ impl ChannelCore {
 
     /// The channel is connected.
     pub(crate) fn handle_active(&mut self, services: &mut LoopServices) {
-        self.state.set(Flags::ACTIVE);
+        self.state.status.activate();
         self.state.arm_watch(services);
         self.event(services, Event::Active);
     }
 
     /// The peer was told that no more comes. With both directions at their end, so is the channel.
     pub(crate) fn handle_output_ended(&mut self, services: &mut LoopServices) {
-        self.state.set(Flags::OUTPUT_ENDED);
-        if self.state.has(Flags::INPUT_ENDED) {
+        self.state.status.end_output();
+        if self.state.status.input_ended() {
             self.state.request_close();
             self.state.want_attention(services);
         }
@@ -101,7 +99,7 @@ impl ChannelCore {
     /// The connection broke. A channel that is closing anyway just closes.
     pub(crate) fn handle_io_error(&mut self, services: &mut LoopServices, error: Error) {
         self.state.note_cause(|| error.again());
-        if self.state.is_open() {
+        if self.state.status.is_open() {
             self.fail(services, error);
         }
         self.state.request_close_now();
@@ -119,25 +117,26 @@ impl ChannelCore {
     /// The driver has looked at the socket before, see `ChannelState::watch_expired`.
     fn handle_watch(&mut self, services: &mut LoopServices) {
         let (traffic, now, replaced) = (self.state.traffic, services.now, services.replaced);
-        let reading = !self.state.may_read()
-            || self.state.has(Flags::INPUT_ENDED)
+        let reading = !self.state.status.may_read()
+            || self.state.status.input_ended()
             || self.state.was_held_up(Direction::Read);
         let paused = Paused { reading, writing: self.state.was_held_up(Direction::Write) };
         let Some(watch) = &mut self.state.watch else { return };
         let WatchDue { stages, idle, reached } = watch.take_due(traffic, now, paused, &services.random);
         // Armed before the handler is told: an error in it must not end the watch.
         self.state.arm_watch(services);
-        if stages && self.state.is_open() {
+        if stages && self.state.status.is_open() {
             self.event(services, Event::StageTimer);
         }
         for event in idle.into_iter().flatten() {
             // The handler may have closed the channel, or turned this kind off, when it was told of the one before.
-            if self.state.is_open() && self.state.watches(event.state) && services.replaced == replaced {
+            if self.state.status.is_open() && self.state.watches(event.state) && services.replaced == replaced
+            {
                 self.event(services, Event::Idle(event));
             }
         }
         // The limits of a pipeline that was replaced meanwhile are no longer the channel's.
-        let holds = self.state.is_open() && services.replaced == replaced;
+        let holds = self.state.status.is_open() && services.replaced == replaced;
         if let Some(Reached { error, send }) = reached.filter(|_| holds) {
             self.state.note_cause(|| error.again());
             self.fail(services, error);
@@ -150,31 +149,41 @@ impl ChannelCore {
         }
     }
 
-    /// What was kept on the wheel is due.
-    pub(crate) fn handle_wheel_token(&mut self, services: &mut LoopServices, slot: u32) {
-        match slot {
-            WheelToken::WATCH => self.handle_watch(services),
-            _ => self.handle_task(services, slot),
+    /// A timer of the channel has expired.
+    pub(crate) fn handle_timer(&mut self, services: &mut LoopServices, timer: ChannelTimer) {
+        match timer {
+            ChannelTimer::Task(slot) => self.handle_task(services, slot),
+            ChannelTimer::Watch => self.handle_watch(services),
+            ChannelTimer::Shaper => self.state.shaper_is_due(services),
+            ChannelTimer::CloseTimeout => self.handle_close_timeout(services),
         }
     }
 
-    /// A scheduled task is due, or a limit of traffic lets the channel go on.
-    pub(crate) fn handle_task(&mut self, services: &mut LoopServices, slot: u32) {
-        if slot == Due::SHAPER {
-            self.state.shaper_is_due(services);
-            return;
-        }
+    fn handle_task(&mut self, services: &mut LoopServices, slot: u32) {
         let Some(task) = self.state.take_due_task(slot) else { return };
-        if !self.state.is_open() {
+        if !self.state.status.is_open() {
             drop_guarded(task);
             return;
         }
         self.call(services, |links, state, services| links.run(state, services, task));
     }
 
+    /// The peer has not taken everything in time.
+    fn handle_close_timeout(&mut self, services: &mut LoopServices) {
+        let id = self.state.id();
+        log_throttled!(
+            services,
+            UNSENT,
+            Level::Debug,
+            "channel {id}: closed before its peer took everything"
+        );
+        self.state.request_close_now();
+        self.state.want_attention(services);
+    }
+
     /// The loop is shutting down.
     pub(crate) fn handle_shutdown(&mut self, services: &mut LoopServices) {
-        if self.state.is_open() {
+        if self.state.status.is_open() {
             self.event(services, Event::Shutdown);
         }
     }
@@ -183,7 +192,7 @@ impl ChannelCore {
     /// `closed` completes, unsent writes fail, tasks and timers are dropped. `inactive` comes
     /// later.
     pub(crate) fn handle_closed(&mut self, services: &mut LoopServices) {
-        self.state.set(Flags::CLOSED);
+        self.state.status.close();
         if let Some(shared) = &self.state.shared {
             shared.set_closed();
         }
@@ -192,7 +201,7 @@ impl ChannelCore {
 
     /// The last call: tells the handler that it is over.
     pub(crate) fn handle_inactive(&mut self, services: &mut LoopServices) {
-        if !self.state.take(Flags::ACTIVE) {
+        if !self.state.status.take_inactive() {
             return;
         }
         if let Err(error) = self.tell(services, Event::Inactive) {
@@ -207,12 +216,12 @@ impl ChannelCore {
 
     /// What the driver should do now.
     #[inline]
-    pub(crate) fn wish(&self) -> Action {
-        if self.state.has(Flags::CLOSE_NOW) {
+    pub(crate) fn action(&self) -> Action {
+        if self.state.status.closes_at_once() {
             Action::CloseNow
-        } else if self.state.has(Flags::CLOSING) {
+        } else if self.state.status.closes_gracefully() {
             Action::FlushAndClose
-        } else if self.state.wants_to_end_output() {
+        } else if self.state.status.wants_to_end_output() {
             Action::FlushAndEnd
         } else if self.state.pending_bytes() > 0 {
             Action::Flush
@@ -236,11 +245,11 @@ impl ChannelCore {
         call: impl FnOnce(&mut dyn Links, &mut ChannelState, &mut LoopServices) -> Result,
     ) -> bool {
         let failed = self.call_unlisted(services, call);
-        self.list(services);
+        self.request_attention(services);
         failed
     }
 
-    /// The same, where the driver looks by itself at what the channel wishes then, or calls [`ChannelCore::list`].
+    /// The same, where the driver looks by itself at what the channel wishes then, or calls [`ChannelCore::request_attention`].
     #[inline]
     pub(in crate::channel) fn call_unlisted(
         &mut self,
@@ -314,17 +323,17 @@ impl ChannelCore {
     /// Tells the handler of an error; one that fails itself is logged, and closes the channel.
     #[cold]
     pub(in crate::channel) fn fail(&mut self, services: &mut LoopServices, error: Error) {
-        if self.state.has(Flags::CLOSED) {
+        if self.state.status.is_closed() {
             return;
         }
         services.tally.channel_errors += 1;
         // Not every error comes from a call, and the handler may have something to say to its peer.
         self.state.borrow_outbound(services);
-        let was_open = self.state.is_open();
+        let was_open = self.state.status.is_open();
         let again = self.state.pending_writes.is_some().then(|| error.again());
         let told = self.tell(services, Event::Error(error));
         // What ends in a close was its cause.
-        if let Some(again) = again.filter(|_| was_open && (told.is_err() || !self.state.is_open())) {
+        if let Some(again) = again.filter(|_| was_open && (told.is_err() || !self.state.status.is_open())) {
             self.state.note_cause(|| again);
         }
         if let Err(error) = told {
@@ -344,12 +353,12 @@ impl ChannelCore {
     #[inline]
     pub(in crate::channel) fn after(&mut self, services: &mut LoopServices) {
         self.settle(services);
-        self.list(services);
+        self.request_attention(services);
     }
 
     /// Gets the driver's attention if there is something to do for it.
     #[inline]
-    pub(crate) fn list(&mut self, services: &mut LoopServices) {
+    pub(crate) fn request_attention(&mut self, services: &mut LoopServices) {
         if self.state.pending_bytes() > 0 || self.state.wants_driver() {
             self.state.want_attention(services);
         }
@@ -357,10 +366,10 @@ impl ChannelCore {
 
     #[inline]
     fn settle(&mut self, services: &mut LoopServices) {
-        if self.state.has(Flags::REPLACED) {
+        if self.state.status.has(Pending::REPLACED) {
             self.take_over(services);
         }
-        if self.state.has(Flags::TASK_REFUSED) {
+        if self.state.status.has(Pending::TASK_REFUSED) {
             self.tell_refused(services);
         }
         self.note_written(services);
@@ -372,7 +381,7 @@ impl ChannelCore {
     #[inline]
     pub(in crate::channel) fn note_written(&mut self, services: &mut LoopServices) {
         self.state.note_pending(services.now);
-        if self.state.has(Flags::ARM) {
+        if self.state.status.has(Pending::ARM_WATCH) {
             self.state.arm_watch(services);
         }
     }
@@ -381,7 +390,7 @@ impl ChannelCore {
     #[cold]
     fn tell_refused(&mut self, services: &mut LoopServices) {
         for _ in 0..AT_ONCE {
-            if !self.state.take(Flags::TASK_REFUSED) {
+            if !self.state.status.take(Pending::TASK_REFUSED) {
                 return;
             }
             let limit = self.state.config.max_scheduled_tasks;
@@ -389,7 +398,7 @@ impl ChannelCore {
             self.take_over(services);
         }
         // It schedules one more each time it is told: that would go on for ever.
-        if self.state.take(Flags::TASK_REFUSED) {
+        if self.state.status.take(Pending::TASK_REFUSED) {
             let id = self.state.id();
             log_throttled!(
                 services,

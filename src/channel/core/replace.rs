@@ -15,7 +15,7 @@ use crate::{
         pipeline_settings::PipelineSettings,
         scope::Scope,
         services::LoopServices,
-        state::{ChannelState, Flags},
+        state::{ChannelState, InputHalf, Memory, Pending, Readiness},
     },
     error::caught,
     log_throttle::{PANICS, log_throttled},
@@ -94,11 +94,11 @@ impl<M> Scope<'_, M> {
     /// [`error`](crate::Handler::error), which closes the channel unless it says otherwise.
     pub fn replace_pipeline(&mut self, pipeline: impl IntoPipeline) -> Result {
         let pipeline: AnyPipeline = pipeline.into_pipeline()?.into();
-        if !self.state.is_open() {
+        if !self.state.status.is_open() {
             drop_pipeline(self.services, self.state, pipeline);
             return Err(Error::Closed);
         }
-        self.state.set(Flags::REPLACED);
+        self.state.status.set(Pending::REPLACED);
         let unused = take_replacement(self.services);
         self.services.replacement = Some(Box::new(pipeline));
         if let Some(unused) = unused {
@@ -124,7 +124,7 @@ impl ChannelCore {
 
     /// The callback that asked for another pipeline has failed, or closed the channel.
     pub(in crate::channel) fn forget_replacement(&mut self, services: &mut LoopServices) {
-        if self.state.take(Flags::REPLACED)
+        if self.state.status.take(Pending::REPLACED)
             && let Some(unused) = take_replacement(services)
         {
             drop_pipeline(services, &self.state, unused);
@@ -135,21 +135,21 @@ impl ChannelCore {
     #[cold]
     pub(in crate::channel) fn take_over(&mut self, services: &mut LoopServices) {
         for _ in 0..AT_ONCE {
-            if !self.state.is_open() {
+            if !self.state.status.is_open() {
                 break;
             }
-            if !self.state.take(Flags::REPLACED) {
+            if !self.state.status.take(Pending::REPLACED) {
                 return;
             }
             let Some(pipeline) = take_replacement(services) else { return };
             self.replace(services, pipeline);
-            if self.state.has(Flags::ACTIVE) {
+            if self.state.status.is_active() {
                 self.state.borrow_outbound(services);
                 self.tell_or_fail(services, Event::Active);
             }
             self.resume_input(services);
         }
-        if self.state.is_open() && self.state.has(Flags::REPLACED) {
+        if self.state.status.is_open() && self.state.status.has(Pending::REPLACED) {
             self.forget_replacement(services);
             self.fail(services, Error::Full { what: REPLACEMENTS, limit: AT_ONCE });
             self.state.request_close();
@@ -160,16 +160,13 @@ impl ChannelCore {
 
     /// Puts the new pipeline into the place of the old one, which ends with all that it has armed.
     fn replace(&mut self, services: &mut LoopServices, pipeline: AnyPipeline) {
-        const OF_THE_OLD: Flags = Flags::TASK_REFUSED
-            .with(Flags::ARM)
-            .with(Flags::STUCK)
-            .with(Flags::SERVED)
-            .with(Flags::LIMITED)
-            .with(Flags::UNDECODED);
+        const WORK: Pending = Pending::TASK_REFUSED.with(Pending::ARM_WATCH).with(Pending::UNDECODED);
+        const MEMORIES: Memory = Memory::STUCK.with(Memory::SERVED).with(Memory::LIMITED);
         services.replaced += 1;
         self.state.cancel_tasks(services);
         self.state.end_watch(services);
-        self.state.unset(OF_THE_OLD);
+        self.state.status.unset(WORK);
+        self.state.status.unset(MEMORIES);
         let (types, before) = (pipeline.links.types(), self.links.types());
         if let Some(shared) = &self.state.shared {
             shared.set_types(types);
@@ -187,12 +184,13 @@ impl ChannelCore {
     /// What the old pipeline has left is for the new one, although no event will announce it.
     fn resume_input(&mut self, services: &mut LoopServices) {
         if !self.state.partial.is_empty() {
-            self.state.set(Flags::UNDECODED);
+            self.state.status.set(Pending::UNDECODED);
             self.state.want_attention(services);
         }
-        if self.state.take(Flags::INPUT_ENDED) {
+        if self.state.status.input_ended() {
+            self.state.status.set_input(InputHalf::Open);
             // The end is read once more, and told to the new one.
-            self.state.set(Flags::MAYBE_READABLE);
+            self.state.status.set(Readiness::MAYBE_READABLE);
             self.state.want_attention(services);
         }
     }

@@ -1,7 +1,7 @@
 //! The notifications of a change of writability; what writability is stands in `state::writability`.
 
 use super::{ChannelCore, replace::AT_ONCE};
-use crate::channel::{event::Event, services::LoopServices, state::Flags};
+use crate::channel::{event::Event, services::LoopServices, state::Memory};
 
 impl ChannelCore {
     /// Notifies the handler of each change of writability.
@@ -24,7 +24,7 @@ impl ChannelCore {
         }
         // A writer that drops its oldest messages in each notification would change the state
         // endlessly. The last notification is `true`, so that the writer does not wait.
-        if !self.state.has(Flags::WRITABLE)
+        if !self.state.status.has(Memory::WRITABLE)
             && let Some(writable) = self.state.update_writable()
         {
             self.tell_flip(services, writable);
@@ -33,7 +33,7 @@ impl ChannelCore {
 
     #[cold]
     fn tell_flip(&mut self, services: &mut LoopServices, writable: bool) {
-        if !self.state.has(Flags::ACTIVE) || !self.state.is_open() {
+        if !self.state.status.is_active() || !self.state.status.is_open() {
             return;
         }
         self.state.borrow_outbound(services);

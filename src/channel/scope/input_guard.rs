@@ -7,7 +7,7 @@
 use super::Scope;
 use crate::channel::{
     handle::{ChannelShared, Mail},
-    state::Flags,
+    state::ReadDemand,
 };
 use std::{fmt, sync::Arc};
 
@@ -46,7 +46,7 @@ impl<M> Scope<'_, M> {
     pub fn hold(&mut self, bytes: usize) -> InputGuard {
         let shared = self.state.share(self.services, self.links.size_hint());
         if shared.holding.add(bytes, self.state.config.inbound_mark) {
-            self.state.set(Flags::HELD);
+            self.state.status.set(ReadDemand::INPUT_HELD);
             self.services.tally.reads_held += 1;
         }
         InputGuard { bytes, shared }

@@ -14,7 +14,7 @@ use super::{
     links::Push,
     services::LoopServices,
     shaping::TrafficShaping,
-    state::{ChannelState, Flags},
+    state::{ChannelState, Pending},
     timers::TaskKey,
     watch::{IdleState, IdleTimeouts, TimeLimits},
 };
@@ -124,7 +124,7 @@ impl<M> Scope<'_, M> {
     /// not find room in its share ([`writes_per_turn`](crate::ChannelOptions::writes_per_turn)) is sent at the end of the
     /// turn, or in the next one.
     pub fn flush(&mut self) {
-        self.state.set(Flags::FLUSH);
+        self.state.status.set(Pending::FLUSH);
     }
 
     /// Ends the output: the peer sees the end of the stream after what was written before; what it sends is still read.
@@ -160,12 +160,12 @@ impl<M> Scope<'_, M> {
 
     /// Returns whether the channel reads and the peer may still send.
     pub(crate) fn expects_input(&self) -> bool {
-        self.state.may_read() && !self.has_all_input()
+        self.state.status.may_read() && !self.has_all_input()
     }
 
     /// Returns whether the peer has ended its stream.
     pub(crate) fn has_all_input(&self) -> bool {
-        self.state.has(Flags::INPUT_ENDED)
+        self.state.status.input_ended()
     }
 
     /// Closes the channel without sending what still waits.
@@ -204,7 +204,7 @@ impl<M> Scope<'_, M> {
 
     /// Whether the channel takes writes.
     pub fn is_open(&self) -> bool {
-        self.state.is_open()
+        self.state.status.is_open()
     }
 
     /// Whether a producer should go on, by the channel's [water marks](crate::buffer::WaterMark): the same state that
@@ -226,13 +226,13 @@ impl<M> Scope<'_, M> {
 
     /// Whether bytes are read as they come.
     pub fn auto_read(&self) -> bool {
-        self.state.has(Flags::AUTO_READ)
+        self.state.status.auto_read()
     }
 
     /// Reads bytes as they come, or only when [`read`](Scope::read) asks. Off takes effect before the next
     /// message, also within one read; what is not yet decoded is kept.
     pub fn set_auto_read(&mut self, on: bool) {
-        self.state.set_auto_read(on);
+        self.state.status.set_auto_read(on);
     }
 
     /// Asks for one read while auto-read is off: for the messages of the next bytes that come, or of those that
@@ -242,7 +242,7 @@ impl<M> Scope<'_, M> {
     /// what comes behind that callback. Asked for twice before anything came, it is one read. The end of the stream is read
     /// like bytes: not before it is asked for.
     pub fn read(&mut self) {
-        self.state.set(Flags::READ_WANTED);
+        self.state.status.want_read();
     }
 
     /// What the channel watches for quiet.
@@ -300,17 +300,17 @@ impl<M> Scope<'_, M> {
 
     /// Values that are kept with the channel; they can be read up to `inactive`, and go after it.
     pub fn attributes(&self) -> &Attributes {
-        self.state.attributes()
+        self.state.extras.attributes()
     }
 
     /// As [`attributes`](Scope::attributes), to keep some and change them.
     pub fn attributes_mut(&mut self) -> &mut Attributes {
-        self.state.attributes_mut()
+        self.state.extras.attributes_mut()
     }
 
     /// Writes what the channel does to the log from now on, or no longer.
     pub fn set_wire_log(&mut self, wire_log: impl Into<Option<WireLog>>) {
-        self.state.set_wire_log(wire_log.into());
+        self.state.extras.set_wire_log(wire_log.into());
     }
 
     /// Cancels a scheduled task, a timeout or an offloaded work, which is dropped at once; false if it has run, was

@@ -12,7 +12,7 @@ use crate::{
     channel::{
         handle::MailSender,
         outbound::{OutboundBudget, OutboundLease},
-        timers::{Due, DueQueue, WheelToken},
+        timers::{Due, DueQueue, TimerToken},
         undecoded::SpareBox,
         watch::IdleTimeouts,
     },
@@ -40,7 +40,7 @@ pub(crate) struct LoopServices {
     /// Exact deadlines.
     pub(crate) queue: DueQueue,
     /// Coarse timeouts: one entry per channel that watches for quiet, and one per timeout of a handler.
-    pub(crate) wheel: Wheel<WheelToken>,
+    pub(crate) wheel: Wheel<TimerToken>,
     /// Where handles of this loop's channels send their mail.
     pub(crate) outlet: Arc<dyn MailSender>,
     /// Where the loop says what it is doing.
@@ -81,7 +81,7 @@ pub(crate) struct LoopServices {
 impl LoopServices {
     pub(crate) fn new(
         time: TimeSource,
-        wheel: Wheel<WheelToken>,
+        wheel: Wheel<TimerToken>,
         outlet: Arc<dyn MailSender>,
         activity: Arc<Activity>,
         log: Arc<LogThrottle>,

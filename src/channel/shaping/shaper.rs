@@ -6,7 +6,7 @@
 
 use super::{SharedTraffic, TrafficShaping, bucket::Bucket, direction::Direction};
 use crate::{
-    channel::timers::{Due, DueQueue},
+    channel::timers::{ChannelTimer, Due, DueQueue, TimerToken},
     id::Key,
     timer::QueueKey,
 };
@@ -188,7 +188,8 @@ impl Shaper {
     pub(in crate::channel) fn arm(&mut self, channel: Key, queue: &DueQueue) {
         debug_assert!(self.entry.is_none());
         if let Some(at) = self.next() {
-            self.entry = Some(queue.insert(at, Due::Channel(channel, Due::SHAPER)));
+            let token = TimerToken::new(channel, ChannelTimer::Shaper);
+            self.entry = Some(queue.insert(at, Due::Channel(token)));
         }
     }
 

@@ -1,6 +1,6 @@
 //! What a channel shares with its handles.
 
-use super::{ChannelState, Flags};
+use super::{ChannelState, Memory, ReadDemand};
 use crate::channel::{
     handle::{ChannelShared, SizeHint},
     services::LoopServices,
@@ -20,18 +20,18 @@ impl ChannelState {
             &self.config,
             size_hint,
         ));
-        if self.has(Flags::CLOSED) {
+        if self.status.is_closed() {
             shared.set_closed();
-        } else if !self.is_open() {
+        } else if !self.status.is_open() {
             shared.set_closing();
         }
-        if self.has(Flags::END_OUTPUT) {
+        if self.status.output_is_over() {
             shared.set_output_ended();
         }
         if let Some(pending_writes) = &self.pending_writes {
             shared.producers.add_unconfirmed(pending_writes.unanswered());
         }
-        shared.producers.begin(self.weight(), self.has(Flags::WRITABLE));
+        shared.producers.begin(self.weight(), self.status.has(Memory::WRITABLE));
         self.shared = Some(shared.clone());
         shared
     }
@@ -41,7 +41,7 @@ impl ChannelState {
         if self.shared.as_ref().is_some_and(|shared| shared.holding.is_paused()) {
             return;
         }
-        self.unset(Flags::HELD);
+        self.status.unset(ReadDemand::INPUT_HELD);
         self.want_attention(services);
     }
 }

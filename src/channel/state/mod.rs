@@ -1,22 +1,21 @@
 //! The state of a channel that every callback may touch.
 //!
-//! Always holds: an idle channel owns no buffer (`outbound` and `partial` are empty); once `CLOSED` is set
+//! Always holds: an idle channel owns no buffer (`outbound` and `partial` are empty); once the channel is closed
 //! nothing is written or read any more. Runs on the channel's loop. It owns neither socket nor pipeline.
 
-mod extras;
-mod flags;
 mod handles;
 mod outbound;
 mod packed_address;
 mod pending_writes;
 mod pipeline_settings;
 mod shaping;
+mod status;
 mod tasks;
 mod watch;
 mod wire_log;
 mod writability;
 
-pub(crate) use flags::Flags;
+pub(crate) use status::{CloseMode, InputHalf, Memory, Pending, ReadDemand, Readiness, Status};
 
 use super::{
     config::ChannelConfig,
@@ -41,7 +40,8 @@ use std::{net::SocketAddr, sync::Arc};
 /// Public only in the signatures of the pipeline's links, which nobody outside can name.
 pub struct ChannelState {
     id: ChannelId,
-    flags: Flags,
+    /// Everything that is a yes, a no or one of a few.
+    pub(crate) status: Status,
     pub(crate) traffic: Traffic,
     pub(crate) counts: Counts,
     pub(in crate::channel) outbound: Option<Box<OutboundLease>>,
@@ -56,8 +56,7 @@ pub struct ChannelState {
     pub(crate) watch: Option<Box<Watch>>,
     /// Tasks of the handler that wait for their time; see `timers`.
     pub(crate) timers: Option<Box<Timers>>,
-    /// What most channels do without; see `extras`.
-    pub(crate) extras: Option<Box<Extras>>,
+    pub(crate) extras: Extras,
     peer_address: PackedAddress,
     local_address: PackedAddress,
 }
@@ -70,13 +69,9 @@ impl ChannelState {
         local: Option<SocketAddr>,
         peer: Option<SocketAddr>,
     ) -> Self {
-        let mut flags = Flags::WRITABLE;
-        if config.auto_read {
-            flags = flags.with(Flags::AUTO_READ);
-        }
         ChannelState {
             id,
-            flags,
+            status: Status::new(config.auto_read),
             traffic: Traffic { read: now, written: now },
             counts: Counts::new(now),
             outbound: None,
@@ -86,7 +81,7 @@ impl ChannelState {
             shared: None,
             watch: None,
             timers: None,
-            extras: None,
+            extras: Extras::default(),
             peer_address: PackedAddress::pack(peer),
             local_address: PackedAddress::pack(local),
         }
@@ -108,164 +103,79 @@ impl ChannelState {
         self.id.key
     }
 
-    // ---- flags ---------------------------------------------------------------------------------------
+    // ---- what the status and a component answer together ----------------------------------------------
 
-    #[inline]
-    pub(crate) fn has(&self, any: Flags) -> bool {
-        self.flags.0 & any.0 != 0
-    }
-
-    #[inline]
-    pub(crate) fn set(&mut self, flags: Flags) {
-        self.flags.0 |= flags.0;
-    }
-
-    #[inline]
-    pub(crate) fn unset(&mut self, flags: Flags) {
-        self.flags.0 &= !flags.0;
-    }
-
-    /// Unsets `flag`; whether it was set.
-    #[inline]
-    pub(crate) fn take(&mut self, flag: Flags) -> bool {
-        let was = self.has(flag);
-        self.unset(flag);
-        was
-    }
-
-    /// Whether the channel takes writes.
-    #[inline]
-    pub(crate) fn is_open(&self) -> bool {
-        !self.has(Flags::CLOSING.with(Flags::CLOSE_NOW).with(Flags::CLOSED))
-    }
-
-    /// Whether messages may be handed to the handler.
-    #[inline]
-    pub(crate) fn may_deliver(&self) -> bool {
-        const LOOKED_AT: Flags = Flags(Flags::STOP.0 | Flags::PAUSE.0 | Flags::AUTO_READ.0);
-        // One comparison for the usual case.
-        self.flags.0 & LOOKED_AT.0 == Flags::AUTO_READ.0
-            || !self.has(Flags::STOP) && (self.has(Flags::GRANTED) || self.reads_by_itself())
-    }
-
-    /// Whether the handler may hear that all is read right behind a message: nothing that it did asks for something else
-    /// to happen before, and nobody logs the order of its callbacks.
+    /// Returns whether `read_complete` may be called right behind a message: nothing that the handler did has to happen
+    /// before it, and nothing logs the order of the callbacks.
     #[inline]
     pub(crate) fn may_complete(&self) -> bool {
-        const ASKED: Flags = Flags(Flags::STOP.0 | Flags::GRANTED.0 | Flags::PAUSE.0 | Flags::TASK_REFUSED.0);
-        const USUAL: Flags = Flags(Flags::AUTO_READ.0 | Flags::SERVED.0);
-        self.flags.0 & (ASKED.0 | USUAL.0) == USUAL.0 && self.extras.is_none() && !self.has_flipped()
+        self.status.may_complete() && !self.extras.are_used() && !self.has_flipped()
     }
 
-    /// Whether the socket may be read.
-    #[inline]
-    pub(crate) fn may_read(&self) -> bool {
-        self.has(Flags::READ_WANTED) || self.reads_by_itself()
-    }
-
-    /// Whether bytes are read as they come.
-    #[inline]
-    fn reads_by_itself(&self) -> bool {
-        self.has(Flags::AUTO_READ) && !self.has(Flags::PAUSE)
-    }
-
-    /// Whether there is something to do for the driver besides sending what waits.
+    /// Returns whether there is work for the driver besides sending the outbound buffer.
     #[inline]
     pub(crate) fn wants_driver(&self) -> bool {
-        const ALWAYS: Flags =
-            Flags(Flags::CLOSING.0 | Flags::CLOSE_NOW.0 | Flags::FLUSH.0 | Flags::READ_WANTED.0);
-        self.has(ALWAYS) || self.wants_read() || self.wants_to_end_output()
+        self.status.wants_driver() || self.wants_read()
     }
 
-    /// Whether there are bytes, here or in the socket, that may be read now and that no event will announce.
+    /// Returns whether there are bytes, here or in the transport, that may be read now and that no event will announce.
     #[inline]
     pub(crate) fn wants_read(&self) -> bool {
-        (self.has(Flags::UNDECODED) || self.has(Flags::MAYBE_READABLE) && !self.is_held_up(Direction::Read))
-            && self.may_read()
-            && !self.has(Flags::INPUT_ENDED)
-            && self.is_open()
+        (self.status.has(Pending::UNDECODED)
+            || self.status.has(Readiness::MAYBE_READABLE) && !self.is_held_up(Direction::Read))
+            && self.status.may_read()
+            && !self.status.input_ended()
+            && self.status.is_open()
     }
 
-    /// Whether the peer is still to be told that no more comes.
+    /// Makes the read that was asked for with the bytes that are to be decoded now.
     #[inline]
-    pub(crate) fn wants_to_end_output(&self) -> bool {
-        self.has(Flags::END_OUTPUT) && !self.has(Flags::OUTPUT_ENDED)
+    pub(crate) fn grant_read(&mut self) {
+        if self.status.has(ReadDemand::WANTED) {
+            self.status.grant_read(self.config.one_message_per_read);
+        }
     }
 
-    /// No more is written after what waits.
+    // ---- closing -------------------------------------------------------------------------------------
+
+    /// Ends the output once the outbound buffer was sent.
     pub(crate) fn request_end_of_output(&mut self) {
-        if self.extras.is_some() && !self.has(Flags::END_OUTPUT) {
-            self.log_closing(Flags::END_OUTPUT);
+        if self.status.request_end_of_output() && self.extras.are_used() {
+            self.log_closing("ending the output");
         }
-        self.set(Flags::END_OUTPUT);
         if let Some(shared) = &self.shared {
             shared.set_output_ended();
         }
     }
 
     pub(crate) fn request_close(&mut self) {
-        self.begin_close(Flags::CLOSING);
+        self.begin_close(CloseMode::Graceful);
     }
 
     pub(crate) fn request_close_now(&mut self) {
-        self.begin_close(Flags::CLOSE_NOW);
+        self.begin_close(CloseMode::Now);
     }
 
     pub(crate) fn request_reset(&mut self) {
-        self.set(Flags::RESET);
-        self.begin_close(Flags::CLOSE_NOW);
+        self.begin_close(CloseMode::Reset);
     }
 
-    fn begin_close(&mut self, how: Flags) {
-        if self.extras.is_some() && !self.has(how.with(Flags::CLOSED)) {
-            self.log_closing(how);
+    fn begin_close(&mut self, mode: CloseMode) {
+        let was_abrupt = self.status.closes_at_once();
+        if self.status.request_close(mode) && self.extras.are_used() && !was_abrupt {
+            self.log_closing(if mode == CloseMode::Graceful { "closing" } else { "closing now" });
         }
-        self.set(how);
         if let Some(shared) = &self.shared {
             shared.set_closing();
         }
-    }
-
-    pub(crate) fn set_auto_read(&mut self, on: bool) {
-        if on {
-            self.set(Flags::AUTO_READ);
-        } else {
-            self.unset(Flags::AUTO_READ.with(Flags::READ_WANTED).with(Flags::GRANTED));
-        }
-    }
-
-    /// A message goes to the handler. If it is the one that was asked for, no other follows.
-    #[inline]
-    pub(crate) fn note_message(&mut self) {
-        const ENDED: Flags = Flags::STUCK.with(Flags::ONE_GRANTED);
-        // Looked at first: a store for each message would hold up the loads of the other flags.
-        if self.has(ENDED) {
-            self.unset(ENDED);
-        }
-    }
-
-    /// A read that was asked for is used up by the bytes that are to be decoded now.
-    pub(crate) fn grant_read(&mut self) {
-        if self.take(Flags::READ_WANTED) {
-            let one = self.config.one_message_per_read;
-            self.set(if one { Flags::ONE_GRANTED } else { Flags::READ_GRANTED });
-        }
-    }
-
-    /// The bytes of a read that was asked for are decoded. If they brought no message it is still asked for.
-    pub(crate) fn end_grant(&mut self, brought_none: bool) {
-        if self.has(Flags::GRANTED) && brought_none && !self.reads_by_itself() {
-            self.set(Flags::READ_WANTED);
-        }
-        self.unset(Flags::GRANTED);
     }
 
     // ---- attention -----------------------------------------------------------------------------------
 
     /// Puts the channel into the loop's attention list, once.
     pub(crate) fn want_attention(&mut self, services: &mut LoopServices) {
-        if !self.has(Flags::LISTED) {
-            self.set(Flags::LISTED);
+        if !self.status.has(Pending::LISTED) {
+            self.status.set(Pending::LISTED);
             services.attention.push(self.key());
         }
     }
@@ -277,7 +187,7 @@ impl ChannelState {
             bytes_written,
             messages_read,
             messages_written,
-            messages_dropped: self.messages_dropped(),
+            messages_dropped: self.extras.messages_dropped(),
             pending_bytes: self.pending_bytes(),
             connected: time.instant(connected),
             last_read: (bytes_read > 0).then(|| time.instant(self.traffic.read)),
@@ -289,7 +199,7 @@ impl ChannelState {
 
     /// Ends everything that would come later: timers, tasks, unsent bytes.
     pub(crate) fn end(&mut self, services: &mut LoopServices) {
-        self.set(Flags::CLOSED);
+        self.status.close();
         self.confirm_nothing_more();
         self.end_watch(services);
         self.end_shaper(services);

@@ -1,6 +1,6 @@
 //! The outbound buffer, which an idle channel does not own.
 
-use super::{ChannelState, Flags};
+use super::ChannelState;
 use crate::{
     Error, Result,
     buffer::{Outbound, OutboundMark},
@@ -16,7 +16,7 @@ impl ChannelState {
     /// If the channel is closed or closing.
     #[inline]
     pub(crate) fn outbound_for_write(&mut self) -> Result<&mut Outbound> {
-        if !self.is_open() || self.has(Flags::END_OUTPUT) {
+        if !self.status.takes_writes() {
             return Err(Error::Closed);
         }
         Ok(&mut self.outbound.get_or_insert_default().buffer)

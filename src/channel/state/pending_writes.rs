@@ -1,6 +1,6 @@
 //! Messages that wait to be sent, confirmations of writes, and the policy of a full buffer.
 
-use super::{ChannelState, Flags};
+use super::{ChannelState, Memory};
 use crate::{
     Error, Result,
     channel::{
@@ -29,7 +29,7 @@ impl ChannelState {
 
     /// Answers when all bytes that wait now are taken. The channel's handles count it already.
     pub(crate) fn confirm(&mut self, confirmation: Confirmation) {
-        if self.take(Flags::DROPPED) {
+        if self.status.take(Memory::DROPPED) {
             self.note_answered(1);
             confirmation.complete(Err(self.outbound_is_full()));
             return;
@@ -93,8 +93,8 @@ impl ChannelState {
     #[inline]
     pub(crate) fn before_write(&mut self) {
         // That of an earlier message, for which nobody wanted an answer.
-        if self.has(Flags::DROPPED) {
-            self.unset(Flags::DROPPED);
+        if self.status.has(Memory::DROPPED) {
+            self.status.unset(Memory::DROPPED);
         }
         if self.pending_writes.is_some() {
             self.enter_written();
@@ -143,11 +143,11 @@ impl ChannelState {
         match self.config.overflow {
             Overflow::DropNewest => {
                 services.tally.messages_dropped += 1;
-                self.note_messages_dropped(1);
-                self.set(Flags::DROPPED);
+                self.extras.note_messages_dropped(1);
+                self.status.set(Memory::DROPPED);
                 return Ok(());
             }
-            Overflow::Close if self.is_open() => {
+            Overflow::Close if self.status.is_open() => {
                 let full = self.outbound_is_full();
                 let id = self.id();
                 log_throttled!(
@@ -177,7 +177,7 @@ impl ChannelState {
         let dropped = pending_writes.drop_oldest(pending - limit + limit / 8, || full.again());
         self.note_answered(dropped.answered);
         services.tally.messages_dropped += dropped.messages as u64;
-        self.note_messages_dropped(dropped.messages as u64);
+        self.extras.note_messages_dropped(dropped.messages as u64);
         self.drop_outbound_behind(dropped.keep, dropped.bytes);
     }
 }

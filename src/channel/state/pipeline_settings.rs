@@ -10,9 +10,9 @@ impl ChannelState {
         &mut self,
         services: &mut LoopServices,
         settings: PipelineSettings,
-    ) -> Option<Box<Extras>> {
+    ) -> Extras {
         let PipelineSettings { idle, limits, traffic, extras } = settings;
-        let replaced = self.add_extras(extras);
+        let replaced = self.extras.replace_with(extras);
         self.set_idle(services, idle);
         self.set_time_limits(services, limits);
         self.set_traffic_shaping(services, traffic);

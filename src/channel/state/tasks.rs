@@ -1,6 +1,6 @@
 //! Tasks of the handler that wait for their time or for a worker, and the close timeout.
 
-use super::{ChannelState, Flags};
+use super::{ChannelState, Pending};
 use crate::{
     Result,
     channel::{services::LoopServices, tasks::When, timers::TaskKey},
@@ -34,19 +34,15 @@ impl ChannelState {
         let (channel, limit) = (self.key(), self.config.max_scheduled_tasks);
         let timers = self.timers.get_or_insert_default();
         timers.arm(channel, limit, services, when, task).unwrap_or_else(|| {
-            self.set(Flags::TASK_REFUSED);
+            self.status.set(Pending::TASK_REFUSED);
             TaskKey::NONE
         })
     }
 
     /// Limits how long a closing channel waits for its peer.
     pub(crate) fn arm_close(&mut self, services: &mut LoopServices) {
-        if !self.has(Flags::CLOSE_ARMED) {
-            self.set(Flags::CLOSE_ARMED);
-            let deadline = services.now.saturating_add(self.config.close_timeout_ns);
-            let key = self.key();
-            self.timers.get_or_insert_default().arm_close(key, services, deadline);
-        }
+        let (key, deadline) = (self.key(), services.now.saturating_add(self.config.close_timeout_ns));
+        self.timers.get_or_insert_default().arm_close(key, services, deadline);
     }
 
     /// Cancels a task; whether it was waiting.
@@ -57,9 +53,6 @@ impl ChannelState {
     /// Takes the timer of the close timeout, if it is armed. It is no longer cancelled with the
     /// channel.
     pub(crate) fn take_close_timer(&mut self) -> Option<QueueKey> {
-        if !self.has(Flags::CLOSE_ARMED) {
-            return None;
-        }
         self.timers.as_mut()?.take_close()
     }
 

@@ -1,6 +1,6 @@
 //! Quiet, time limits and the timers of stages.
 
-use super::{ChannelState, Flags};
+use super::{ChannelState, Memory, Pending};
 use crate::{
     channel::{
         services::LoopServices,
@@ -43,8 +43,8 @@ impl ChannelState {
         if !has_limits && settings.is_off() {
             return;
         }
-        self.set(Flags::LIMITED);
-        let (heard, served) = (self.counts.bytes_read > 0, self.has(Flags::SERVED));
+        self.status.set(Memory::LIMITED);
+        let (heard, served) = (self.counts.bytes_read > 0, self.status.has(Memory::SERVED));
         let now = services.now;
         self.watch(now).set_limits(settings, now, heard, served);
         self.arm_watch(services);
@@ -64,13 +64,13 @@ impl ChannelState {
     /// Has the stages be called at `deadline`, or before.
     pub(crate) fn wake_stages(&mut self, deadline: u64, now: u64) {
         self.watch(now).wake_stages(deadline);
-        self.set(Flags::ARM);
+        self.status.set(Pending::ARM_WATCH);
     }
 
     #[inline]
     fn limits(&mut self) -> Option<&mut Limits> {
         // The flag is at hand in every callback, the watch is not.
-        if self.has(Flags::LIMITED) { self.watch.as_mut()?.limits.as_deref_mut() } else { None }
+        if self.status.has(Memory::LIMITED) { self.watch.as_mut()?.limits.as_deref_mut() } else { None }
     }
 
     /// The first byte is there.
@@ -84,7 +84,7 @@ impl ChannelState {
     /// The handler was given its first message.
     #[cold]
     pub(crate) fn note_first_message(&mut self) {
-        self.set(Flags::SERVED);
+        self.status.set(Memory::SERVED);
         if let Some(limits) = self.limits() {
             limits.note_message();
         }
@@ -95,7 +95,7 @@ impl ChannelState {
     pub(crate) fn note_pending(&mut self, now: u64) {
         let pending = self.pending_bytes();
         if self.limits().is_some_and(|limits| limits.note_pending(pending, now)) {
-            self.set(Flags::ARM);
+            self.status.set(Pending::ARM_WATCH);
         }
     }
 
@@ -115,10 +115,10 @@ impl ChannelState {
         }
     }
 
-    /// After a read: so many bytes do not make a message yet.
+    /// After a read: the `kept` bytes do not make a message yet; `moved`: the codec took bytes in this read.
     #[inline]
-    pub(crate) fn note_kept(&mut self, services: &mut LoopServices, kept: usize) {
-        let (moved, now) = (self.take(Flags::MOVED), services.now);
+    pub(crate) fn note_kept(&mut self, services: &mut LoopServices, kept: usize, moved: bool) {
+        let now = services.now;
         if self.limits().is_some_and(|limits| limits.note_kept(kept, moved, now)) {
             self.arm_watch(services);
         }
@@ -126,8 +126,8 @@ impl ChannelState {
 
     /// Puts the channel's entry where something may be due next; takes it off where nothing is.
     pub(crate) fn arm_watch(&mut self, services: &mut LoopServices) {
-        self.unset(Flags::ARM);
-        if !self.has(Flags::ACTIVE) || self.has(Flags::CLOSED) {
+        self.status.unset(Pending::ARM_WATCH);
+        if !self.status.is_active() {
             return;
         }
         let (key, traffic) = (self.key(), self.traffic);
@@ -139,7 +139,7 @@ impl ChannelState {
     /// The entry has expired. Returns whether the driver has to look for unread input first,
     /// because input would have postponed the timeout.
     pub(crate) fn watch_expired(&mut self, services: &LoopServices) -> bool {
-        let (traffic, now, open) = (self.traffic, services.now, self.is_open());
+        let (traffic, now, open) = (self.traffic, services.now, self.status.is_open());
         let Some(watch) = &mut self.watch else { return false };
         watch.note_expired();
         open && watch.waits_for_peer(traffic, now, nanos(services.wheel.tick()))

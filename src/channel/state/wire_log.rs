@@ -1,20 +1,20 @@
 //! What a channel reports to its wire log.
 
-use super::{ChannelState, Flags};
+use super::ChannelState;
 use crate::channel::{event::Event, extras::WireLog, watch::IdleEvent};
 use std::{fmt, io::IoSlice};
 
 impl ChannelState {
     #[inline]
     pub(in crate::channel) fn log_event(&self, event: &Event) {
-        if self.extras.is_some() {
+        if self.extras.are_used() {
             self.wire(|wire| wire.say(format_args!("channel {}: {}", self.id(), Told(self, event))));
         }
     }
 
     #[inline]
     pub(in crate::channel) fn log_read(&self, bytes: &[u8]) {
-        if self.extras.is_some() {
+        if self.extras.are_used() {
             self.wire(|wire| wire.dump(self.id(), "read", bytes.len(), bytes));
         }
     }
@@ -22,25 +22,19 @@ impl ChannelState {
     /// The kernel has taken the first `n` of the bytes that wait.
     #[inline]
     pub(in crate::channel) fn log_written(&self, n: usize) {
-        if self.extras.is_some() {
+        if self.extras.are_used() {
             self.wire(|wire| wire.dump(self.id(), "written", n, &self.first_outbound(n.min(wire.shown()))));
         }
     }
 
-    pub(in crate::channel) fn log_closing(&self, how: Flags) {
-        self.wire(|wire| {
-            let how = match how {
-                Flags::CLOSING => "closing",
-                Flags::CLOSE_NOW => "closing now",
-                _ => "ending the output",
-            };
-            wire.say(format_args!("channel {}: {how}", self.id()));
-        });
+    #[cold]
+    pub(in crate::channel) fn log_closing(&self, how: &str) {
+        self.wire(|wire| wire.say(format_args!("channel {}: {how}", self.id())));
     }
 
     #[cold]
     fn wire(&self, say: impl FnOnce(&WireLog)) {
-        if let Some(wire) = self.wire_log().filter(|wire| wire.is_on()) {
+        if let Some(wire) = self.extras.wire_log().filter(|wire| wire.is_on()) {
             say(wire);
         }
     }

@@ -11,7 +11,7 @@
 //! each message is never refused, and the pending weight is bounded by the high mark plus one
 //! message for each producer. Runs on the channel's loop.
 
-use super::{ChannelState, Flags};
+use super::{ChannelState, Memory, Pending, ReadDemand};
 use crate::{
     buffer::{OutboundMark, WaterMark},
     channel::config::Overflow,
@@ -26,16 +26,15 @@ impl ChannelState {
     /// Returns whether the channel would be writable with a buffer of this weight.
     fn is_writable_with(&self, weight: usize) -> bool {
         match &self.shared {
-            None => self.mark().writable(self.has(Flags::WRITABLE), weight),
+            None => self.mark().writable(self.status.has(Memory::WRITABLE), weight),
             Some(shared) => shared.would_be_writable(weight, self.mark()),
         }
     }
 
     /// Returns what the handler sees, which changes with its notifications.
     pub(crate) fn is_writable(&self) -> bool {
-        self.is_open()
-            && !self.has(Flags::END_OUTPUT)
-            && self.has(Flags::WRITABLE)
+        self.status.takes_writes()
+            && self.status.has(Memory::WRITABLE)
             && self.is_writable_with(self.weight())
     }
 
@@ -44,10 +43,10 @@ impl ChannelState {
     #[inline]
     pub(in crate::channel) fn is_settled(&self) -> bool {
         let Some(loan) = &self.outbound else {
-            return self.has(Flags::WRITABLE)
+            return self.status.has(Memory::WRITABLE)
                 && self.shared.as_ref().is_none_or(|shared| shared.producers.is_settled(0));
         };
-        self.has(Flags::WRITABLE)
+        self.status.has(Memory::WRITABLE)
             && loan.has_certain_room(0)
             && self.shared.as_ref().is_none_or(|shared| shared.producers.is_settled(loan.buffer.weight()))
     }
@@ -60,12 +59,12 @@ impl ChannelState {
 
     #[cold]
     fn is_to_flip(&self) -> bool {
-        self.is_writable_with(self.weight()) != self.has(Flags::WRITABLE)
+        self.is_writable_with(self.weight()) != self.status.has(Memory::WRITABLE)
     }
 
     /// Brings the state up to date. Returns the new one if it has changed.
     pub(in crate::channel) fn update_writable(&mut self) -> Option<bool> {
-        let was = self.has(Flags::WRITABLE);
+        let was = self.status.has(Memory::WRITABLE);
         let weight = self.weight();
         let is = match &self.shared {
             None => self.mark().writable(was, weight),
@@ -81,15 +80,15 @@ impl ChannelState {
     #[cold]
     fn flip(&mut self, is: bool) {
         if is {
-            self.set(Flags::WRITABLE);
-            self.unset(Flags::CHOKED);
+            self.status.set(Memory::WRITABLE);
+            self.status.unset(ReadDemand::OUTPUT_FULL);
             if let Some(shared) = &self.shared {
                 shared.notify_writable();
             }
         } else {
-            self.unset(Flags::WRITABLE);
+            self.status.unset(Memory::WRITABLE);
             if self.config.read_while_writable {
-                self.set(Flags::CHOKED);
+                self.status.set(ReadDemand::OUTPUT_FULL);
             }
         }
     }
@@ -109,8 +108,8 @@ impl ChannelState {
         if pending > limit && !self.is_writable_with(before) && !self.could_drop(pending - limit) {
             return false;
         }
-        if self.has(Flags::WRITABLE) && !self.is_writable_with(self.weight()) {
-            self.set(Flags::FLUSH);
+        if self.status.has(Memory::WRITABLE) && !self.is_writable_with(self.weight()) {
+            self.status.set(Pending::FLUSH);
         }
         true
     }

@@ -13,7 +13,7 @@ pub use limits::TimeLimits;
 pub(in crate::channel) use limits::{Limits, Reached};
 
 use crate::{
-    channel::timers::WheelToken,
+    channel::timers::{ChannelTimer, TimerToken},
     id::Key,
     sync::Random,
     timer::{Wheel, WheelKey},
@@ -100,17 +100,17 @@ impl Watch {
         &mut self,
         channel: Key,
         traffic: Traffic,
-        wheel: &mut Wheel<WheelToken>,
+        wheel: &mut Wheel<TimerToken>,
     ) -> bool {
         let Some(deadline) = self.deadline(traffic) else { return self.disarm(wheel) };
         if !wheel.rearm(self.entry, deadline) {
-            self.entry = wheel.insert(deadline, WheelToken::watch(channel));
+            self.entry = wheel.insert(deadline, TimerToken::new(channel, ChannelTimer::Watch));
         }
         false
     }
 
     /// Removes the channel's entry. Returns whether there was one.
-    pub(in crate::channel) fn disarm(&mut self, wheel: &mut Wheel<WheelToken>) -> bool {
+    pub(in crate::channel) fn disarm(&mut self, wheel: &mut Wheel<TimerToken>) -> bool {
         wheel.cancel(std::mem::replace(&mut self.entry, WheelKey::NONE)).is_some()
     }
 

@@ -145,7 +145,7 @@ impl Source for Connecting {
         if ready.is_readable() || ready.is_hang_up() {
             return self.finish(ctx, ready);
         }
-        ctx.io.list(ctx.key, false);
+        ctx.io.carry_over(ctx.key, false);
         Transition::Stay
     }
 

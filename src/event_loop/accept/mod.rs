@@ -28,7 +28,10 @@ use super::{
 use crate::{
     Error, Result,
     admission::{Gate, MAX_FAREWELL, RejectReason, Rejection},
-    channel::{Due, driver::Ready},
+    channel::{
+        Due,
+        driver::{Ready, Transport},
+    },
     error::caught,
     id::Key,
     log_throttle::{ABORTED, ACCEPT_ERRORS, DENIED, TURNED_AWAY, TURNING_AWAY, log_throttled},
@@ -151,7 +154,7 @@ impl ListenerSource {
     fn accept_later(&mut self, ctx: &mut LoopContext<'_>, in_full: bool) {
         if self.accepting && !self.progress.paused {
             self.progress.paused = true;
-            ctx.io.list(ctx.key, in_full);
+            ctx.io.carry_over(ctx.key, in_full);
         }
     }
 

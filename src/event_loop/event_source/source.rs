@@ -168,7 +168,8 @@ impl EventSource {
             Ok(SourceAction::Continue) => Transition::Stay,
             Ok(SourceAction::Again) => {
                 self.listed = true;
-                ctx.io.list(ctx.key, ctx.io.has_room());
+                let in_full = ctx.io.has_room();
+                ctx.io.carry_over(ctx.key, in_full);
                 Transition::Stay
             }
             Ok(SourceAction::Deregister) => Transition::End(Ok(())),
@@ -237,7 +238,7 @@ impl Source for EventSource {
         self.pending.merge(Readiness::of(ready));
         if !self.listed {
             self.listed = true;
-            ctx.io.list(ctx.key, false);
+            ctx.io.carry_over(ctx.key, false);
         }
         Transition::Stay
     }

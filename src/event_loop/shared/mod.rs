@@ -34,7 +34,7 @@ pub(crate) struct LoopShared {
     pub(crate) time: TimeSource,
     pub(crate) random: Arc<Random>,
     /// On cache lines of its own: the loop writes it all the time, and what submitters look at lies beside.
-    pub(crate) metrics: CachePadded<Metrics>,
+    pub(crate) metrics: Arc<CachePadded<Metrics>>,
     pub(crate) load: Arc<Load>,
     pub(crate) wake_up: CachePadded<WakeUp>,
     pub(crate) activity: Arc<Activity>,
@@ -68,7 +68,7 @@ impl LoopShared {
             name,
             time,
             random: Arc::new(Random::of_system()),
-            metrics: CachePadded::default(),
+            metrics: Arc::default(),
             load: Arc::new(Load::new(max_connections)),
             wake_up: CachePadded::new(WakeUp::new()),
             activity: Arc::default(),

@@ -6,8 +6,10 @@
 
 mod channel;
 
-use super::{channel_slot::ChannelSlot, source::Source};
-use crate::{Error, Result, buffer::RECEIVE_SIZE, channel::WheelToken, id::Key, resource::SOCKETS};
+pub(crate) use channel::ChannelSlot;
+
+use super::source::Source;
+use crate::{Error, Result, buffer::RECEIVE_SIZE, channel::TimerToken, id::Key, resource::SOCKETS};
 
 /// A source in its slot. Channels are the hot path, so they are stored and called without indirection.
 /// All other sources are rare, and no slot is to be larger than that of a channel.
@@ -111,10 +113,10 @@ impl Sources {
         self.slots.get_mut(key.index as usize)?.as_deref_mut().map(|slot| (key, slot))
     }
 
-    /// The source that an entry of the wheel is for; none if it is gone.
-    pub(crate) fn of_wheel_token(&mut self, coarse: WheelToken) -> Option<(Key, &mut Slot)> {
-        let key = self.key_at(coarse.index())?;
-        if !coarse.is_for(key) {
+    /// Returns the source that a timer belongs to, or `None` if it is gone.
+    pub(crate) fn by_timer_token(&mut self, token: TimerToken) -> Option<(Key, &mut Slot)> {
+        let key = self.key_at(token.index())?;
+        if !token.is_for(key) {
             return None;
         }
         self.slots.get_mut(key.index as usize)?.as_deref_mut().map(|slot| (key, slot))
@@ -173,7 +175,7 @@ mod tests {
         let slot = allocated(size_of::<Slot>() - 16 * usize::from(cfg!(debug_assertions)));
         let watch = allocated(size_of::<Watch>());
         let pipeline = allocated(size_of::<crate::codec::LengthField>());
-        let entry = 24 + size_of::<WheelToken>();
+        let entry = 24 + size_of::<TimerToken>();
         let lists = size_of::<Option<Box<Slot>>>() + size_of::<u32>();
         assert_eq!([slot, watch, pipeline, entry, lists], [224, 80, 32, 32, 12]);
     }

@@ -19,7 +19,7 @@ use super::{
     broadcast::Broadcasts,
     budget::{Pace, Stopwatch},
     closing::Lingering,
-    io::{self, Io},
+    io::Io,
     poll::{Selector, Sleep, SpinGuard},
     shared::{LifeState, LoopShared},
     sources::Sources,
@@ -29,8 +29,7 @@ use super::{
 };
 use crate::{
     Error, Result,
-    buffer::ReceiveBuffers,
-    channel::{IoTime, LoopServices, MailSender, OutboundBudget, SharedBudget},
+    channel::{IoTime, LoopServices, MailSender, OutboundBudget, SharedBudget, driver::LoopIo},
     clock::{TimeSource, nanos},
     error::caught,
     log_throttle::{LogAt, off_loop},
@@ -119,11 +118,7 @@ impl EventLoop {
             services.random = shared.random.clone();
             let io = Io {
                 selector,
-                services,
-                receive: ReceiveBuffers::new(),
-                carried_over: VecDeque::new(),
-                turn_bytes: 0,
-                listed: io::Listed::default(),
+                drivers: LoopIo::new(services, shared.metrics.clone()),
                 inactive: Vec::new(),
                 lingering: Lingering::new(settings.max_lingering),
             };

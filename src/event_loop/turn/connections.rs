@@ -6,12 +6,11 @@
 use super::Turn;
 use crate::{
     Error, Result,
-    channel::{AnyPipeline, ChannelCore},
+    channel::{AnyPipeline, ChannelCore, driver::ChannelDriver},
     event_loop::{
-        channel_slot::ChannelSlot,
         connection::{Connection, Established},
         poll::STREAM_INTEREST,
-        sources::Slot,
+        sources::{ChannelSlot, Slot},
     },
     id::{ChannelId, Key},
     log_throttle::{NOT_OPENED, TURNED_AWAY, log_throttled},
@@ -35,9 +34,7 @@ impl Turn {
         match self.register(&mut connection) {
             Ok((key, pipeline)) => {
                 let core = self.make_core(key, &connection, pipeline);
-                let Connection { stream, assignment, .. } = connection;
-                let (stream, assignment) = (Some(stream), Some(assignment));
-                self.sources.insert(Slot::Channel(ChannelSlot { core, stream, assignment }));
+                self.sources.insert(Slot::Channel(channel_slot(core, connection)));
                 self.activate(key);
             }
             // Whatever it is, it may be so for each that comes: the kernel watches no more sockets, a factory fails.
@@ -69,9 +66,7 @@ impl Turn {
         let Established { connection, pipeline, callback, ready } = established;
         let mut core = self.make_core(key, &connection, pipeline);
         let shared = core.handle(&self.io.services);
-        let Connection { stream, assignment, .. } = connection;
-        let slot = ChannelSlot { core, stream: Some(stream), assignment: Some(assignment) };
-        drop(self.sources.replace(key, Slot::Channel(slot)));
+        drop(self.sources.replace(key, Slot::Channel(channel_slot(core, connection))));
         self.shared.metrics.connected.add(1);
         callback.connected(shared);
         self.activate(key);
@@ -99,8 +94,13 @@ impl Turn {
         self.guarded_once(Some(key), |turn| {
             let Turn { sources, io, shared, .. } = turn;
             let Some(slot) = sources.channel(key) else { return };
-            slot.core.handle_active(&mut io.services);
-            slot.settle(io, &shared.metrics);
+            slot.call(io, &shared.metrics, |core, services| core.handle_active(services));
         });
     }
+}
+
+fn channel_slot(core: ChannelCore, connection: Connection) -> ChannelSlot {
+    let Connection { stream, assignment, .. } = connection;
+    let driver = ChannelDriver { core, transport: Some(stream) };
+    ChannelSlot { driver, assignment: Some(assignment) }
 }

@@ -168,8 +168,7 @@ impl Turn {
 fn deliver(delivery: &mut Delivery, key: Key, sources: &mut Sources, io: &mut Io, metrics: &Metrics) {
     match sources.channel(key) {
         Some(slot) => {
-            delivery.write_to(&mut slot.core, &mut io.services);
-            slot.settle(io, metrics);
+            slot.call(io, metrics, |core, services| delivery.write_to(core, services));
         }
         None => delivery.count(&mut io.services, Outcome::Gone),
     }

@@ -96,7 +96,7 @@ impl Turn {
     #[inline]
     fn end_handler(&mut self, key: Key, mut slot: Option<Box<Slot>>) {
         self.guarded_once(None, |turn| match slot.as_deref_mut() {
-            Some(Slot::Channel(slot)) => slot.core.handle_inactive(&mut turn.io.services),
+            Some(Slot::Channel(slot)) => slot.driver.core.handle_inactive(&mut turn.io.services),
             Some(Slot::Other(source)) => source.inactive(&mut turn.context(key)),
             None => {}
         });

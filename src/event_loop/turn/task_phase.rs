@@ -111,8 +111,7 @@ impl Turn {
                 }
                 let Turn { sources, io, shared, .. } = self;
                 if let Some(slot) = sources.channel(key) {
-                    slot.core.handle_mail(&mut io.services, mail);
-                    slot.settle(io, &shared.metrics);
+                    slot.call(io, &shared.metrics, |core, services| core.handle_mail(services, mail));
                 } else {
                     drop_guarded(mail);
                 }

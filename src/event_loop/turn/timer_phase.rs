@@ -6,9 +6,9 @@
 //! panic that no channel and no task has caught costs one timer, and the source that it was for. Runs on the loop's
 //! thread.
 
-use super::{Turn, source_calls::context};
+use super::Turn;
 use crate::{
-    channel::{Due, Scheduled},
+    channel::{Due, Scheduled, TimerToken},
     event_loop::{
         budget::{Limit, Share, Site, Span},
         shared::LifeState,
@@ -105,7 +105,7 @@ impl Turn {
             let due = turn.io.services.queue.pop_due_before(now, mark)?;
             let site = match &due.value {
                 Due::Task(task) => Site::of(task.origin()),
-                Due::Channel(..) | Due::Source(_) => Site::CHANNEL,
+                Due::Channel(_) | Due::Source(_) => Site::CHANNEL,
             };
             turn.run_due(due, now, current, &mut behind);
             Some(site)
@@ -125,10 +125,6 @@ impl Turn {
         behind: &mut Vec<(timer::Due<Due>, u64)>,
     ) {
         self.shared.metrics.lag.record(self.io.services.now.saturating_sub(due.deadline));
-        *current = match due.value {
-            Due::Channel(key, _) | Due::Source(key) => Some(key),
-            Due::Task(_) => None,
-        };
         match due.value {
             Due::Task(ref task) => {
                 let task = task.clone();
@@ -144,18 +140,22 @@ impl Turn {
                     None => {}
                 }
             }
-            Due::Channel(channel, slot) => {
-                let Turn { sources, io, shared, .. } = self;
-                match sources.get(channel) {
-                    Some(Slot::Channel(source)) => {
-                        source.core.handle_task(&mut io.services, slot);
-                        source.settle(io, &shared.metrics);
-                    }
-                    Some(Slot::Other(source)) => source.task(&mut context(io, shared, channel), slot),
-                    None => {}
-                }
+            Due::Channel(token) => self.run_channel_timer(token, current),
+            Due::Source(key) => {
+                *current = Some(key);
+                self.call_source(key, |source, ctx| source.timer(ctx));
             }
-            Due::Source(key) => self.call_source(key, |source, ctx| source.timer(ctx)),
+        }
+    }
+
+    /// Runs a timer of a channel, unless the channel is gone.
+    fn run_channel_timer(&mut self, token: TimerToken, current: &mut Option<Key>) {
+        let Turn { sources, io, shared, .. } = self;
+        let Some((key, slot)) = sources.by_timer_token(token) else { return };
+        *current = Some(key);
+        match slot {
+            Slot::Channel(slot) => slot.handle_timer(io, &shared.metrics, token.timer()),
+            Slot::Other(_) => self.call_source(key, |source, ctx| source.channel_timer(ctx, token.timer())),
         }
     }
 
@@ -164,7 +164,7 @@ impl Turn {
         let mut moves = 0;
         let ran = self.run_due_entries(until, |turn, current| {
             let wheel = &mut turn.io.services.wheel;
-            let Some(coarse) = wheel.expire(now) else {
+            let Some(token) = wheel.expire(now) else {
                 if wheel.next_expiry().is_none_or(|at| at > now) {
                     return None;
                 }
@@ -173,15 +173,7 @@ impl Turn {
             };
             let due = turn.io.services.wheel.current_time();
             turn.shared.metrics.lag.record(turn.io.services.now.saturating_sub(due));
-            let Turn { sources, io, shared, .. } = &mut *turn;
-            let Some((key, source)) = sources.of_wheel_token(coarse) else { return Some(Site::WHEEL) };
-            *current = Some(key);
-            match source {
-                Slot::Channel(source) => {
-                    source.handle_wheel_token(io, &shared.metrics, coarse.slot());
-                }
-                Slot::Other(source) => source.wheel_timer(&mut context(io, shared, key), coarse.slot()),
-            }
+            turn.run_channel_timer(token, current);
             Some(Site::WHEEL)
         });
         (ran - moves, moves)

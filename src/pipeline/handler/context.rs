@@ -164,7 +164,7 @@ impl<'a, H: Handler> Context<'a, H> {
         W: FnOnce() -> T + Send + 'static,
     {
         let Scope { state, services, .. } = &mut self.scope;
-        if !state.is_open() {
+        if !state.status.is_open() {
             return Err(Refused { value: work, reason: Error::Closed });
         }
         let answer = Answer::new();

@@ -37,7 +37,7 @@ impl<S: Stage, P: Pull<Item = S::In> + Push<S::WriteOut>> Pull for StageLink<P, 
                 if let Some(out) = self.stage.read_more(&mut ctx)? {
                     return Ok(Some(out));
                 }
-                if !state.may_deliver() {
+                if !state.status.may_deliver() {
                     break;
                 }
             }
@@ -49,7 +49,7 @@ impl<S: Stage, P: Pull<Item = S::In> + Push<S::WriteOut>> Pull for StageLink<P, 
             if let Some(out) = self.stage.read(&mut ctx, message)? {
                 return Ok(Some(out));
             }
-            if !state.may_deliver() {
+            if !state.status.may_deliver() {
                 break;
             }
         }

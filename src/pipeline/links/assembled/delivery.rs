@@ -3,7 +3,7 @@
 use super::{super::pull::Pull, Assembled};
 use crate::{
     Result,
-    channel::{ChannelState, DecodePass, Flags, LoopServices, Push},
+    channel::{ChannelState, DecodePass, LoopServices, Pending, Push},
     pipeline::handler::Handler,
 };
 use bytes::Bytes;
@@ -55,7 +55,7 @@ impl<H: Handler, P: Pull<Item = H::In> + Push<H::Out>> Assembled<P, H> {
         pass: &mut DecodePass,
         look_at: &mut u64,
     ) -> Result {
-        while state.may_deliver() {
+        while state.status.may_deliver() {
             let Some(message) = self.links.pull::<false>(state, input, pass)? else { break };
             if let Err(error) = self.hand_over(state, services, message) {
                 return Err(error);
@@ -79,7 +79,7 @@ impl<H: Handler, P: Pull<Item = H::In> + Push<H::Out>> Assembled<P, H> {
         input: &mut Bytes,
         pass: &mut DecodePass,
     ) -> Result {
-        while state.may_deliver() {
+        while state.status.may_deliver() {
             let Some(message) = self.links.pull::<true>(state, input, pass)? else { break };
             services.tally.messages_read += 1;
             self.hand_over(state, services, message)?;
@@ -89,7 +89,7 @@ impl<H: Handler, P: Pull<Item = H::In> + Push<H::Out>> Assembled<P, H> {
 
     #[inline(always)]
     fn hand_over(&mut self, state: &mut ChannelState, services: &mut LoopServices, message: H::In) -> Result {
-        state.note_message();
+        state.status.note_message();
         state.counts.messages_read += 1;
         let (handler, mut ctx) = self.split(state, services);
         handler.read(&mut ctx, message)
@@ -102,7 +102,7 @@ fn look_at_time(state: &mut ChannelState, services: &mut LoopServices, pass: &mu
     services.io_time.set_left(0);
     if services.io_is_over() {
         pass.time_out();
-        state.set(Flags::UNDECODED);
+        state.status.set(Pending::UNDECODED);
     }
     state.counts.messages_read + 1 + u64::from(services.io_time.left())
 }

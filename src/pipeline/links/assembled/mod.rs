@@ -9,7 +9,7 @@ use super::{
 use crate::{
     Error, Result,
     channel::{
-        ChannelState, DecodePass, EncodingMemo, Event, Flags, Links, LoopServices, PipelineTypes, Push,
+        ChannelState, DecodePass, EncodingMemo, Event, Links, LoopServices, Pending, PipelineTypes, Push,
         Scope, ScopeTask, SharedMessage,
     },
     error::drop_guarded,
@@ -47,7 +47,7 @@ impl<H: Handler, P: Pull<Item = H::In>> Assembled<P, H> {
     #[inline]
     fn announce_more(&self, state: &mut ChannelState) {
         if self.links.has_more() {
-            state.set(Flags::UNDECODED);
+            state.status.set(Pending::UNDECODED);
         }
     }
 }

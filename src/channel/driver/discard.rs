@@ -1,0 +1,86 @@
+//! Input that is read and dropped.
+//!
+//! A peer that is blocked in its own write may never read what is sent to it, so the input of a channel
+//! that is closing is still read. A turn reads a bounded amount.
+
+use super::{ChannelDriver, LoopIo, Transport};
+use crate::{
+    Error,
+    channel::{
+        core::ChannelCore,
+        state::{InputHalf, Readiness},
+    },
+};
+use std::io::{self, ErrorKind};
+
+/// Reads in one turn from a transport whose input is discarded.
+const DISCARDED_READS: usize = 4;
+
+/// The result of discarding input.
+pub(crate) enum Drained {
+    /// The transport is empty for now.
+    Nothing,
+    /// The bound of the turn is reached, and the transport may hold more.
+    More,
+    /// The peer has ended its stream.
+    End,
+    Failed(io::Error),
+}
+
+impl LoopIo {
+    /// Reads and discards input, within the bound of a turn. Unless `to_the_end` is set, a read that
+    /// does not fill the buffer is the last one, because later bytes cause an event.
+    pub(crate) fn drain(&mut self, transport: &mut impl Transport, to_the_end: bool) -> Drained {
+        for _ in 0..self.reads_allowed(DISCARDED_READS) {
+            match self.receive.read(&[], |room| transport.read(room)) {
+                Ok(received) => {
+                    let (read, full) = (received.read, received.full);
+                    drop(received);
+                    self.receive.give_back();
+                    self.turn_bytes += read;
+                    if read == 0 {
+                        return Drained::End;
+                    }
+                    if !full && !to_the_end {
+                        return Drained::Nothing;
+                    }
+                }
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Drained::Nothing,
+                Err(e) => return Drained::Failed(e),
+            }
+        }
+        Drained::More
+    }
+}
+
+impl ChannelCore {
+    /// Returns whether an input that is discarded must be read until nothing is left, because no
+    /// further event may come.
+    pub(crate) fn drains_to_the_end(&self) -> bool {
+        self.state.status.has(Readiness::HANG_UP.with(Readiness::URGENT))
+    }
+}
+
+impl<T: Transport> ChannelDriver<T> {
+    /// Discards the input of a channel that is closing and still has bytes to send.
+    pub(super) fn discard_input(&mut self, io: &mut LoopIo) {
+        let to_the_end = self.core.drains_to_the_end();
+        let state = &mut self.core.state;
+        let Some(transport) = self.transport.as_mut().filter(|_| !state.status.closes_at_once()) else {
+            return;
+        };
+        match io.drain(transport, to_the_end) {
+            Drained::Nothing => {}
+            Drained::More => {
+                state.status.set(Readiness::MAYBE_READABLE.with(Readiness::CARRIED_OVER));
+                io.carry_over(state.key(), false);
+            }
+            Drained::End => {
+                state.status.set_input(InputHalf::Ended);
+                state.status.set(Readiness::HANG_UP);
+            }
+            Drained::Failed(e) => self.core.handle_io_error(&mut io.services, Error::io("reading", e)),
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! The last look at a channel's transport before the channel is found idle or late.
+//!
+//! Invariant: a channel is not reported as reader-idle, and no limit on input is reached, while unread
+//! bytes wait in its transport. This happens when timers run before the transport is read: after a
+//! signal has interrupted the poll, or when a callback of this turn took longer than the timeout. The
+//! look is one system call, made only when something is about to be reported.
+
+use super::{ChannelDriver, LoopIo, Next, Transport};
+use crate::channel::{shaping::Direction, state::Readiness, timers::ChannelTimer};
+use std::io::ErrorKind;
+
+impl<T: Transport> ChannelDriver<T> {
+    /// An entry of the channel on the wheel has expired: a timeout of its handler, or its watch.
+    pub(crate) fn handle_timer(&mut self, io: &mut LoopIo, timer: ChannelTimer) -> Next {
+        if timer == ChannelTimer::Watch
+            && self.core.state.watch_expired(&io.services)
+            && self.look(io) == Next::Close
+        {
+            return Next::Close;
+        }
+        self.call(io, |core, services| core.handle_timer(services, timer))
+    }
+
+    /// Reads the transport if it has unread input. If the channel may not be read now, that input
+    /// still counts as activity.
+    #[cold]
+    fn look(&mut self, io: &mut LoopIo) -> Next {
+        let state = &self.core.state;
+        let ended = state.status.input_ended();
+        let Some(transport) = self.transport.as_ref().filter(|_| !ended) else { return Next::Stay };
+        let peeked = loop {
+            match transport.peek() {
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                other => break other,
+            }
+        };
+        let may_read = state.status.may_read() && !state.is_held_up(Direction::Read);
+        match peeked {
+            Err(e) if e.kind() == ErrorKind::WouldBlock => {}
+            // One that is carried over had its share of reads already, and has the next in the next turn.
+            _ if may_read && !state.status.has(Readiness::CARRIED_OVER) => {
+                return self.read_burst(io, true, true);
+            }
+            // The end of a stream is not activity, and it is not read while reading is off.
+            Ok(0) | Err(_) if !may_read => {}
+            _ => self.core.state.note_unread(io.services.now),
+        }
+        Next::Stay
+    }
+}

@@ -1,0 +1,82 @@
+//! What drivers borrow from their loop, one driver at a time.
+//!
+//! Invariants: a turn's reads are bounded by bytes: once [`TURN_BYTES`] were read, every driver gets one
+//! read. A key is in the carried-over list at most once per driver, which keeps a flag for that. Owned
+//! by the loop, or by the loop of the test kit; runs on its thread.
+
+use crate::{buffer::ReceiveBuffers, channel::LoopServices, id::Key, metrics::Metrics};
+use crossbeam_utils::CachePadded;
+use std::{collections::VecDeque, sync::Arc};
+
+/// Bytes read in a turn after which each source that follows gets one read only.
+const TURN_BYTES: usize = 8 * 1024 * 1024;
+
+pub(crate) struct LoopIo {
+    pub(crate) services: LoopServices,
+    pub(crate) receive: ReceiveBuffers,
+    pub(crate) metrics: Arc<CachePadded<Metrics>>,
+    /// Sources to handle in the next turn without an event.
+    pub(crate) carried_over: VecDeque<Key>,
+    /// Bytes read in this turn.
+    pub(crate) turn_bytes: usize,
+    added: Added,
+}
+
+/// What this turn has added to [`LoopIo::carried_over`].
+#[derive(Default)]
+struct Added {
+    all: usize,
+    /// The number of sources, the first of them, that had their full share before the bytes of the
+    /// turn were used up.
+    in_full: usize,
+}
+
+impl LoopIo {
+    pub(crate) fn new(services: LoopServices, metrics: Arc<CachePadded<Metrics>>) -> Self {
+        LoopIo {
+            services,
+            receive: ReceiveBuffers::new(),
+            metrics,
+            carried_over: VecDeque::new(),
+            turn_bytes: 0,
+            added: Added::default(),
+        }
+    }
+
+    /// Begins the I/O of a turn. Returns whether the last turn ran out of time and left ready sources
+    /// without their share.
+    pub(crate) fn begin_turn(&mut self) -> bool {
+        let was_cut = self.services.io_time.was_cut();
+        self.services.io_time.begin(self.services.now);
+        let Added { all, in_full } = std::mem::take(&mut self.added);
+        if std::mem::take(&mut self.turn_bytes) >= TURN_BYTES || was_cut {
+            // Sources that had one read or none go before sources that had their full share.
+            let begin = self.carried_over.len().saturating_sub(all);
+            let added = &mut self.carried_over.make_contiguous()[begin..];
+            let in_full = in_full.min(added.len());
+            added.rotate_left(in_full);
+        }
+        was_cut
+    }
+
+    /// Returns whether the next source may have its full share.
+    #[inline]
+    pub(crate) fn has_room(&self) -> bool {
+        self.turn_bytes < TURN_BYTES
+    }
+
+    /// Has a source handled in the next turn without an event. `in_full` says that it has had its full
+    /// share of this turn.
+    pub(crate) fn carry_over(&mut self, key: Key, in_full: bool) {
+        self.added.all += 1;
+        self.added.in_full += usize::from(in_full);
+        self.carried_over.push_back(key);
+    }
+
+    /// Returns how often one source may be read now. After [`TURN_BYTES`] the remaining ready sources
+    /// still get one read each, so the I/O of a turn ends, however many there are.
+    #[inline]
+    pub(crate) fn reads_allowed(&self, reads_per_turn: usize) -> usize {
+        if self.has_room() { reads_per_turn } else { 1 }
+    }
+}

@@ -1,0 +1,255 @@
+//! Reading from a transport, in bounded bursts.
+//!
+//! Invariants: a burst ends when the transport is empty, when the channel wants no more, or when its
+//! share of the turn is used up; what is left then is remembered in `MAYBE_READABLE`, because no further
+//! event announces it. Kept bytes are decoded before new ones are read. The answer to a burst is tried
+//! with one write right behind it.
+
+use super::{ChannelDriver, LoopIo, Next, Transport, writing};
+use crate::{
+    Error,
+    buffer::{RECEIVE_SIZE, Received},
+    channel::{
+        core::ChannelCore,
+        links::Batch,
+        shaping::Direction,
+        state::{Pending, Readiness},
+        undecoded::{InputMemory, Undecoded},
+    },
+};
+use bytes::BytesMut;
+use std::io::{self, ErrorKind};
+
+/// The result of one read.
+enum Read {
+    /// Bytes came, for now the `last` ones. If `completed`, the handler's `read_complete` was called.
+    Bytes {
+        last: bool,
+        completed: bool,
+    },
+    Nothing,
+    End,
+    Failed(io::Error),
+}
+
+impl<T: Transport> ChannelDriver<T> {
+    /// Reads a channel that was carried over from an earlier turn.
+    pub(crate) fn read(&mut self, io: &mut LoopIo) -> Next {
+        // Without this flag there are only kept bytes to decode: the transport was found empty, and no event has
+        // reported anything since.
+        let readable = self.core.state.status.has(Readiness::MAYBE_READABLE);
+        self.read_burst(io, readable, false)
+    }
+
+    /// Reads until nothing is left, the share of this turn is used up, or the channel wants no more.
+    ///
+    /// Unless the transport may be `readable`, only decodes what was kept. If input was `reported`, the
+    /// handler's `read_complete` is called even if there is none.
+    pub(super) fn read_burst(&mut self, io: &mut LoopIo, mut readable: bool, reported: bool) -> Next {
+        self.core.state.status.unset(Readiness::CARRIED_OVER.with(Readiness::MAYBE_READABLE));
+        if self.core.state.status.discards_input() {
+            self.read_for_nothing(io);
+            return self.next();
+        }
+        let Some(transport) = &mut self.transport else { return Next::Stay };
+        let core = &mut self.core;
+        let in_full = io.has_room();
+        // Whether `read_complete` is still to be called.
+        let mut incomplete = false;
+        let mut reads = 0;
+        loop {
+            let state = &mut core.state;
+            if !state.status.is_open()
+                || !state.status.may_read()
+                || reads >= io.reads_allowed(state.config.reads_per_turn)
+                || incomplete && io.services.io_is_over()
+            {
+                if readable {
+                    state.status.set(Readiness::MAYBE_READABLE);
+                }
+                break;
+            }
+            if state.status.has(Pending::UNDECODED) {
+                // A pass that takes no bytes counts as a read, so that queued messages of the pipeline are bounded
+                // per turn.
+                reads += usize::from(!decode_kept(core, transport, io));
+                incomplete = true;
+                continue;
+            }
+            if !readable {
+                break;
+            }
+            let size = state.config.read_size;
+            let size = state.allowance(&mut io.services, Direction::Read, size);
+            if size == 0 {
+                state.status.set(Readiness::MAYBE_READABLE);
+                break;
+            }
+            match read_once(core, transport, io, size) {
+                Read::Bytes { last, completed } => {
+                    reads += 1;
+                    incomplete = !completed;
+                    if last {
+                        // The handler may have asked for more of what was kept.
+                        if !core.state.status.has(Pending::UNDECODED) {
+                            break;
+                        }
+                        readable = false;
+                    }
+                }
+                Read::Nothing => {
+                    io.metrics.reads_blocked.add(1);
+                    incomplete |= reported && reads == 0;
+                    break;
+                }
+                end => {
+                    if incomplete {
+                        core.handle_read_complete(&mut io.services);
+                    }
+                    match end {
+                        Read::Failed(e) => core.handle_io_error(&mut io.services, Error::io("reading", e)),
+                        _ => core.handle_end(&mut io.services),
+                    }
+                    incomplete = false;
+                    break;
+                }
+            }
+        }
+        core.state.give_allowance_back(Direction::Read);
+        if incomplete && core.state.status.is_open() {
+            core.handle_read_complete(&mut io.services);
+        }
+        self.finish_burst(io, in_full)
+    }
+
+    /// After a burst of reads: tries to send the answer at once, while the socket and the bytes are in
+    /// the processor's cache, and before other reads keep the peer waiting.
+    #[inline]
+    fn finish_burst(&mut self, io: &mut LoopIo, in_full: bool) -> Next {
+        if self.core.state.status.has(Pending::FLUSH) {
+            self.flush(io);
+        } else if self.core.state.pending_bytes() > 0 {
+            self.write_once(io);
+        }
+        if self.core.state.status.closes_at_once() {
+            return Next::Close;
+        }
+        self.core.request_attention(&mut io.services);
+        if self.core.state.wants_read() {
+            self.carry_over(io, in_full);
+        }
+        Next::Stay
+    }
+
+    /// Reads where the handler gets nothing: a closing channel discards its input, and after the end of
+    /// the stream a read can only find that the connection is broken.
+    #[cold]
+    fn read_for_nothing(&mut self, io: &mut LoopIo) {
+        if !self.core.state.status.input_ended() {
+            self.discard_input(io);
+            return;
+        }
+        let size = self.core.state.config.read_size;
+        let Some(transport) = self.transport.as_mut().filter(|_| self.core.state.status.is_open()) else {
+            return;
+        };
+        if let Read::Failed(e) = read_once(&mut self.core, transport, io, size) {
+            self.core.handle_io_error(&mut io.services, Error::io("reading", e));
+        }
+    }
+}
+
+/// Resumes an interrupted delivery with the kept bytes and the pipeline's queued messages. Returns
+/// whether any byte was taken.
+fn decode_kept<T: Transport>(core: &mut ChannelCore, transport: &mut T, io: &mut LoopIo) -> bool {
+    let input = core.state.partial.take().into_bytes();
+    let before = input.len();
+    let LoopIo { services, metrics, .. } = io;
+    core.handle_input(services, input, InputMemory::Own(before), Batch::Part, |core, services| {
+        writing::flush(core, transport, services, metrics);
+    });
+    core.state.partial.len() < before
+}
+
+/// Reads at most `size` bytes, once, and decodes them.
+fn read_once<T: Transport>(core: &mut ChannelCore, transport: &mut T, io: &mut LoopIo, size: usize) -> Read {
+    let kept = core.state.partial.take();
+    // A few kept bytes go in front of what is read now. Many of them grow in a buffer of the channel's own, so
+    // that a long message is not copied again with every read.
+    let grows = kept.len() > RECEIVE_SIZE / 2;
+    let prefix = if grows { &[][..] } else { &kept[..] };
+    let result = loop {
+        let result = io.receive.read(prefix, |room| {
+            let limit = room.len().min(size);
+            transport.read(&mut room[..limit])
+        });
+        io.metrics.reads.add(1);
+        match result {
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            other => break other,
+        }
+    };
+    let received = match result {
+        Ok(received) if received.read > 0 => received,
+        ended => {
+            core.state.partial = kept;
+            return match ended {
+                Ok(received) => {
+                    drop(received);
+                    io.receive.give_back();
+                    Read::End
+                }
+                Err(e) if e.kind() == ErrorKind::WouldBlock => Read::Nothing,
+                Err(e) => Read::Failed(e),
+            };
+        }
+    };
+    let n = received.read;
+    // A short read has emptied the transport, unless it has come to urgent data; what comes later causes another
+    // event. Once the peer has hung up there may be no later event.
+    const MORE: Readiness = Readiness::HANG_UP.with(Readiness::URGENT);
+    let last = !(received.full || n == size || core.state.status.has(MORE));
+    io.metrics.bytes_read.add(n as u64);
+    io.turn_bytes += n;
+    core.state.note_read(&received.data[prefix.len()..], io.services.now);
+    core.state.note_moved(Direction::Read, n);
+    let completed = if grows {
+        decode_grown(core, transport, io, kept, received, last)
+    } else {
+        let LoopIo { services, metrics, .. } = io;
+        let completed =
+            core.handle_input(services, received.data, InputMemory::Lent, batch(last), |core, services| {
+                writing::flush(core, transport, services, metrics);
+            });
+        io.receive.give_back();
+        io.services.spare_box.give_back(kept);
+        completed
+    };
+    Read::Bytes { last, completed }
+}
+
+/// Decodes a long message that grows in memory of the channel's own.
+#[inline(never)]
+fn decode_grown<T: Transport>(
+    core: &mut ChannelCore,
+    transport: &mut T,
+    io: &mut LoopIo,
+    kept: Undecoded,
+    received: Received,
+    last: bool,
+) -> bool {
+    let mut grown = BytesMut::from(kept.into_bytes());
+    grown.extend_from_slice(&received.data);
+    drop(received);
+    io.receive.give_back();
+    let memory = InputMemory::Own(grown.len());
+    let LoopIo { services, metrics, .. } = io;
+    core.handle_input(services, grown.freeze(), memory, batch(last), |core, services| {
+        writing::flush(core, transport, services, metrics);
+    })
+}
+
+#[inline]
+fn batch(last: bool) -> Batch {
+    if last { Batch::Complete } else { Batch::Part }
+}

@@ -1,0 +1,117 @@
+//! Writing to a transport, in bounded bursts.
+//!
+//! Invariants: a burst ends when everything is sent, when the transport takes no more, or when its
+//! share of the turn is used up, which puts the channel into the attention list. After `WouldBlock`
+//! nothing is tried until an event reports that the transport takes more.
+
+use super::{ChannelDriver, LoopIo, Transport};
+use crate::{
+    Error,
+    buffer::Outbound,
+    channel::{
+        core::ChannelCore,
+        services::LoopServices,
+        shaping::Direction,
+        state::{Pending, Readiness},
+    },
+    metrics::Metrics,
+};
+use std::io::{self, ErrorKind, IoSlice};
+
+/// Slices that one write takes; 64 of at least 4 KiB are more than a socket buffer usually holds.
+const SLICES: usize = 64;
+
+impl<T: Transport> ChannelDriver<T> {
+    /// Sends what waits, within the share of this turn.
+    pub(crate) fn flush(&mut self, io: &mut LoopIo) {
+        if let Some(transport) = &mut self.transport {
+            flush(&mut self.core, transport, &mut io.services, &io.metrics);
+        }
+    }
+
+    /// Tries one write. What the transport does not take is sent at the end of the turn.
+    pub(super) fn write_once(&mut self, io: &mut LoopIo) {
+        if let Some(transport) = &mut self.transport {
+            send(&mut self.core, transport, &mut io.services, &io.metrics, 1);
+        }
+    }
+}
+
+/// Sends what waits, within the share of this turn.
+pub(super) fn flush<T: Transport>(
+    core: &mut ChannelCore,
+    transport: &mut T,
+    services: &mut LoopServices,
+    metrics: &Metrics,
+) {
+    let most_writes = core.state.config.writes_per_turn;
+    send(core, transport, services, metrics, most_writes);
+}
+
+/// Sends what waits, with at most `most_writes` writes.
+fn send<T: Transport>(
+    core: &mut ChannelCore,
+    transport: &mut T,
+    services: &mut LoopServices,
+    metrics: &Metrics,
+    most_writes: usize,
+) {
+    let mut left = most_writes;
+    loop {
+        let state = &mut core.state;
+        if state.status.has(Readiness::WRITE_BLOCKED)
+            || state.status.closes_at_once()
+            || state.is_held_up(Direction::Write)
+        {
+            break;
+        }
+        let pending = state.pending_bytes();
+        if pending == 0 || left == 0 {
+            state.give_allowance_back(Direction::Write);
+            if pending > 0 {
+                state.want_attention(services);
+            }
+            break;
+        }
+        let most = state.allowance(services, Direction::Write, pending);
+        let Some(out) = state.outbound().filter(|_| most > 0) else { break };
+        let result = if out.is_contiguous() {
+            let front = out.front();
+            transport.write(&front[..front.len().min(most)])
+        } else {
+            write_slices(transport, out, most)
+        };
+        left -= 1;
+        metrics.writes.add(1);
+        match result {
+            Ok(n) if n > 0 => {
+                metrics.bytes_written.add(n as u64);
+                core.handle_written(services, n);
+            }
+            Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                metrics.writes_blocked.add(1);
+                state.status.set(Readiness::WRITE_BLOCKED);
+                state.give_allowance_back(Direction::Write);
+                break;
+            }
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            failed => {
+                let e = failed.err().unwrap_or_else(|| ErrorKind::WriteZero.into());
+                core.handle_io_error(services, Error::io("writing", e));
+                break;
+            }
+        }
+    }
+    // A callback of this burst that asked for a flush has had it, and what is left gets its share in the next
+    // turn: otherwise a writer that fills the buffer again each time would keep all others waiting.
+    core.state.status.unset(Pending::FLUSH);
+}
+
+/// Writes bytes that lie in several pieces. Not inlined, so that a write of one piece does not pay for
+/// the stack.
+#[inline(never)]
+fn write_slices<T: Transport>(transport: &mut T, out: &Outbound, most: usize) -> io::Result<usize> {
+    let mut slices = [IoSlice::new(&[]); SLICES];
+    let n = out.slices(&mut slices, most);
+    transport.write_vectored(&slices[..n])
+}

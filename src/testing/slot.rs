@@ -1,0 +1,53 @@
+//! One channel of an embedded loop: the driver of every channel, over memory.
+
+use super::MemoryTransport;
+use crate::{
+    channel::{
+        ChannelCore,
+        driver::{ChannelDriver, LoopIo, Next},
+    },
+    id::Key,
+};
+use bytes::Bytes;
+
+pub(crate) struct EmbeddedSlot {
+    pub(crate) driver: ChannelDriver<MemoryTransport>,
+    /// The transport of a closed channel: the test may still take what was sent.
+    closed: Option<MemoryTransport>,
+}
+
+impl EmbeddedSlot {
+    pub(super) fn new(core: ChannelCore) -> Self {
+        let driver = ChannelDriver { core, transport: Some(MemoryTransport::default()) };
+        EmbeddedSlot { driver, closed: None }
+    }
+
+    pub(super) fn key(&self) -> Key {
+        self.driver.core.state.key()
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.driver.core.state.status.is_closed()
+    }
+
+    /// Returns whether bytes from the peer can still come.
+    pub(super) fn takes_input(&self) -> bool {
+        self.driver.transport.as_ref().is_some_and(|transport| !transport.has_ended())
+    }
+
+    /// Takes what was sent, with one of the methods for that.
+    pub(super) fn sent(&mut self, take: impl FnOnce(&mut MemoryTransport) -> Bytes) -> Bytes {
+        self.driver.transport.as_mut().or(self.closed.as_mut()).map_or_else(Bytes::new, take)
+    }
+
+    /// Does what the driver has asked for.
+    pub(super) fn proceed(&mut self, io: &mut LoopIo, next: Next) {
+        if next == Next::Close
+            && let Some(transport) = self.driver.transport.take()
+        {
+            self.closed = Some(transport);
+            self.driver.core.handle_closed(&mut io.services);
+            self.driver.core.handle_inactive(&mut io.services);
+        }
+    }
+}
