@@ -30,8 +30,6 @@ pub(crate) mod room;
 pub(crate) mod session;
 #[path = "../../examples/im_server/slow_consumer.rs"]
 pub(crate) mod slow_consumer;
-#[path = "../../examples/support/token_bucket.rs"]
-pub(crate) mod token_bucket;
 #[path = "../../examples/im_server/wire.rs"]
 pub(crate) mod wire;
 

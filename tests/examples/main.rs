@@ -16,6 +16,9 @@ mod im_rooms;
 #[cfg(feature = "json")]
 mod im_slow;
 mod shared;
+// At the root, where the server's files expect it.
+#[path = "../../examples/support/token_bucket.rs"]
+mod token_bucket;
 
 #[cfg(feature = "json")]
 #[allow(unused_imports, reason = "files of the server name each other by the root of the crate")]

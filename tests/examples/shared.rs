@@ -6,10 +6,8 @@ mod descriptors;
 #[path = "../../examples/support/output.rs"]
 #[allow(dead_code, reason = "this process keeps its own standard output")]
 mod output;
-#[path = "../../examples/support/token_bucket.rs"]
-mod token_bucket;
 
-use crate::support::wait::PATIENCE;
+use crate::{support::wait::PATIENCE, token_bucket::TokenBucket};
 use descriptors::DescriptorLimit;
 use output::{MAX_QUEUED, Queue};
 use std::{
@@ -17,7 +15,6 @@ use std::{
     sync::mpsc::{Receiver, Sender, channel},
     time::{Duration, Instant},
 };
-use token_bucket::TokenBucket;
 
 /// A stream whose every write waits until the test allows it, and passes the text on.
 struct Gate {
