@@ -1,4 +1,4 @@
-//! The calls of a datagram channel's handler, and what follows from them.
+//! Calls of a datagram channel's handler, and their consequences.
 //!
 //! Invariants: a callback is never called from within another. An error that a callback returns is
 //! reported to the handler's `error`; a panic closes the channel. Runs on the channel's loop.

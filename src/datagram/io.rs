@@ -1,7 +1,7 @@
-//! The I/O of a datagram channel: receiving, sending what waits, closing the socket.
+//! The I/O of a datagram channel: receiving, sending queued datagrams, closing the socket.
 //!
-//! Invariants: a turn receives a bounded number of datagrams and sends a bounded number of those that
-//! wait. The channel is scheduled for the next turn if there may be more, because an edge-triggered poll
+//! Invariants: a turn receives a bounded number of datagrams and sends a bounded number of queued
+//! datagrams. The channel is scheduled for the next turn if there may be more, because an edge-triggered poll
 //! does not report it again. Runs on the channel's loop.
 
 use super::{
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     Error, Result,
-    event_loop::{Ended, Io},
+    event_loop::{ClosedChannel, Io},
     log_throttle::{BROKEN, STUCK, log_throttled},
     metrics::Metrics,
 };
@@ -167,6 +167,6 @@ impl DatagramSource {
         }
         self.state.note_weight(&mut io.services.outbound);
         self.state.timers.cancel_all(&mut io.services);
-        io.inactive.push(Ended::closed(self.state.id.key));
+        io.inactive.push(ClosedChannel::closed(self.state.id.key));
     }
 }

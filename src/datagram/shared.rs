@@ -1,7 +1,7 @@
 //! What the handles of a datagram channel share with its loop.
 //!
-//! Invariant: wherever the channel ends, whoever waits for that is notified, because the loop's end
-//! ([`DatagramGuard`]) does it when it is dropped. Any thread reads; the channel's loop writes.
+//! Invariant: `closed` completes however the channel ends, because the loop's end
+//! ([`DatagramGuard`]) completes it when it is dropped. Any thread reads; the channel's loop writes.
 
 use super::queue;
 use crate::{event_loop::LoopShared, id::Key, sync::Completer};
@@ -14,22 +14,22 @@ use std::{
     },
 };
 
-/// What the handles of a channel share with its loop.
+/// The state that the handles of a channel share with its loop.
 pub(crate) struct DatagramShared {
     pub(super) event_loop: Arc<LoopShared>,
-    /// Set when the loop has heard of it.
+    /// Set when the loop has opened the channel.
     pub(crate) key: OnceLock<Key>,
     pub(super) local_address: SocketAddr,
     pub(super) max_outbound: usize,
     pub(super) open: AtomicBool,
-    /// Weight of what waits for the kernel.
+    /// Weight of the datagrams that wait for the kernel.
     pub(super) pending: AtomicUsize,
-    /// Weight of what waits in the loop's queue.
+    /// Weight of the datagrams in the loop's queue.
     pub(super) queued: AtomicUsize,
     pub(super) closed: Mutex<Option<Vec<Completer>>>,
 }
 
-/// The loop's end of [`DatagramShared`]: wherever the channel ends, nobody is left waiting for it.
+/// The loop's end of [`DatagramShared`]. Dropping it completes `closed`.
 pub(crate) struct DatagramGuard(pub(crate) Arc<DatagramShared>);
 
 impl Drop for DatagramGuard {
@@ -56,7 +56,7 @@ impl DatagramShared {
         self.pending.store(weight, Ordering::Relaxed);
     }
 
-    /// A datagram has left the loop's queue.
+    /// Notes that a datagram has left the loop's queue.
     pub(super) fn dequeued(&self, datagram: &Bytes) {
         self.queued.fetch_sub(queue::weight(datagram), Ordering::Relaxed);
     }
@@ -65,7 +65,7 @@ impl DatagramShared {
         self.open.store(false, Ordering::Release);
     }
 
-    /// The socket is closed: tells everybody who asked.
+    /// Notes that the socket is closed, and completes `closed`.
     pub(super) fn set_closed(&self) {
         self.set_closing();
         let waiting = self.closed.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -3,7 +3,7 @@
 //! Plain data, owned by the loop's thread.
 
 use super::{
-    closing::{Ended, Lingering},
+    closing::{ClosedChannel, Lingering},
     poll::Selector,
 };
 use crate::channel::driver::LoopIo;
@@ -15,7 +15,7 @@ pub(crate) struct Io {
     /// What the drivers of channels need.
     pub(crate) drivers: LoopIo,
     /// Channels that are closed, and for which `inactive` has not been called yet.
-    pub(crate) inactive: Vec<Ended>,
+    pub(crate) inactive: Vec<ClosedChannel>,
     pub(crate) lingering: Lingering,
 }
 

@@ -42,7 +42,7 @@ pub(crate) use accept::{
     ListenerMail, ListenerShared, ListenerSource, ServerClosed, ServerShared,
 };
 pub(crate) use budget::UNLIMITED;
-pub(crate) use closing::Ended;
+pub(crate) use closing::ClosedChannel;
 pub use connection::Peer;
 pub(crate) use connection::{ChildSetup, ConnectCallback, Connection};
 #[cfg(unix)]

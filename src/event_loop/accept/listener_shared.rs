@@ -9,25 +9,25 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-/// What a server's handle shares with its listeners.
+/// The state that a server's handle shares with its listeners.
 pub(crate) struct ServerShared {
     pub(crate) closed: Mutex<ServerClosed>,
 }
 
 pub(crate) enum ServerClosed {
-    /// How many listeners are left, and who waits for the last one to end.
+    /// The number of listeners that are left, and the completions of their end.
     Awaited(usize, Vec<Completer>),
     Done,
 }
 
-/// What a server's handle shares with the loop of one of its listeners.
+/// The state that a server's handle shares with the loop of one listener.
 pub(crate) struct ListenerShared {
     pub(crate) key: OnceLock<Key>,
     ended: AtomicBool,
     server: Arc<ServerShared>,
 }
 
-/// The listener's end of [`ListenerShared`]: wherever the listener ends, nobody is left waiting for it.
+/// The listener's end of [`ListenerShared`]. Dropping it completes the end of the listener.
 pub(crate) struct ListenerGuard(pub(crate) Arc<ListenerShared>);
 
 impl std::ops::Deref for ListenerGuard {
@@ -45,12 +45,12 @@ impl Drop for ListenerGuard {
 }
 
 impl ServerShared {
-    /// Of a server with so many listeners.
+    /// The state of a server with this number of listeners.
     pub(crate) fn new(listeners: usize) -> Self {
         ServerShared { closed: Mutex::new(ServerClosed::Awaited(listeners, Vec::new())) }
     }
 
-    /// One of the listeners has ended. With the last one the server has, as that one did.
+    /// Notes that a listener has ended. The last one ends the server with its result.
     fn listener_ended(&self, result: impl Fn() -> Result) {
         let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
         if let ServerClosed::Awaited(listeners @ 2.., _) = &mut *closed {
@@ -72,7 +72,7 @@ impl ListenerShared {
         ListenerShared { key: OnceLock::new(), ended: AtomicBool::new(false), server }
     }
 
-    /// The listener has ended; only the first time counts.
+    /// Notes that the listener has ended. Only the first call counts.
     pub(crate) fn set_closed(&self, result: impl Fn() -> Result) {
         if !self.ended.swap(true, Ordering::AcqRel) {
             self.server.listener_ended(result);

@@ -221,7 +221,7 @@ impl ListenerSource {
             _ => (&ctx.metrics.rejected_limit, TURNED_AWAY, Level::Warn),
         };
         counter.add(1);
-        // These are the program's, and must not cost the listener.
+        // This is code of the program. A panic in it must not cost the listener.
         let mut farewell = None;
         let panicked = caught(|| farewell = self.gate.settings().farewell_to(rejection));
         let too_long = farewell.as_ref().is_some_and(|bytes| bytes.len() > MAX_FAREWELL);
@@ -256,12 +256,12 @@ fn hand_over(ctx: &LoopContext<'_>, child: &LoopShared, connection: Connection) 
     }
 }
 
-/// Sends last words to a connection that is not admitted, as far as the kernel takes them at once, and closes it.
+/// Sends the farewell of a rejected connection, as far as the kernel takes it at once, and closes it.
 fn send_farewell(mut stream: Stream, bytes: &[u8], io: &mut Io) {
-    // What it does not take is lost: a peer that is not let in is not waited for.
+    // The rest is lost. The loop does not wait for a rejected peer.
     let _ = stream.write(bytes);
     let _ = stream.shutdown_write();
-    // Unread bytes would have the kernel send a reset, which could overtake them.
+    // Unread bytes would make the kernel send a reset, which could overtake the farewell.
     let _ = io.drain(&mut stream, false);
 }
 

@@ -22,25 +22,25 @@ use log::Level;
 use std::time::Duration;
 
 /// A closed channel. Its handler has not been dropped yet.
-pub(crate) struct Ended {
+pub(crate) struct ClosedChannel {
     pub(super) key: Key,
-    pub(super) socket: Leaving,
+    pub(super) socket: SocketAfterClose,
 }
 
 /// The socket of a closed channel.
-pub(super) enum Leaving {
+pub(super) enum SocketAfterClose {
     /// The socket is closed.
     Closed,
     /// The socket stays in the poll until the peer ends the connection.
-    Lingers(LingeringSocket),
+    Lingering(LingeringSocket),
     /// The socket has left the poll. A worker will close it, which may block for the given time.
-    Blocks(Stream, Duration),
+    ClosedByWorker(Stream, Duration),
 }
 
-impl Ended {
+impl ClosedChannel {
     /// A channel whose socket is closed.
     pub(crate) fn closed(key: Key) -> Self {
-        Ended { key, socket: Leaving::Closed }
+        ClosedChannel { key, socket: SocketAfterClose::Closed }
     }
 }
 

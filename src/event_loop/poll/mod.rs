@@ -1,4 +1,4 @@
-//! The poll of a loop: what it reports, how long it sleeps, and what follows when it returns in vain.
+//! The poll of a loop: readiness, sleep, and the remedies for spurious wakeups.
 
 mod loop_waker;
 mod rebuild_report;

@@ -15,7 +15,7 @@ use crate::{
 };
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, atomic::Ordering};
 
-/// How far a loop's life has come; it never goes back.
+/// The state of a loop. It only moves forward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum LifeState {
@@ -74,7 +74,7 @@ impl LoopShared {
         }
     }
 
-    /// Moves forward to `state`; does nothing if it is there or further.
+    /// Moves forward to `state`. Does nothing if the loop has reached it already.
     pub(crate) fn advance(&self, state: LifeState) {
         self.state.fetch_max(state as u8, Ordering::SeqCst);
     }
@@ -100,7 +100,7 @@ impl LoopShared {
         Ok(())
     }
 
-    /// Asks for a graceful shutdown; the first request counts.
+    /// Requests a graceful shutdown. Only the first request counts.
     pub(crate) fn shut_down(&self, request: ShutdownRequest) {
         {
             let mut asked = lock(&self.end.request);
@@ -131,31 +131,32 @@ impl LoopShared {
     }
 
     pub(crate) fn set_report(&self, report: ShutdownReport) {
-        // There is one shutdown, so it is the first.
+        // There is one shutdown, so this is the first report.
         let _ = self.end.report.set(report);
     }
 
-    /// What came of the shutdown; nothing, if the loop never started.
+    /// Returns the report of the shutdown. It is empty if the loop was never started.
     pub(crate) fn report(&self) -> ShutdownReport {
         self.end.report.get().cloned().unwrap_or_default()
     }
 
-    /// Keeps a hook for when the loop has ended, and starts its thread if need be: that is where the hook runs.
+    /// Adds a hook that runs when the loop has ended. Starts the loop's thread if necessary, because the hook
+    /// runs on it.
     ///
     /// # Errors
-    /// If the loop has ended or cannot be started, or has too many hooks.
+    /// Fails if the loop has ended or cannot be started, or has too many hooks.
     pub(crate) fn add_hook(&self, hook: Task) -> Result {
         if self.state() == LifeState::NotStarted {
             self.start()?;
         }
-        // A thread that has run the hooks takes no more of them; one that never was cannot say so.
+        // After the hooks have run, `hooks` refuses more. A thread that was never started has run none.
         if self.state() == LifeState::Terminated {
             return Err(Error::ShutDown);
         }
         self.end.hooks.add(hook)
     }
 
-    /// Runs the hooks; the last thing that the loop's thread does for its program.
+    /// Runs the hooks, as the last code of the program on the loop's thread.
     pub(crate) fn run_hooks(&self) {
         self.end.hooks.run(&self.name, &self.activity);
     }
@@ -173,9 +174,9 @@ impl LoopShared {
         }
     }
 
-    /// The loop has ended, well or with the text of what it failed with.
+    /// Completes the termination. `cause` is the panic that has ended the loop, if any.
     pub(crate) fn set_terminated(&self, cause: Option<String>) {
-        // However it ended: nobody waits for room in it any longer.
+        // Submitters no longer wait for space in the queue, however the loop has ended.
         self.mailbox.close();
         let before = std::mem::replace(&mut *lock(&self.end.terminated), Termination::Done(cause.clone()));
         if let Termination::Awaited(waiting) = before {

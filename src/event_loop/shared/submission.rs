@@ -18,40 +18,40 @@ use mio::Waker;
 use std::{sync::Arc, time::Duration};
 
 impl LoopShared {
-    /// Puts mail into the queue, starts the loop's thread if this is the first, and wakes it if it sleeps beyond
-    /// `when` (0: now).
+    /// Puts mail into the queue. Starts the loop's thread if this is the first mail, and wakes the thread
+    /// if it sleeps beyond `when` (0 for now).
     ///
     /// # Errors
-    /// The mail comes back if the queue is full or the loop takes no more.
+    /// Returns the mail if the queue is full or closed.
     pub(crate) fn submit(&self, mail: LoopMail, when: u64) -> Result<(), Refused<LoopMail>> {
         self.enter_queue(mail, when, Mailbox::put)
     }
 
-    /// As [`LoopShared::submit`], of what is wanted now.
+    /// Like [`LoopShared::submit`], for mail that is to be handled now.
     pub(crate) fn submit_now(&self, mail: LoopMail) -> Result<(), Refused<LoopMail>> {
         self.submit(mail, 0)
     }
 
-    /// As [`LoopShared::submit`], whatever the length of the queue: for what gives something back.
+    /// Like [`LoopShared::submit`], but ignores the limit of the queue. For mail that releases something.
     pub(crate) fn submit_always(&self, mail: LoopMail) -> Result<(), Refused<LoopMail>> {
         self.enter_queue(mail, 0, Mailbox::put_always)
     }
 
-    /// As [`LoopShared::submit`] for what is wanted now, but waits up to `timeout` for room. Not for the loop's own
-    /// thread.
+    /// Like [`LoopShared::submit_now`], but waits up to `timeout` for space in the queue. Must not be called
+    /// on the loop's own thread.
     ///
     /// # Errors
-    /// The mail comes back if there was no room all the time, or the loop takes no more.
+    /// Returns the mail if the queue stayed full, or is closed.
     pub(crate) fn submit_timeout(&self, mail: LoopMail, timeout: Duration) -> Result<(), Refused<LoopMail>> {
         self.enter_queue(mail, 0, |mailbox, mail| {
             mailbox.put_timeout(mail, timeout, || self.wake_if_asleep(0))
         })
     }
 
-    /// As [`LoopShared::submit`], of mail that nobody wants back: it is made when it is clear that it is accepted.
+    /// Like [`LoopShared::submit`], but makes the mail only after the queue has accepted it.
     ///
     /// # Errors
-    /// If the queue is full or the loop takes no more.
+    /// Fails if the queue is full or closed.
     #[inline]
     pub(crate) fn submit_with(&self, when: u64, make: impl FnOnce() -> LoopMail) -> Result {
         self.must_live()?;
@@ -74,7 +74,7 @@ impl LoopShared {
         put
     }
 
-    /// Starts the loop's thread if this is the first mail; refuses it if the loop takes no more.
+    /// Starts the loop's thread before the first mail. Fails if the queue is closed.
     #[inline]
     fn must_live(&self) -> Result {
         match self.state() {
@@ -87,20 +87,20 @@ impl LoopShared {
     #[cold]
     fn start_for_mail(&self) -> Result {
         self.start()?;
-        // It may have been shut down instead, before it ever started.
+        // The loop may have been shut down before it was started.
         if self.state() >= LifeState::ShutDown { Err(Error::ShutDown) } else { Ok(()) }
     }
 
-    /// Sees to it that mail wanted at `when`, which was put in or refused, finds the loop awake.
+    /// Wakes the loop for mail that is to be handled at `when`, also after the mail was refused.
     #[inline]
     fn wake_for_mail(&self, when: u64) {
         let now = when > 0 && self.mailbox.is_crowded();
         self.wake_if_asleep(if now { 0 } else { when });
     }
 
-    /// Puts mail into the queue whatever its length, and wakes nobody unless the queue gets crowded.
+    /// Puts mail into the queue without limit, and without waking the loop unless the queue is crowded.
     pub(crate) fn submit_quietly(&self, mail: LoopMail) {
-        // A loop that has ended has nothing left to tidy up.
+        // A loop that has ended needs no cleanup.
         let _ = self.mailbox.put_always(mail);
         if self.mailbox.is_crowded() {
             self.wake_if_asleep(0);
@@ -120,14 +120,14 @@ impl LoopShared {
     fn wake(&self, asleep: Asleep) {
         self.metrics.wakes_written.add_shared(1);
         let Err(e) = self.waker.wake() else { return };
-        // The next submitter tries again. Until then the queue waits for the loop's deadline.
+        // The next submitter tries again. Until then the mail waits for the loop's deadline.
         self.wake_up.restore(asleep);
         self.metrics.wakes_failed.add_shared(1);
         let (at, name) = (LogAt { log: &self.log, now: self.time.now() }, &self.name);
         caught(|| log_throttled!(at, WAKES_FAILED, Level::Error, "{name}: cannot wake the loop: {e}"));
     }
 
-    /// Makes later wakes go to another poll.
+    /// Directs later wakes to another poll.
     pub(crate) fn swap_waker(&self, waker: Arc<Waker>) {
         self.waker.swap(waker);
     }

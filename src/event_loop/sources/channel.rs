@@ -14,7 +14,7 @@ use crate::{
         driver::{ChannelDriver, Next, Ready},
     },
     event_loop::{
-        closing::{Ended, Leaving},
+        closing::{ClosedChannel, SocketAfterClose},
         io::Io,
         lingering::begin_lingering,
         load::Assignment,
@@ -103,15 +103,15 @@ impl ChannelSlot {
         let gracefully = unread && !core.state.status.closes_at_once() && !resets;
         let kept = if gracefully { begin_lingering(core, stream, io, linger.is_none()) } else { Err(stream) };
         let socket = match kept {
-            Ok(socket) => Leaving::Lingers(socket),
+            Ok(socket) => SocketAfterClose::Lingering(socket),
             Err(mut stream) => {
                 if let Err(e) = io.selector.deregister(stream.source()) {
                     let (services, id) = (&io.services, core.state.id());
                     log_throttled!(services, BROKEN, Level::Debug, "channel {id}: leaving the poll: {e}");
                 }
                 match linger.filter(|time| !time.is_zero()) {
-                    Some(time) => Leaving::Blocks(stream, time),
-                    None => Leaving::Closed,
+                    Some(time) => SocketAfterClose::ClosedByWorker(stream, time),
+                    None => SocketAfterClose::Closed,
                 }
             }
         };
@@ -123,7 +123,7 @@ impl ChannelSlot {
             metrics.bytes_unsent.add(unsent as u64);
         }
         core.handle_closed(&mut io.services);
-        io.inactive.push(Ended { key: core.state.key(), socket });
+        io.inactive.push(ClosedChannel { key: core.state.key(), socket });
     }
 }
 

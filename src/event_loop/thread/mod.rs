@@ -43,31 +43,31 @@ use crate::{
 };
 use std::{collections::VecDeque, sync::Arc};
 
-/// What a loop is built with; see [`EventLoopGroupBuilder`](crate::EventLoopGroupBuilder).
+/// The settings and resources of a loop. See [`EventLoopGroupBuilder`](crate::EventLoopGroupBuilder).
 #[derive(Debug, Clone)]
 pub(crate) struct LoopConfig {
     pub(crate) name: String,
-    /// Within their ranges.
+    /// Checked against their ranges.
     pub(crate) settings: LoopSettings,
     pub(crate) group_outbound: Arc<SharedBudget>,
     pub(crate) core: Option<Core>,
-    /// Of the loop's random numbers.
+    /// The seed of the loop's random numbers.
     pub(crate) seed: u64,
     pub(crate) watchdog_thread: Option<Arc<WatchdogThread>>,
-    /// Numbers the loop; without it the process does.
+    /// The source of the loop's id; `None` for that of the process.
     pub(crate) loop_ids: Option<Arc<LoopIds>>,
     pub(crate) workers: WorkerPool,
 }
 
-/// Makes the loop itself, on the thread that will run it.
+/// Makes the turn of a loop, on the thread that will run it.
 type MakeTurn = Box<dyn FnOnce(Arc<LoopShared>) -> Turn + Send>;
 
 impl EventLoop {
-    /// A loop whose thread starts with the first thing that it is given to do.
+    /// A loop whose thread starts with the first submission.
     pub(crate) fn new(config: LoopConfig) -> Result<Self> {
         let (core, watchdog_thread) = (config.core, config.watchdog_thread.clone());
         let (shared, make) = Self::prepare(config)?;
-        // The seed is kept in what it refers to: a strong reference would keep a loop that never starts for ever.
+        // The closure is owned by `shared`. A strong reference would leak a loop that is never started.
         let weak = Arc::downgrade(&shared);
         shared.set_thread_body(Box::new(move || {
             let shared = weak.upgrade().expect("a loop is started through a handle to it");
@@ -81,7 +81,7 @@ impl EventLoop {
         Ok(EventLoop { shared })
     }
 
-    /// What the handles of a loop share, and what becomes the loop on whatever thread will run it.
+    /// Makes the shared part of a loop, and a closure that makes its turn on the thread that will run it.
     fn prepare(config: LoopConfig) -> Result<(Arc<LoopShared>, MakeTurn)> {
         let settings = config.settings;
         let wheel =
@@ -149,7 +149,7 @@ impl EventLoop {
     }
 }
 
-/// Settings of the wheel, as they are called where a group is built.
+/// Renames settings of the wheel to the names that the builder of a group has for them.
 fn as_setting_of_a_group(error: Error) -> Error {
     let Error::Setting(mut refused) = error else { return error };
     refused.setting = match refused.setting {
@@ -160,7 +160,7 @@ fn as_setting_of_a_group(error: Error) -> Error {
     Error::Setting(refused)
 }
 
-/// The life of a loop's thread.
+/// Runs a loop on its thread, until it has shut down.
 fn live(mut turn: Turn, watchdog_thread: Option<Arc<WatchdogThread>>) {
     let shared = turn.shared.clone();
     let _entered = loop_id::enter(shared.id);
@@ -171,17 +171,17 @@ fn live(mut turn: Turn, watchdog_thread: Option<Arc<WatchdogThread>>) {
     end(turn, cause, watch);
 }
 
-/// What follows the last turn of a loop, on its thread; `cause` is what the loop itself has failed with, `watch` is
-/// over when there is nothing left that could get stuck.
+/// Ends a loop on its thread, after the last turn. `cause` is the panic that has ended the loop, if any.
+/// The watchdog's `watch` is dropped when no code is left that could block.
 fn end(turn: Turn, cause: Option<String>, watch: Option<WatchedLoop>) {
     let shared = turn.shared.clone();
-    // Those who wait for the end must hear of it, even if the log panics.
+    // The termination has to complete even if the log panics.
     if let Some(cause) = &cause {
         caught(|| log::error!("{}: the loop itself panicked and ends: {cause}", shared.name));
     }
     shared.advance(LifeState::ShutDown);
     shared.activity.enter_phase(Phase::Shutdown);
-    // Channels, handlers and what is left in the queue are dropped here, on their own thread.
+    // Drops channels, handlers and the rest of the queue on their own thread.
     if let Some(message) = caught(move || drop(turn)) {
         caught(|| log::error!("{}: ending: {message}", shared.name));
     }

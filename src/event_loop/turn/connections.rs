@@ -37,7 +37,7 @@ impl Turn {
                 self.sources.insert(Slot::Channel(channel_slot(core, connection)));
                 self.activate(key);
             }
-            // Whatever it is, it may be so for each that comes: the kernel watches no more sockets, a factory fails.
+            // The same error may hit every connection, for example a factory that fails.
             Err(e) => {
                 let peer = connection.peer;
                 drop(connection);
@@ -90,7 +90,7 @@ impl Turn {
             self.shutdown.is_none(),
             "a channel that begins after the beginning of a shutdown is not notified of it"
         );
-        // A panic in here is to cost this channel, and not the listener that it came from.
+        // A panic costs this channel, and not the listener that has accepted it.
         self.guarded_once(Some(key), |turn| {
             let Turn { sources, io, shared, .. } = turn;
             let Some(slot) = sources.channel(key) else { return };

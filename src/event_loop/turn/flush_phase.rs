@@ -9,7 +9,7 @@ use crate::{
     error::caught,
     event_loop::{
         budget::Span,
-        closing::{Ended, Leaving, close_on_worker},
+        closing::{ClosedChannel, SocketAfterClose, close_on_worker},
         sources::Slot,
     },
     id::Key,
@@ -23,7 +23,7 @@ impl Turn {
     pub(super) fn flush_channels(&mut self) {
         if self.io.services.attention.is_empty() {
             if self.stopwatch.span() == Span::Flushing {
-                // Nothing to flush: what passes until the next reading is the poll's.
+                // Nothing to flush: the time until the next reading is charged to the poll.
                 self.stopwatch.rename(Span::Polling);
             }
             return;
@@ -44,7 +44,7 @@ impl Turn {
             }
         });
         drop(listed);
-        // Keeps the memory of the list; usually nobody was listed in between.
+        // Keeps the memory of the list. Usually no channel was added in the meantime.
         attention.append(&mut self.io.services.attention);
         self.io.services.attention = attention;
     }
@@ -59,21 +59,21 @@ impl Turn {
 
     #[inline(never)]
     fn end_channels(&mut self) {
-        for Ended { key, socket } in std::mem::take(&mut self.io.inactive) {
-            // Removed first: whatever panics, nothing of it stays.
+        for ClosedChannel { key, socket } in std::mem::take(&mut self.io.inactive) {
+            // Removed first, so that a panic leaves nothing behind.
             match socket {
-                Leaving::Closed => {
+                SocketAfterClose::Closed => {
                     let slot = self.sources.remove(key);
                     self.end_handler(key, slot);
                 }
-                Leaving::Lingers(mut socket) => {
+                SocketAfterClose::Lingering(mut socket) => {
                     let assignment = self.sources.channel(key).and_then(|slot| slot.assignment.take());
                     socket.assignment = assignment;
                     let slot = self.sources.replace(key, Slot::Other(Box::new(socket))).map(Box::new);
                     self.end_handler(key, slot);
                     self.limit_lingering();
                 }
-                Leaving::Blocks(stream, time) => {
+                SocketAfterClose::ClosedByWorker(stream, time) => {
                     let assignment = self.sources.channel(key).and_then(|slot| slot.assignment.take());
                     let slot = self.sources.remove(key);
                     self.end_handler(key, slot);
@@ -113,7 +113,7 @@ impl Turn {
         }
     }
 
-    /// Brings the gauges up to date, for the last time.
+    /// Updates the gauges for the last time.
     #[cold]
     pub(super) fn update_gauges_at_end(&mut self) {
         self.update_gauges();

@@ -64,7 +64,7 @@ impl Turn {
         Ok(report)
     }
 
-    /// Moves all sources. Returns the number of those that were moved, and those that were not.
+    /// Moves all sources. Returns the number of moved sources, and the keys of the others with their errors.
     fn move_sources(&mut self, successor: &Successor) -> (usize, Vec<(Key, io::Error)>) {
         let (mut moved, mut failed) = (0, Vec::new());
         for key in self.sources.keys() {

@@ -13,7 +13,7 @@ use crate::{
     sync::Phase,
 };
 
-/// The limit of channels that are notified in one turn: a million of them must not make one endless turn.
+/// The limit of channels that are notified in one turn: a million channels must not make an endless turn.
 const NOTIFIED_PER_TURN: usize = 1024;
 
 impl Turn {
@@ -27,7 +27,7 @@ impl Turn {
             match self.sources.get(*key).map(|slot| slot.as_source().begin_shutdown()) {
                 Some(AtShutdown::Drain) => true,
                 Some(AtShutdown::End(result)) => {
-                    // What it drops is the program's, and may panic: the shutdown has to begin all the same.
+                    // This drops values of the program, which may panic. The shutdown begins nevertheless.
                     self.guarded_once(None, |turn| turn.end_source(*key, result));
                     false
                 }
@@ -38,7 +38,7 @@ impl Turn {
         let mut shutdown = Shutdown::new(request, now, &self.shared.metrics, channels);
         for due in self.io.services.queue.take_if(|due| matches!(due, Due::Task(_))) {
             if let Due::Task(task) = due {
-                // What was cancelled by its handle has been counted.
+                // Tasks that were cancelled by their handles have been counted.
                 self.io.services.tally.timers_cancelled += u64::from(task.is_waiting());
                 shutdown.cancel(&*task);
             }
@@ -80,7 +80,7 @@ impl Turn {
         let empty = self.sources.len() == lingering + event_sources && self.inbox.is_empty();
         let end = shutdown.ends_at(empty, lingering, now);
         if now < end {
-            // The time may be up although no poll has slept: look at the clock, not at the time of the last poll.
+            // The deadline may have passed since the last poll, so read the clock.
             now = self.io.services.time.now();
             if now < end {
                 shutdown.wait_until(end);
@@ -92,7 +92,7 @@ impl Turn {
         true
     }
 
-    /// Ends the loop although it is not its time: channels are told, then all is closed; nothing is waited for.
+    /// Ends the loop at once: notifies all channels, then closes everything without waiting.
     pub(in crate::event_loop) fn end_now(&mut self) {
         self.begin_shutdown();
         self.finish();
@@ -101,13 +101,13 @@ impl Turn {
     fn finish(&mut self) {
         self.shared.activity.enter_phase(Phase::Shutdown);
         self.io.lingering.stop();
-        // Whose time would have come later: nobody's connection ends without a word.
+        // Notifies the channels whose time in the window has not come.
         while let Some(key) = self.shutdown.as_mut().and_then(Shutdown::pop) {
             self.guarded_once(Some(key), |turn| turn.notify(key));
         }
         self.shared.advance(LifeState::ShutDown);
         self.shared.mailbox.close();
-        // From here on nothing is accepted; what was accepted before is run.
+        // No more mail is accepted from here on. Accepted mail is handled.
         while self.run_at_end(None) > 0 {}
         self.deliver_without_limit();
         let mut left = self.shared.mailbox.len();
@@ -121,7 +121,7 @@ impl Turn {
         while let Some(mail) = self.inbox.take() {
             self.guarded_once(mail.source(), |turn| turn.run_last(mail));
         }
-        // Retries of listeners that are closed.
+        // Drops the retry timers of closed listeners.
         self.io.services.queue.clear().into_iter().for_each(drop_guarded);
         if let Some(shutdown) = self.shutdown.take() {
             let report = shutdown.report(self.io.services.time.now(), &self.shared.metrics);
