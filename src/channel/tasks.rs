@@ -159,3 +159,76 @@ fn take_out(services: &mut LoopServices, place: TimerPlace) {
         TimerPlace::Worker(_) | TimerPlace::Nowhere => {}
     }
 }
+
+#[cfg(all(test, not(netwheel_loom)))]
+mod tests {
+    use super::*;
+    use std::{rc::Rc, time::Duration};
+
+    const CHANNEL: Key = Key { index: 3, generation: 7 };
+
+    fn services() -> LoopServices {
+        LoopServices::detached(Duration::from_millis(100))
+    }
+
+    /// The timers in the heap, in the order of their deadlines.
+    fn heap(services: &LoopServices) -> Vec<ChannelTimer> {
+        let timer = |due| match due {
+            Due::Channel(token) if token.is_for(CHANNEL) => token.timer(),
+            _ => unreachable!("only this channel has timers"),
+        };
+        services.queue.clear().into_iter().map(timer).collect()
+    }
+
+    #[test]
+    fn each_way_to_wait_has_its_entry_and_a_cancel_takes_that_alone() {
+        let (mut tasks, mut services) = (Timers::default(), services());
+        let value = Rc::new(());
+        let mut arm = |tasks: &mut Timers, when| {
+            tasks.arm(CHANNEL, 10, &mut services, when, Box::new(value.clone())).expect("below the limit")
+        };
+        let (exact, coarse) = (arm(&mut tasks, When::Exact(5)), arm(&mut tasks, When::Coarse(9)));
+        assert_eq!((services.queue.len(), services.wheel.len()), (1, 1));
+        assert!(tasks.cancel(&mut services, coarse) && !tasks.cancel(&mut services, coarse));
+        assert_eq!((services.queue.len(), services.wheel.len(), Rc::strong_count(&value)), (1, 0, 2));
+        assert!(tasks.take_due(exact.slot).is_some() && tasks.take_due(exact.slot).is_none());
+        assert_eq!(heap(&services), [ChannelTimer::Task(exact.slot)]);
+    }
+
+    #[test]
+    fn the_limit_counts_scheduled_and_offloaded_tasks_but_not_the_close_timeout() {
+        let (mut tasks, mut services) = (Timers::default(), services());
+        tasks.arm_close(CHANNEL, &mut services, 1);
+        assert!(tasks.arm(CHANNEL, 2, &mut services, When::Exact(5), Box::new(())).is_some());
+        assert!(tasks.await_worker(2, &mut services, Box::new(())).is_ok());
+        assert!(tasks.arm(CHANNEL, 2, &mut services, When::Exact(5), Box::new(())).is_none());
+        assert!(matches!(
+            tasks.await_worker(2, &mut services, Box::new(())),
+            Err(Error::Full { what: CHANNEL_TASKS, limit: 2 })
+        ));
+    }
+
+    #[test]
+    fn a_shutdown_cancels_what_is_scheduled_and_a_close_cancels_everything() {
+        let (mut tasks, mut services) = (Timers::default(), services());
+        tasks.arm_close(CHANNEL, &mut services, 100);
+        tasks.arm_close(CHANNEL, &mut services, 1);
+        tasks.arm(CHANNEL, 10, &mut services, When::Exact(5), Box::new(()));
+        tasks.arm(CHANNEL, 10, &mut services, When::Coarse(5), Box::new(()));
+        let offloaded = tasks.await_worker(10, &mut services, Box::new(())).expect("below the limit");
+        assert_eq!(tasks.cancel_timed(&mut services), 2);
+        assert_eq!((services.queue.len(), services.wheel.len()), (1, 0), "the close timeout, armed once");
+        assert!(tasks.take_answered(offloaded).is_some() && tasks.take_answered(offloaded).is_none());
+        assert_eq!(tasks.cancel_all(&mut services), 0, "no tasks are left");
+        assert_eq!(services.queue.len(), 0);
+    }
+
+    #[test]
+    fn a_close_timeout_that_was_taken_outlives_the_channel() {
+        let (mut tasks, mut services) = (Timers::default(), services());
+        tasks.arm_close(CHANNEL, &mut services, 100);
+        assert!(tasks.take_close().is_some() && tasks.take_close().is_none());
+        tasks.cancel_all(&mut services);
+        assert_eq!(heap(&services), [ChannelTimer::CloseTimeout]);
+    }
+}

@@ -4,6 +4,8 @@
 //! Owned by the loop (or by the embedded test channel), borrowed by one channel at a time; runs on the loop. It
 //! does not own channels or sockets.
 
+#[cfg(all(test, not(netwheel_loom)))]
+mod detached;
 mod io_time;
 
 pub(crate) use io_time::IoTime;
