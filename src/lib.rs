@@ -108,12 +108,14 @@ pub use clock::{Clock, SystemClock};
 pub use datagram::{DatagramChannel, DatagramContext, DatagramHandler, DatagramScope};
 pub use error::{BoxError, EncodeError, Error, PeerError, Refused, Result, SettingError};
 pub use event_loop::{
-    EventLoop, ManualEventLoop, MissedRuns, Peer, Periodic, RebuildCause, RebuildReport, ScheduledTask,
-    ShutdownOptions, ShutdownReport, Stall, Watchdog,
+    EventLoop, MissedRuns, Peer, Periodic, RebuildCause, RebuildReport, ScheduledTask, ShutdownOptions,
+    ShutdownReport, Stall, Watchdog,
 };
 #[cfg(unix)]
 pub use event_loop::{Interest, Readiness, SourceAction, SourceContext, SourceHandle};
-pub use group::{Chooser, EventLoopGroup, EventLoopGroupBuilder, LeastConnections, LeastLag, RoundRobin};
+pub use group::{
+    Chooser, EventLoopGroup, EventLoopGroupBuilder, LeastConnections, LeastLag, ManualEventLoop, RoundRobin,
+};
 pub use id::ChannelId;
 pub use metrics::{Histogram, LoopMetrics};
 pub use pipeline::{ChannelPipeline, Context, Handler, Pipeline, Remote};

@@ -6,8 +6,8 @@
 
 use super::{
     config::DatagramConfig,
-    handle::{DatagramGuard, DatagramShared},
     queue::{Outgoing, SendQueue},
+    shared::{DatagramGuard, DatagramShared},
 };
 use crate::{
     Error, Result,

@@ -5,16 +5,18 @@
 
 mod builder;
 mod chooser;
+mod manual;
 
 pub use builder::EventLoopGroupBuilder;
 pub use chooser::{Chooser, LeastConnections, LeastLag, RoundRobin};
+pub use manual::ManualEventLoop;
 
 use crate::{
     Completion, Error, Result,
     error::panic_message,
     event_loop::{
-        Assignment, EventLoop, ShutdownOptions, ShutdownReport, ShutdownRequest, end_and_report,
-        end_gracefully,
+        Assignment, ChildLoops, EventLoop, LoopShared, ShutdownOptions, ShutdownReport, ShutdownRequest,
+        end_and_report, end_gracefully,
     },
     metrics::LoopMetrics,
     sync::completion_of_all,
@@ -194,6 +196,13 @@ impl EventLoopGroup {
             });
         }
         completion
+    }
+}
+
+impl ChildLoops for EventLoopGroup {
+    fn assign(&self, weight: u32) -> Result<(Arc<LoopShared>, Assignment), usize> {
+        let (child, assignment) = EventLoopGroup::assign(self, weight)?;
+        Ok((child.shared.clone(), assignment))
     }
 }
 
