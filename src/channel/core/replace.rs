@@ -1,9 +1,9 @@
-//! Another pipeline for a channel that goes on.
+//! Replacement of the pipeline of an open channel.
 //!
-//! Always holds: a pipeline takes over when the callback that asked for it has returned, never within it, and only if
-//! that has not failed; nothing reaches the one before it afterwards, and that one is dropped once; the new one is
-//! told `active` before anything else. The bytes that were not decoded, those that wait to be sent, who waits for them,
-//! and whether the channel reads stay as they are. Runs on the channel's loop; owns nothing.
+//! Invariants: a pipeline takes over after the callback that requested it has returned, and only if that
+//! has not failed. The old pipeline is not called again and is dropped once. `active` is the first call
+//! of the new one. Undecoded input, unsent output, confirmations and auto-read stay as they are. Runs on
+//! the channel's loop; owns nothing.
 
 use super::ChannelCore;
 use crate::{
@@ -24,9 +24,8 @@ use crate::{
 use log::Level;
 use std::sync::Arc;
 
-/// Calls that may follow one from the other before anything else happens: pipelines that replace each other, each in the
-/// `active` of the one before, and refused tasks, each scheduled when the handler was told of the one before. More are a loop
-/// without an end.
+/// The limit of calls that cause one another: pipelines that are replaced in `active`, tasks that are
+/// refused in `error`, changes of writability. More are an endless loop.
 pub(in crate::channel) const AT_ONCE: usize = 16;
 
 impl<M> Scope<'_, M> {
@@ -109,12 +108,12 @@ impl<M> Scope<'_, M> {
 }
 
 impl ChannelCore {
-    /// What the channel's handles share.
+    /// Returns what the channel's handles share.
     pub(crate) fn handle(&mut self, services: &LoopServices) -> Arc<ChannelShared> {
         self.state.share(services, self.links.types().size_hint)
     }
 
-    /// What the channel's handles share, for one who cannot know which pipeline it has by now.
+    /// Returns what the channel's handles share, with the types of the current pipeline.
     pub(crate) fn share(&mut self, services: &LoopServices) -> Arc<ChannelShared> {
         let types = self.links.types();
         let shared = self.state.share(services, types.size_hint);
@@ -122,7 +121,7 @@ impl ChannelCore {
         shared
     }
 
-    /// The callback that asked for another pipeline has failed, or closed the channel.
+    /// Drops the requested pipeline, because the callback has failed or closed the channel.
     pub(in crate::channel) fn forget_replacement(&mut self, services: &mut LoopServices) {
         if self.state.status.take(Pending::REPLACED)
             && let Some(unused) = take_replacement(services)
@@ -131,7 +130,7 @@ impl ChannelCore {
         }
     }
 
-    /// Has the pipeline take over for which a callback has asked, if one has; and the next one, for which that one asks.
+    /// Installs the requested pipeline, and any further one that its `active` requests.
     #[cold]
     pub(in crate::channel) fn take_over(&mut self, services: &mut LoopServices) {
         for _ in 0..AT_ONCE {
@@ -158,7 +157,7 @@ impl ChannelCore {
         self.forget_replacement(services);
     }
 
-    /// Puts the new pipeline into the place of the old one, which ends with all that it has armed.
+    /// Replaces the pipeline, and cancels the tasks and timers of the old one.
     fn replace(&mut self, services: &mut LoopServices, pipeline: AnyPipeline) {
         const WORK: Pending = Pending::TASK_REFUSED.with(Pending::ARM_WATCH).with(Pending::UNDECODED);
         const MEMORIES: Memory = Memory::STUCK.with(Memory::SERVED).with(Memory::LIMITED);
@@ -181,7 +180,7 @@ impl ChannelCore {
         drop_pipeline(services, &self.state, AnyPipeline { links, settings });
     }
 
-    /// What the old pipeline has left is for the new one, although no event will announce it.
+    /// Resumes the input that the old pipeline has left, without waiting for an event.
     fn resume_input(&mut self, services: &mut LoopServices) {
         if !self.state.partial.is_empty() {
             self.state.status.set(Pending::UNDECODED);
@@ -189,24 +188,24 @@ impl ChannelCore {
         }
         if self.state.status.input_ended() {
             self.state.status.set_input(InputHalf::Open);
-            // The end is read once more, and told to the new one.
+            // The end is read again, for the new pipeline.
             self.state.status.set(Readiness::MAYBE_READABLE);
             self.state.want_attention(services);
         }
     }
 }
 
-/// Takes the pipeline for which a callback has asked.
+/// Takes the requested pipeline.
 fn take_replacement(services: &mut LoopServices) -> Option<AnyPipeline> {
     let pipeline = services.replacement.take()?.downcast();
     pipeline.ok().map(|pipeline: Box<AnyPipeline>| *pipeline)
 }
 
-/// Drops what is the program's own; a panic in that is logged and goes no further.
+/// Drops a pipeline of the program. Logs a panic in that.
 fn drop_pipeline(services: &LoopServices, state: &ChannelState, pipeline: AnyPipeline) {
     let (id, name) = (state.id(), (pipeline.links.handler_type())());
     if let Some(message) = caught(|| drop(pipeline)) {
-        // The program's log may panic, too.
+        // The program's logger may panic, too.
         caught(|| {
             log_throttled!(services, PANICS, Level::Error, "channel {id}: dropping its {name}: {message}")
         });
