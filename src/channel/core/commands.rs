@@ -1,8 +1,9 @@
-//! What comes from handles and groups: messages to write, tasks, closes.
+//! Requests of handles and groups: messages to write, tasks, closes.
 //!
-//! Always holds: what was on its way when the channel closed, its output ended or its pipeline was replaced is dropped, and is
-//! nobody's error; another message that was accepted is written, or the handler's `error` is called; a `write_notify` is
-//! answered whatever becomes of it. Runs on the channel's loop; it owns nothing.
+//! Invariants: a message that arrives after the channel has closed, its output has ended or its
+//! pipeline was replaced is dropped without an error. Any other accepted message is written, or the
+//! handler's `error` is called. A `write_notify` is answered in any case. Runs on the channel's
+//! loop. Owns nothing.
 
 use super::ChannelCore;
 use crate::{

@@ -1,8 +1,16 @@
-//! What comes from the peer: its bytes and the end of them, decoded and handed on.
+//! The bytes of the peer and their end, decoded and delivered.
 //!
-//! Always holds: messages come in the order of their bytes, each once; between two of them the core looks whether to go on; what
-//! is not decoded then stays whole, in `partial` or in the driver's hands. A codec that fails and takes no byte is asked once
-//! more and no oftener. Runs on the channel's loop; it reads no socket.
+//! Between two messages the core looks at the channel. A close, auto-read off, a flush and a
+//! replacement pipeline take effect there, and the remaining bytes stay whole. They are kept in
+//! `partial` or in the driver's hands.
+//!
+//! A read that empties the transport is one call into the pipeline: `read_complete` comes right
+//! behind the last message. It is a call of its own if something else comes first: a flush, a
+//! change of writability, a pause, an error, or kept bytes. The order of callbacks is the same.
+//!
+//! Invariants: each message comes once, in the order of its bytes. A codec that fails without
+//! consuming a byte is called once more, and then the channel closes. Runs on the channel's loop.
+//! Does not read the transport.
 
 use super::ChannelCore;
 use crate::{

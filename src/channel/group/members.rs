@@ -1,7 +1,7 @@
-//! Who is in a group, by loop.
+//! The members of a group, by loop.
 //!
-//! Always holds: a channel is in it once at most; a loop is in it as long as members of it are. Joining and leaving take
-//! the same few steps whatever the number of members; copies of the membership are made when one is asked for, and shared
+//! Invariants: a channel is a member at most once. A loop is listed as long as it has members.
+//! Joining and leaving take constant time. Copies of the membership are made on demand, and shared
 //! until it changes. Pure: the group locks it.
 
 use crate::{

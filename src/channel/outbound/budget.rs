@@ -1,9 +1,14 @@
-//! How much all channels of a loop, and of a group, may have waiting to be sent.
+//! The limit of pending output, over all channels of a loop and of a group.
 //!
-//! Always holds: `used` is the sum of what the loop's channels have waiting, as of the last time each was looked at (after
-//! each of its callbacks and flushes), datagrams among it; the group hears of it at the end of a turn. A channel may always have
-//! as much as its low water mark (of datagrams one): so those whose peers keep up go on, whatever the others have piled up, and
-//! what the limits bound is what slow peers cost. One per loop, used on its thread; it owns no bytes.
+//! A channel leases its buffer from the loop ([`OutboundLease`]). With the lease comes the amount
+//! that may wait during the callback: the channel's own limit or the room that loop and group have
+//! left, but at least its low water mark. The high mark is capped below that amount. So a channel
+//! that keeps up is never refused because of slow ones, and an idle channel costs the sum nothing.
+//!
+//! Invariants: `used` is the pending output of the loop's channels and datagram channels, as of the
+//! last callback or flush of each. The sum of the group is updated at the end of a turn. A channel
+//! may always have as much as its low water mark, and a datagram channel one datagram. One per
+//! loop, used on its thread. Owns no bytes.
 
 use crate::{
     Error,

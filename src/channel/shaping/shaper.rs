@@ -1,9 +1,9 @@
-//! The shaping of one channel: what it may move now, and when it goes on.
+//! The shaping of one channel: how many bytes it may move now, and when it continues.
 //!
-//! Always holds: while one direction waits nothing moves in it, and the channel has exactly one
-//! entry in the heap, for the first of the times at which it may go on; what it has booked and not
-//! used goes back, also when the channel ends. Whether the program wants to read is none of its
-//! business. Runs on the channel's loop; owns neither heap nor clock.
+//! Invariants: nothing moves in a direction that waits. While a direction waits, the channel has
+//! exactly one entry in the heap, at the earlier of the two times. Reserved bytes that were not
+//! used are returned, also when the channel ends (`Drop`). Whether the program wants to read does
+//! not matter here. Runs on the channel's loop. Owns neither heap nor clock.
 
 use super::{SharedTraffic, TrafficShaping, bucket::Bucket, direction::Direction};
 use crate::{

@@ -1,7 +1,7 @@
 //! Detects that a loop turns without doing anything, and decides on the remedy.
 //!
-//! - The poll returns prematurely [`DEFAULT_REBUILD_THRESHOLD`] times in a row. It is rebuilt, at most
-//!   [`REBUILDS_PER_MINUTE`] times a minute. After that the loop rests at each further return.
+//! - The poll returns prematurely [`DEFAULT_REBUILD_THRESHOLD`] times in a row. It is rebuilt, at
+//!   most [`REBUILDS_PER_MINUTE`] times a minute. After that the loop rests at each further return.
 //! - The same overdue deadline stands for 512 turns in a row. The loop rests at each further turn.
 //! - The waker wakes the loop 512 times in a row without work. This is only logged, because it ends
 //!   when the other thread stops.

@@ -1,9 +1,9 @@
-//! Messages that many channels are to send, and their encodings that many channels can use.
+//! Messages for many channels, and encodings that many channels can use.
 //!
-//! Always holds: an encoding is used for channels only whose links are of the same types and say so
-//! ([`Codec::shared_encoding`](super::Codec::shared_encoding)); it is made apart, so nothing of it
-//! is in the buffer of the channel that made it before that channel's own limits were asked. Runs
-//! on the loops of those channels.
+//! Invariants: an encoding is used only for channels whose links have the same types and allow it
+//! ([`Codec::shared_encoding`](crate::pipeline::Codec::shared_encoding)). It is made apart, so the
+//! buffer of the channel that made it stays unchanged until that channel's own limits were checked.
+//! Runs on the loops of those channels.
 
 use crate::{
     Error, Result,
