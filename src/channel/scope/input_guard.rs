@@ -39,7 +39,7 @@ impl<M> Scope<'_, M> {
     /// ```
     /// # use netwheel::prelude::*;
     /// # use bytes::Bytes;
-    /// # struct Store(std::sync::mpsc::Sender<(Bytes, netwheel::Held)>);
+    /// # struct Store(std::sync::mpsc::Sender<(Bytes, netwheel::InputGuard)>);
     /// # impl Handler for Store {
     /// #   type In = Bytes;
     /// #   type Out = Bytes;
@@ -110,6 +110,6 @@ impl Drop for InputGuard {
 
 impl fmt::Debug for InputGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Held").field("channel", &self.shared.id).field("bytes", &self.bytes).finish()
+        f.debug_struct("InputGuard").field("channel", &self.shared.id).field("bytes", &self.bytes).finish()
     }
 }
