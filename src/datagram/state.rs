@@ -1,8 +1,9 @@
-//! A datagram channel without its handler: the socket, and what waits.
+//! A datagram channel without its handler: the socket, and the datagrams that wait.
 //!
-//! Always holds: datagrams leave in the order in which they were sent; what one fails with concerns that one only; what
-//! the kernel reports of an earlier one is kept for the handler, and does not cost a later one; one that waits goes to whom
-//! it was sent to, whoever is the peer by then. Runs on the channel's loop.
+//! Invariants: datagrams leave in the order in which they were sent. An error concerns one datagram
+//! only. A kernel report about an earlier datagram is kept for the handler, and does not fail a
+//! later one. A waiting datagram goes to the address that it was sent to. Runs on the channel's
+//! loop.
 
 use super::{
     config::DatagramConfig,

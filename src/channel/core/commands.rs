@@ -1,8 +1,9 @@
-//! Requests from handles and groups: messages to write, tasks, closes.
+//! Requests of handles and groups: messages to write, tasks, closes.
 //!
-//! Invariants: mail that meets a closed channel, an ended output or a replaced pipeline is dropped
-//! without an error. Any other accepted message is written, or the handler's `error` is called. The
-//! completion of a `write_notify` completes in any case. Runs on the channel's loop; owns nothing.
+//! Invariants: a message that arrives after the channel has closed, its output has ended or its
+//! pipeline was replaced is dropped without an error. Any other accepted message is written, or the
+//! handler's `error` is called. A `write_notify` is answered in any case. Runs on the channel's
+//! loop. Owns nothing.
 
 use super::ChannelCore;
 use crate::{

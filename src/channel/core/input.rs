@@ -1,9 +1,16 @@
-//! Input from the peer: decodes its bytes and the end of its stream, and delivers the messages.
+//! The bytes of the peer and their end, decoded and delivered.
 //!
-//! Invariants: messages are delivered once, in the order of their bytes. Delivery can stop between
-//! any two of them; the undecoded rest is kept in `partial`. A codec that fails without taking a
-//! byte is called once more, then the channel closes. Runs on the channel's loop; reads no
-//! transport.
+//! Between two messages the core looks at the channel. A close, auto-read off, a flush and a
+//! replacement pipeline take effect there, and the remaining bytes stay whole. They are kept in
+//! `partial` or in the driver's hands.
+//!
+//! A read that empties the transport is one call into the pipeline: `read_complete` comes right
+//! behind the last message. It is a call of its own if something else comes first: a flush, a
+//! change of writability, a pause, an error, or kept bytes. The order of callbacks is the same.
+//!
+//! Invariants: each message comes once, in the order of its bytes. A codec that fails without
+//! consuming a byte is called once more, and then the channel closes. Runs on the channel's loop.
+//! Does not read the transport.
 
 use super::ChannelCore;
 use crate::{

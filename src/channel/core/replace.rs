@@ -1,9 +1,25 @@
-//! Replacement of the pipeline of an open channel.
+//! Replacing the pipeline of a channel that stays open.
 //!
-//! Invariants: a pipeline takes over after the callback that requested it has returned, and only if that
-//! has not failed. The old pipeline is not called again and is dropped once. `active` is the first call
-//! of the new one. Undecoded input, unsent output, confirmations and auto-read stay as they are. Runs on
-//! the channel's loop; owns nothing.
+//! `replace_pipeline` leaves the new pipeline with the loop (`LoopServices::replacement`) and sets
+//! a flag that ends the delivery of messages. When the callback has returned, the core looks at the
+//! flag, once per call. It cancels everything that the old pipeline had armed, drops that pipeline,
+//! and calls the `active` of the new one. Delivery continues with the rest of the same bytes. Kept
+//! bytes cause no event, so they count as undecoded and the channel is carried over. An end of the
+//! stream that the old pipeline has received is read once more.
+//!
+//! A callback that fails replaces nothing, and a channel that closes keeps its pipeline. So each
+//! handler whose `active` was called ends exactly once. Either it is dropped, or the channel
+//! closes, with a call of `inactive` before the drop.
+//!
+//! Handles are typed by the pipeline and outlive it. They work on as long as the types stay the
+//! same. When the types change, the new ones are stored in the state that handles share. A handle
+//! of another type is refused before anything is queued ([`Error::Replaced`]), and gets its message
+//! back. The channel leaves its groups. Mail that was queued before is checked when it arrives, and
+//! dropped if its type does not fit.
+//!
+//! Invariants: a pipeline takes over after the callback that asked for it, never within it. The old
+//! pipeline gets no call afterwards, and is dropped once. Undecoded bytes, pending writes with
+//! their confirmations, and auto-read stay as they are. Runs on the channel's loop. Owns nothing.
 
 use super::ChannelCore;
 use crate::{

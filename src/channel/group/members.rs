@@ -1,8 +1,8 @@
 //! The members of a group, by loop.
 //!
-//! Invariants: a channel is a member at most once. A loop is listed while it has members. Joining
-//! and leaving take constant time. Copies of the membership are made on demand and shared until it
-//! changes. Pure: the group locks it.
+//! Invariants: a channel is a member at most once. A loop is listed as long as it has members.
+//! Joining and leaving take constant time. Copies of the membership are made on demand, and shared
+//! until it changes. Pure: the group locks it.
 
 use crate::{
     channel::handle::{Channel, MailSender, SizeHint, WriteTicket},

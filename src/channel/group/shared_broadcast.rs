@@ -1,8 +1,18 @@
-//! A broadcast: the message that all loops share, and the delivery of each loop.
+//! One message for many channels: the part that all loops share, and the delivery to each of them.
+//!
+//! The first member that needs an encoding makes it, apart from its own buffer. It serves all
+//! channels whose links have the same types and the same key of settings (`shared_encoding`), on
+//! any loop. A loop that needs an encoding which is being made waits for it. The lock is taken once
+//! per loop and kind of encoder, not once per member. Then each member is written to as by a write
+//! of its own: limit, overflow policy, pending writes and water marks apply.
+//!
+//! A member without room refuses the message. Its handler receives an error, as for a write through
+//! a handle. A message that cannot be encoded is reported to the broadcaster only.
 //!
 //! Invariants: a loop gets one [`Delivery`] of a broadcast. Each member is counted once, also if
-//! its loop ends first. A message is encoded once for all equivalent channels of all loops. A loop
-//! waits for an encoding that another loop is making. A delivery runs on its loop.
+//! the loop ends before it is reached: a dropped delivery counts the remaining members. A message
+//! is encoded once for all channels that encode alike. A delivery runs on its loop; the message is
+//! shared.
 
 use super::{
     Broadcast,

@@ -1,9 +1,14 @@
-//! The limits of pending outbound bytes for a loop and for its group.
+//! The limit of pending output, over all channels of a loop and of a group.
 //!
-//! Invariants: `used` is the sum of the pending bytes of the loop's channels and datagrams, each as
-//! of its last callback or flush. The group learns of it at the end of a turn. A channel may always
-//! have as many bytes as its low water mark (a datagram channel one datagram). So channels whose
-//! peers keep up are not affected by slow peers. One per loop, used on its thread; owns no bytes.
+//! A channel leases its buffer from the loop ([`OutboundLease`]). With the lease comes the amount
+//! that may wait during the callback: the channel's own limit or the room that loop and group have
+//! left, but at least its low water mark. The high mark is capped below that amount. So a channel
+//! that keeps up is never refused because of slow ones, and an idle channel costs the sum nothing.
+//!
+//! Invariants: `used` is the pending output of the loop's channels and datagram channels, as of the
+//! last callback or flush of each. The sum of the group is updated at the end of a turn. A channel
+//! may always have as much as its low water mark, and a datagram channel one datagram. One per
+//! loop, used on its thread. Owns no bytes.
 
 use crate::{
     Error,

@@ -1,8 +1,9 @@
-//! Traffic shaping of one channel: how much it may move now, and when it resumes.
+//! The shaping of one channel: how many bytes it may move now, and when it continues.
 //!
-//! Invariants: nothing moves in a direction that waits. While one does, the channel has exactly one
-//! entry in the heap, at the earliest resumption. Unused bookings return to their bucket, also when
-//! the channel closes. Runs on the channel's loop. Owns neither heap nor clock.
+//! Invariants: nothing moves in a direction that waits. While a direction waits, the channel has
+//! exactly one entry in the heap, at the earlier of the two times. Reserved bytes that were not
+//! used are returned, also when the channel ends (`Drop`). Whether the program wants to read does
+//! not matter here. Runs on the channel's loop. Owns neither heap nor clock.
 
 use super::{SharedTraffic, TrafficShaping, bucket::Bucket, direction::Direction};
 use crate::{

@@ -1,8 +1,9 @@
-//! Encodings that equivalent channels share.
+//! Messages for many channels, and encodings that many channels can use.
 //!
-//! Invariants: channels share an encoding only if their links have the same types and allow it
-//! ([`Codec::shared_encoding`](crate::pipeline::Codec::shared_encoding)). It is encoded into a separate
-//! buffer, so each channel applies its own limits. Runs on the loops of those channels.
+//! Invariants: an encoding is used only for channels whose links have the same types and allow it
+//! ([`Codec::shared_encoding`](crate::pipeline::Codec::shared_encoding)). It is made apart, so the
+//! buffer of the channel that made it stays unchanged until that channel's own limits were checked.
+//! Runs on the loops of those channels.
 
 use crate::{
     Error, Result,
