@@ -106,6 +106,13 @@ impl ChannelCore {
         self.tell_writability(services);
     }
 
+    /// The transport took `n` bytes that filters have sealed.
+    pub(crate) fn handle_sealed_written(&mut self, services: &mut LoopServices, n: usize) {
+        self.state.consume_sealed(n, services.now);
+        self.state.return_outbound(services);
+        self.tell_writability(services);
+    }
+
     /// The channel's entry on the wheel is due: stages are called, the handler is told of quiet, then of a time limit.
     /// The driver has looked at the socket before, see `ChannelState::watch_expired`.
     fn handle_watch(&mut self, services: &mut LoopServices) {
@@ -215,7 +222,7 @@ impl ChannelCore {
             Action::FlushAndClose
         } else if self.state.wants_to_end_output() {
             Action::FlushAndEnd
-        } else if self.state.pending_bytes() > 0 {
+        } else if self.state.pending_bytes() > 0 || !self.state.sealed_wire().is_empty() {
             Action::Flush
         } else {
             Action::Nothing

@@ -11,6 +11,7 @@ mod core;
 pub(crate) mod driver;
 mod due_queue;
 mod extras;
+pub(crate) mod filter;
 mod handle;
 mod idle;
 mod input;

@@ -106,20 +106,29 @@ impl PendingWrites {
         self.unanswered
     }
 
-    /// Bytes that may be dropped: those of messages that have not begun.
-    pub(super) fn droppable(&self) -> usize {
-        self.waiting - self.begun()
+    /// Returns the number of bytes that may be dropped: those of messages that have not begun.
+    pub(super) fn droppable(&self, sealed: usize) -> usize {
+        self.waiting.saturating_sub(self.begun(sealed).1)
     }
 
-    /// Bytes of the first message that must stay since the kernel has the others.
-    fn begun(&self) -> usize {
-        if self.taken > 0 { self.messages.front().map_or(0, |first| first.len - self.taken) } else { 0 }
+    /// Returns how many messages have begun, and how many bytes of them wait. They must stay, because the
+    /// kernel has taken the rest of the first one, or because filters have `sealed` so many bytes.
+    fn begun(&self, sealed: usize) -> (usize, usize) {
+        let (mut messages, mut bytes, mut taken) = (0, 0, self.taken);
+        for message in &self.messages {
+            if taken == 0 && bytes >= sealed {
+                break;
+            }
+            messages += 1;
+            bytes += message.len - taken;
+            taken = 0;
+        }
+        (messages, bytes)
     }
 
-    /// Drops the oldest messages but not one that has begun, nor the newest, until `least` bytes are gone; how many
+    /// Drops the oldest messages but not the `first` ones, which have begun, nor the newest, until `least` bytes are gone; how many
     /// messages and bytes that were.
-    fn drop_oldest(&mut self, least: usize, why: impl Fn() -> Error) -> (usize, usize) {
-        let first = usize::from(self.taken > 0);
+    fn drop_oldest(&mut self, first: usize, least: usize, why: impl Fn() -> Error) -> (usize, usize) {
         let (mut messages, mut bytes) = (0, 0);
         while bytes < least && first + messages + 1 < self.messages.len() {
             bytes += self.messages[first + messages].len;
@@ -308,10 +317,12 @@ impl ChannelState {
             return;
         }
         let full = self.outbound_is_full();
+        let sealed = self.sealed_bytes();
         let Some(pending_writes) = &mut self.pending_writes else { return };
-        let keep = pending_writes.begun();
+        let (first, keep) = pending_writes.begun(sealed);
         let unanswered = pending_writes.unanswered;
-        let (messages, bytes) = pending_writes.drop_oldest(pending - limit + limit / 8, || full.again());
+        let (messages, bytes) =
+            pending_writes.drop_oldest(first, pending - limit + limit / 8, || full.again());
         let answered = unanswered - pending_writes.unanswered;
         self.note_answered(answered);
         services.tally.messages_dropped += messages as u64;

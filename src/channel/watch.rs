@@ -182,6 +182,8 @@ impl ChannelState {
     #[inline]
     pub(crate) fn note_kept(&mut self, services: &mut LoopServices, kept: usize) {
         let (moved, now) = (self.take(Flags::MOVED), services.now);
+        // What filters keep counts too. Looked up only where a limit may need it.
+        let kept = if self.has(Flags::LIMITED) { kept + self.kept_in_filters() } else { kept };
         if self.limits().is_some_and(|limits| limits.note_kept(kept, moved, now)) {
             self.arm_watch(services);
         }

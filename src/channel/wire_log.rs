@@ -114,6 +114,11 @@ impl ChannelState {
         }
     }
 
+    /// The transport has taken the first `n` of the sealed bytes that wait.
+    pub(super) fn log_sealed(&self, n: usize) {
+        self.wire(|wire| self.dump(wire, "written", n, &self.sealed_wire()[..n]));
+    }
+
     pub(super) fn log_closing(&self, how: Flags) {
         self.wire(|wire| {
             let how = match how {

@@ -124,7 +124,10 @@ impl ChannelState {
     /// Returns whether dropping older messages can free `bytes`.
     fn could_drop(&self, bytes: usize) -> bool {
         self.config.overflow == Overflow::DropOldest
-            && self.pending_writes.as_ref().is_some_and(|pending_writes| pending_writes.droppable() >= bytes)
+            && self
+                .pending_writes
+                .as_ref()
+                .is_some_and(|pending_writes| pending_writes.droppable(self.sealed_bytes()) >= bytes)
     }
 }
 

@@ -458,7 +458,7 @@ fn let_in(
 }
 
 fn activate(slot: &mut ChannelSlot, io: &mut Io, metrics: &Metrics) {
-    slot.call(io, metrics, |core, services| core.handle_active(services));
+    slot.activate(io, metrics);
 }
 
 /// Sends last words to a connection that is not let in, as far as the kernel takes them at once, and closes it.

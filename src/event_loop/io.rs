@@ -56,6 +56,11 @@ impl ChannelSlot {
         self.proceed(io, metrics, next);
     }
 
+    pub(crate) fn activate(&mut self, io: &mut Io, metrics: &Metrics) {
+        let next = self.driver.activate(io);
+        self.proceed(io, metrics, next);
+    }
+
     pub(crate) fn read(&mut self, io: &mut Io, metrics: &Metrics) {
         let next = self.driver.read(io);
         self.proceed(io, metrics, next);

@@ -59,6 +59,8 @@ pub use remote::Remote;
 pub(crate) use shared::{Encoder, EncodingMemo, SharedMessage, again, combine};
 pub use stage::{Stage, StageContext};
 
+#[cfg(test)]
+use crate::channel::filter::{Filter, Filters};
 use crate::{
     Result,
     channel::{Extras, IdleTimeouts, TimeLimits, TrafficShaping, WireLog},
@@ -187,6 +189,15 @@ pub struct ChannelPipeline<M> {
     traffic: TrafficShaping,
     extras: Option<Box<Extras>>,
     message: PhantomData<fn(M)>,
+}
+
+#[cfg(test)]
+impl<M> ChannelPipeline<M> {
+    /// Gives the channel byte filters; the first one is next to the transport.
+    pub(crate) fn filters(mut self, filters: Vec<Box<dyn Filter>>) -> Self {
+        self.extras.get_or_insert_default().filters = Some(Box::new(Filters::new(filters)));
+        self
+    }
 }
 
 /// A pipeline whose message type is forgotten.

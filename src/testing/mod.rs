@@ -4,6 +4,8 @@
 mod driver_tests;
 mod embedded;
 mod embedded_loop;
+#[cfg(test)]
+mod filter_tests;
 mod memory_transport;
 mod outlet;
 mod slot;

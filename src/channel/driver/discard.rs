@@ -60,15 +60,19 @@ impl ChannelCore {
 }
 
 impl<T: Transport> ChannelDriver<T> {
-    /// Discards the input of a channel that is closing and still has bytes to send.
+    /// Reads where the handler gets nothing. A channel that is closing and still has bytes to send
+    /// discards its input. After the end of the stream, a read can only find that the connection is
+    /// broken.
+    #[cold]
     pub(super) fn discard_input(&mut self, io: &mut LoopIo) {
         let to_the_end = self.core.drains_to_the_end();
         let state = &mut self.core.state;
-        let Some(transport) = self.transport.as_mut().filter(|_| !state.has(Flags::CLOSE_NOW)) else {
-            return;
-        };
+        let ended = state.has(Flags::INPUT_ENDED);
+        let reads = if ended { state.is_open() } else { !state.has(Flags::CLOSE_NOW) };
+        let Some(transport) = self.transport.as_mut().filter(|_| reads) else { return };
         match io.drain(transport, to_the_end) {
             Drained::Nothing => {}
+            Drained::More if ended => {}
             Drained::More => {
                 state.set(Flags::MAYBE_READABLE.with(Flags::CARRIED_OVER));
                 io.carry_over(state.key(), false);

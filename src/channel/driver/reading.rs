@@ -5,7 +5,7 @@
 //! event announces it. Kept bytes are decoded before new ones are read. The answer to a burst is tried
 //! with one write right behind it.
 
-use super::{ChannelDriver, LoopIo, Next, Transport, writing};
+use super::{ChannelDriver, LoopIo, Next, Transport, filtered, writing};
 use crate::{
     Error,
     buffer::{RECEIVE_SIZE, Received},
@@ -13,18 +13,26 @@ use crate::{
     pipeline::Batch,
 };
 use bytes::BytesMut;
-use std::io::{self, ErrorKind};
+use std::io::ErrorKind;
 
 /// The result of one read.
-enum Read {
+pub(super) enum Read {
     /// Bytes came, for now the `last` ones. If `completed`, the handler's `read_complete` was called.
     Bytes {
         last: bool,
         completed: bool,
     },
+    /// Bytes came that the filters keep.
+    Kept {
+        last: bool,
+    },
     Nothing,
     End,
-    Failed(io::Error),
+    Failed(Error),
+    /// The channel was closed because of what came.
+    Broken,
+    /// A limit of traffic allows no read now.
+    HeldUp,
 }
 
 impl<T: Transport> ChannelDriver<T> {
@@ -43,7 +51,7 @@ impl<T: Transport> ChannelDriver<T> {
     pub(super) fn read_burst(&mut self, io: &mut LoopIo, mut readable: bool, reported: bool) -> Next {
         self.core.state.unset(Flags::CARRIED_OVER.with(Flags::MAYBE_READABLE));
         if self.core.state.has(Flags::INPUT_ENDED.with(Flags::CLOSING)) {
-            self.read_for_nothing(io);
+            self.discard_input(io);
             return self.next();
         }
         let Some(transport) = &mut self.transport else { return Next::Stay };
@@ -75,12 +83,12 @@ impl<T: Transport> ChannelDriver<T> {
                 break;
             }
             let size = state.config.read_size;
-            let size = state.allowance(&mut io.services, Direction::Read, size);
-            if size == 0 {
-                state.set(Flags::MAYBE_READABLE);
-                break;
-            }
-            match read_once(core, transport, io, size) {
+            let read = if state.extras.is_none() {
+                read_once(core, transport, io, size)
+            } else {
+                read_with_extras(core, transport, io, size)
+            };
+            match read {
                 Read::Bytes { last, completed } => {
                     reads += 1;
                     incomplete = !completed;
@@ -94,20 +102,31 @@ impl<T: Transport> ChannelDriver<T> {
                 }
                 Read::Nothing => {
                     io.metrics.reads_blocked.add(1);
-                    incomplete |= reported && reads == 0;
+                    incomplete |= reported && reads == 0 && core.state.has(Flags::ACTIVE);
                     break;
                 }
-                end => {
+                end @ (Read::End | Read::Failed(_)) => {
                     if incomplete {
                         core.handle_read_complete(&mut io.services);
                     }
                     match end {
-                        Read::Failed(e) => core.handle_io_error(&mut io.services, Error::io("reading", e)),
+                        Read::Failed(error) => core.handle_io_error(&mut io.services, error),
                         _ => core.handle_end(&mut io.services),
                     }
                     incomplete = false;
                     break;
                 }
+                Read::Kept { last } => {
+                    reads += 1;
+                    if last {
+                        break;
+                    }
+                }
+                Read::HeldUp => {
+                    core.state.set(Flags::MAYBE_READABLE);
+                    break;
+                }
+                Read::Broken => break,
             }
         }
         core.state.give_allowance_back(Direction::Read);
@@ -135,20 +154,23 @@ impl<T: Transport> ChannelDriver<T> {
         }
         Next::Stay
     }
+}
 
-    /// Reads where the handler gets nothing: a closing channel discards its input, and after the end of
-    /// the stream a read can only find that the connection is broken.
-    #[cold]
-    fn read_for_nothing(&mut self, io: &mut LoopIo) {
-        if !self.core.state.has(Flags::INPUT_ENDED) {
-            self.discard_input(io);
-            return;
-        }
-        let size = self.core.state.config.read_size;
-        let Some(transport) = self.transport.as_mut().filter(|_| self.core.state.is_open()) else { return };
-        if let Read::Failed(e) = read_once(&mut self.core, transport, io, size) {
-            self.core.handle_io_error(&mut io.services, Error::io("reading", e));
-        }
+/// Reads a channel that may have limits of traffic or filters.
+#[inline(never)]
+fn read_with_extras<T: Transport>(
+    core: &mut ChannelCore,
+    transport: &mut T,
+    io: &mut LoopIo,
+    size: usize,
+) -> Read {
+    let size = core.state.allowance(&mut io.services, Direction::Read, size);
+    if size == 0 {
+        Read::HeldUp
+    } else if core.state.has_filters() {
+        filtered::read_once(core, transport, io, size)
+    } else {
+        read_once(core, transport, io, size)
     }
 }
 
@@ -193,7 +215,7 @@ fn read_once<T: Transport>(core: &mut ChannelCore, transport: &mut T, io: &mut L
                     Read::End
                 }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => Read::Nothing,
-                Err(e) => Read::Failed(e),
+                Err(e) => Read::Failed(Error::io("reading", e)),
             };
         }
     };
@@ -243,6 +265,6 @@ fn decode_grown<T: Transport>(
 }
 
 #[inline]
-fn batch(last: bool) -> Batch {
+pub(super) fn batch(last: bool) -> Batch {
     if last { Batch::Complete } else { Batch::Part }
 }

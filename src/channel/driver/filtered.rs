@@ -1,0 +1,193 @@
+//! What the driver does for a channel with filters: plaintext above, bytes of the wire below.
+//!
+//! Invariants: `active` is called once every filter is established, and no other callback before that;
+//! traffic, idle times and counters measure the wire; the filters' own output goes out right behind the
+//! read that caused it. A channel without filters never comes here.
+
+use super::{
+    ChannelDriver, LoopIo, Next, Transport,
+    reading::{Read, batch},
+    writing,
+};
+use crate::{
+    Error, Result,
+    channel::{
+        Direction, Flags, InputMemory, LoopServices, core::ChannelCore, filter::Filters, state::ChannelState,
+    },
+    log_throttle::{BROKEN, log_throttled},
+    metrics::Metrics,
+};
+use bytes::BytesMut;
+use log::Level;
+use std::io::ErrorKind;
+
+impl<T: Transport> ChannelDriver<T> {
+    /// The transport is connected: calls the handler's `active`, or begins to establish the filters.
+    pub(crate) fn activate(&mut self, io: &mut LoopIo) -> Next {
+        if !self.core.state.has_filters() {
+            return self.call(io, |core, services| core.handle_active(services));
+        }
+        let begun = self.core.state.filters_mut().map_or(Ok(()), Filters::begin);
+        // The handshake is read although the handler has asked for nothing.
+        self.core.state.set(Flags::READ_WANTED);
+        match begun {
+            Ok(()) => become_active(&mut self.core, &mut io.services),
+            Err(error) => fail(&mut self.core, &mut io.services, error),
+        }
+        self.flush(io);
+        self.next()
+    }
+
+    /// Ends the output of the filters. Returns whether everything is sent.
+    pub(super) fn finish_output(&mut self, io: &mut LoopIo) -> bool {
+        let Some(filters) = self.core.state.filters_mut() else { return true };
+        if let Err(error) = filters.end_output() {
+            fail(&mut self.core, &mut io.services, error);
+            return true;
+        }
+        self.flush(io);
+        self.core.state.sealed_wire().is_empty()
+    }
+}
+
+/// Calls the handler's `active` once all filters are established.
+fn become_active(core: &mut ChannelCore, services: &mut LoopServices) {
+    let state = &mut core.state;
+    if !state.has(Flags::ACTIVE) && state.is_open() && state.filters_mut().is_some_and(|f| f.is_established())
+    {
+        state.unset(Flags::READ_WANTED);
+        core.handle_active(services);
+    }
+}
+
+/// A filter has failed. A handler that was never called does not hear of it.
+#[cold]
+fn fail(core: &mut ChannelCore, services: &mut LoopServices, error: Error) {
+    if core.state.has(Flags::ACTIVE) {
+        core.handle_io_error(services, error);
+        return;
+    }
+    services.tally.channel_errors += 1;
+    let id = core.state.id();
+    log_throttled!(services, BROKEN, Level::Debug, "channel {id}: not established: {error}");
+    core.state.note_cause(|| error);
+    core.state.request_close_now();
+    core.state.want_attention(services);
+}
+
+/// Reads at most `size` bytes of the wire, once, and decodes what the filters make of them.
+#[inline(never)]
+pub(super) fn read_once<T: Transport>(
+    core: &mut ChannelCore,
+    transport: &mut T,
+    io: &mut LoopIo,
+    size: usize,
+) -> Read {
+    if core.state.filters_mut().is_some_and(|filters| filters.input_has_ended()) {
+        return Read::End;
+    }
+    let result = loop {
+        let result = io.receive.read(&[], |room| {
+            let limit = room.len().min(size);
+            transport.read(&mut room[..limit])
+        });
+        io.metrics.reads.add(1);
+        match result {
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            other => break other,
+        }
+    };
+    let received = match result {
+        Ok(received) => received,
+        Err(e) if e.kind() == ErrorKind::WouldBlock => return Read::Nothing,
+        Err(e) => return Read::Failed(Error::io("reading", e)),
+    };
+    let n = received.read;
+    // As without filters: a short read has emptied the transport.
+    let last = !(received.full || n == size || core.state.has(Flags::HANG_UP.with(Flags::URGENT)));
+    io.metrics.bytes_read.add(n as u64);
+    io.turn_bytes += n;
+    let opened = open(&mut core.state, &received.data, io.services.now);
+    drop(received);
+    io.receive.give_back();
+    // Replies, or an alert that says what is wrong.
+    if !core.state.sealed_wire().is_empty() {
+        writing::flush(core, transport, &mut io.services, &io.metrics);
+    }
+    match opened {
+        Ok(plain) if n > 0 => deliver(core, transport, io, plain, last),
+        Ok(_) => Read::End,
+        Err(error) => {
+            fail(core, &mut io.services, error);
+            Read::Broken
+        }
+    }
+}
+
+/// Opens what was read; nothing is the end of the wire.
+fn open(state: &mut ChannelState, wire: &[u8], now: u64) -> Result<BytesMut> {
+    if !wire.is_empty() {
+        state.note_read(wire, now);
+        state.note_moved(Direction::Read, wire.len());
+    }
+    let Some(filters) = state.filters_mut() else { return Ok(BytesMut::new()) };
+    if wire.is_empty() { filters.end_of_input().map(|()| BytesMut::new()) } else { filters.open(wire) }
+}
+
+/// Decodes plaintext behind what was kept.
+fn deliver<T: Transport>(
+    core: &mut ChannelCore,
+    transport: &mut T,
+    io: &mut LoopIo,
+    plain: BytesMut,
+    last: bool,
+) -> Read {
+    become_active(core, &mut io.services);
+    // The end that a filter has found is read next.
+    let ended = core.state.filters_mut().is_some_and(|filters| filters.input_has_ended());
+    let last = last && !ended;
+    if plain.is_empty() {
+        core.handle_filtered_input(&mut io.services);
+        return Read::Kept { last };
+    }
+    let kept = core.state.partial.take();
+    let input = if kept.is_empty() {
+        plain
+    } else {
+        let mut grown = BytesMut::from(kept.into_bytes());
+        grown.extend_from_slice(&plain);
+        grown
+    };
+    let memory = InputMemory::Own(input.len());
+    let LoopIo { services, metrics, .. } = io;
+    let completed = core.handle_input(services, input.freeze(), memory, batch(last), |core, services| {
+        writing::flush(core, transport, services, metrics);
+    });
+    core.handle_filtered_input(services);
+    Read::Bytes { last, completed }
+}
+
+/// Seals what waits, as far as the limit allows. Returns the number of bytes for the transport.
+pub(super) fn seal(core: &mut ChannelCore, services: &mut LoopServices) -> usize {
+    if let Err(error) = core.state.seal() {
+        fail(core, services, error);
+        return 0;
+    }
+    core.state.sealed_wire().len()
+}
+
+/// Writes at most `most` sealed bytes.
+pub(super) fn write<T: Transport>(
+    core: &ChannelCore,
+    transport: &mut T,
+    most: usize,
+) -> std::io::Result<usize> {
+    let wire = core.state.sealed_wire();
+    transport.write(&wire[..wire.len().min(most)])
+}
+
+/// The transport took `n` sealed bytes.
+pub(super) fn written(core: &mut ChannelCore, services: &mut LoopServices, metrics: &Metrics, n: usize) {
+    metrics.bytes_written.add(n as u64);
+    core.handle_sealed_written(services, n);
+}
