@@ -3,7 +3,7 @@
 //! In `benches/`: `cargo bench --bench exhaustion`.
 //! The server is a process of its own that may have so many descriptors and no more; many
 //! more clients come than it can let in, and stay. Those who were there before go on talking, a few times in a second.
-//! What has to hold whatever the time is in `tests/accept_exhaustion.rs`; here are the figures. Linux only: it reads `/proc`.
+//! What has to hold whatever the time is in `tests/system/accept_exhaustion.rs`; here are the figures. Linux only: it reads `/proc`.
 
 #![forbid(unsafe_code)]
 #![allow(missing_docs, reason = "a program, not a library")]

@@ -1,9 +1,14 @@
 //! Where time comes from.
 //!
-//! One [`Clock`] per event loop group, real or manual; nothing else in the crate reads time. Inside a loop an
+//! One [`Clock`] per event loop group, real or manual; loops read no other. Inside a loop an
 //! instant is a `u64` of nanoseconds since the loop's origin ([`TimeSource`]), taken once per phase of a turn and
 //! passed down. It never goes back, whatever the clock does, and it never passes [`END_OF_TIME`]. A
 //! saturated deadline is later than that, so it is never due.
+//!
+//! Real time by nature, whatever clock the loops have: how long a thread of the program waits
+//! (`Completion::wait_timeout`, `EventLoop::execute_timeout`, the limit of
+//! `ManualEventLoop::run_once`), how long an idle worker thread is kept, the watchdog, and the limit of
+//! log lines outside of loops ([`process_time`]). clippy.toml refuses other uses.
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod boot;

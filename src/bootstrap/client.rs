@@ -12,11 +12,12 @@
 
 use crate::{
     Channel, Completion, Error, EventLoop, EventLoopGroup, Result,
-    channel::{ChannelConfig, ChannelOptions, ChannelShared},
+    channel::{AnyPipeline, ChannelConfig, ChannelOptions, ChannelShared},
     clock::nanos,
     error::Refused,
     event_loop::{Assignment, Attempt, ChildSetup, Connected, Connecting, LoopMail, LoopShared, Peer},
-    pipeline::{AnyPipeline, IntoPipeline},
+    pipeline::IntoPipeline,
+    resource::CONNECTIONS,
     sync::{Completer, Unwanted, cancellable},
     transport::{Address, Endpoint, Stream, TcpOptions},
 };
@@ -153,7 +154,7 @@ where
     /// # Errors
     /// If each loop has as many connections as it may have.
     pub(super) fn assign(&self, config: &ChannelConfig) -> Result<(&EventLoop, Assignment)> {
-        let full = |limit| Error::Full { what: "connections of each event loop", limit };
+        let full = |limit| Error::Full { what: CONNECTIONS, limit };
         self.group.assign(config.weight).map_err(full)
     }
 

@@ -56,13 +56,11 @@ pub struct DatagramBootstrap<F = ()> {
 impl DatagramBootstrap {
     /// Channels on the loops of `group`.
     pub fn new(group: &EventLoopGroup) -> Self {
-        let config =
-            DatagramConfig { datagrams_per_turn: 64, max_outbound: 1024 * 1024, max_scheduled_tasks: 1024 };
         DatagramBootstrap {
             group: group.clone(),
             options: UdpOptions::new(),
             peer: None,
-            config,
+            config: DatagramConfig::default(),
             factory: (),
         }
     }
@@ -127,17 +125,8 @@ where
     /// If a setting is out of its range, the address cannot be bound, the peer or a group not be had, or the loop is shut
     /// down.
     pub fn bind(&self, address: impl ToSocketAddrs) -> Result<DatagramChannel> {
-        let DatagramConfig { datagrams_per_turn, max_outbound, max_scheduled_tasks } = self.config;
         self.options.check()?;
-        if datagrams_per_turn == 0 {
-            return Err(Error::setting("datagrams_per_turn", 0, "1 or more"));
-        }
-        if max_outbound == 0 {
-            return Err(Error::setting("max_outbound", 0, "1 byte or more"));
-        }
-        if !(1..=65_536).contains(&max_scheduled_tasks) {
-            return Err(Error::setting("max_scheduled_tasks", max_scheduled_tasks, "1 to 65536 tasks"));
-        }
+        self.config.check()?;
         let mut bound = Err(Error::Closed);
         for address in address.addresses()?.iter().filter_map(crate::Address::as_tcp) {
             bound = UdpSocket::bind(address, &self.options);
@@ -151,7 +140,8 @@ where
             socket.connect(peer)?;
         }
         let event_loop = self.group.next();
-        let shared = Arc::new(DatagramShared::new(event_loop.shared.clone(), local, max_outbound));
+        let shared =
+            Arc::new(DatagramShared::new(event_loop.shared.clone(), local, self.config.max_outbound));
         let factory = self.factory.clone();
         let opening = Opening {
             socket,

@@ -4,11 +4,11 @@ use super::Server;
 use crate::{
     Admission, Error, EventLoop, EventLoopGroup, Result,
     admission::Gate,
-    channel::{ChannelConfig, ChannelOptions},
+    channel::{AnyPipeline, ChannelConfig, ChannelOptions},
     event_loop::{
         AcceptRetry, ChildSetup, ListenerGuard, ListenerShared, Listening, LoopMail, Peer, ServerShared,
     },
-    pipeline::{AnyPipeline, IntoPipeline},
+    pipeline::IntoPipeline,
     transport::{Address, Adoptable, Endpoint, Listener, ListenerOptions, TcpOptions, socket_options},
 };
 use std::{fmt, sync::Arc};

@@ -207,7 +207,7 @@ impl<'a, H: DatagramHandler> DatagramContext<'a, H> {
         let task: Box<dyn Any> = Box::new(DatagramTask::<H>(Box::new(task)));
         let DatagramScope { state, services, .. } = &mut self.scope;
         let deadline = services.now.saturating_add(nanos(delay));
-        state.arm(services, When::WheelToken(deadline), task)
+        state.arm(services, When::Coarse(deadline), task)
     }
 }
 

@@ -9,6 +9,7 @@ use crate::{
     error::Refused,
     event_loop::{LoopMail, LoopShared},
     id::Key,
+    resource::OUTBOUND,
     sync::{Completer, completion},
 };
 use bytes::Bytes;
@@ -162,7 +163,7 @@ impl DatagramChannel {
         if waiting > 0 && waiting.saturating_add(weight) > limit {
             shared.dequeued(&datagram);
             shared.event_loop.metrics.datagrams_refused.add_shared(1);
-            return Err(Refused { value: datagram, reason: Error::Full { what: "outbound bytes", limit } });
+            return Err(Refused { value: datagram, reason: Error::Full { what: OUTBOUND, limit } });
         }
         let mail = Box::new(DatagramMail::Send { datagram, to, done });
         shared.event_loop.submit(LoopMail::Datagram(shared.clone(), mail), 0).map_err(|refused| {

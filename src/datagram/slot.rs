@@ -15,12 +15,13 @@ use super::{
 };
 use crate::{
     Error, Result,
-    channel::{LoopServices, TASKS, Timers, driver::Ready},
+    channel::{LoopServices, Timers, driver::Ready},
     error::{drop_guarded, panic_message},
     event_loop::{Ended, Io},
     id::{ChannelId, Key},
     log_throttle::{BROKEN, CHANNEL_ERRORS, PANICS, STUCK, log_throttled},
     metrics::Metrics,
+    resource::CHANNEL_TASKS,
     transport::UdpSocket,
 };
 use log::Level;
@@ -399,7 +400,7 @@ impl DatagramSlot {
         }
         if std::mem::take(&mut self.state.task_refused) {
             let limit = self.state.config.max_scheduled_tasks;
-            self.fail(&mut io.services, metrics, Error::Full { what: TASKS, limit });
+            self.fail(&mut io.services, metrics, Error::Full { what: CHANNEL_TASKS, limit });
         }
         if let Some(error) = self.state.reported.take() {
             self.fail(&mut io.services, metrics, error);

@@ -16,16 +16,13 @@ use crate::{
     Error, Result,
     admission::{MAX_FAREWELL, RejectReason, Rejection},
     channel::{
-        ChannelCore, Due, Flags,
+        AnyPipeline, ChannelCore, Due,
         driver::{ChannelDriver, Ready, Transport},
     },
     error::{caught, panic_message},
     id::{ChannelId, Key},
-    log_throttle::{
-        ABORTED, ACCEPT_ERRORS, DENIED, NOT_OPENED, TURNED_AWAY, TURNING_AWAY, UNSENT, log_throttled,
-    },
+    log_throttle::{ABORTED, ACCEPT_ERRORS, DENIED, NOT_OPENED, TURNED_AWAY, TURNING_AWAY, log_throttled},
     metrics::Metrics,
-    pipeline::AnyPipeline,
     transport::Stream,
 };
 use log::Level;
@@ -224,23 +221,8 @@ impl Turn {
                 connecting.deadline = None;
                 self.fail_connect(key, Error::TimedOut { what: "connecting", after });
             }
-            Some(Slot::Channel(slot)) => {
-                let state = &mut slot.driver.core.state;
-                if state.has(Flags::CLOSE_ARMED) {
-                    let id = state.id();
-                    log_throttled!(
-                        self.io.services,
-                        UNSENT,
-                        Level::Debug,
-                        "channel {id}: closed before its peer took everything"
-                    );
-                    state.request_close_now();
-                    slot.close(&mut self.io, &self.shared.metrics);
-                }
-            }
-            Some(Slot::Lingering(_)) => self.end_lingering(key),
-            // It has no timers of its own.
-            Some(Slot::Datagram(_)) | None => {}
+            // Their timers are those of channels, or they have none.
+            Some(Slot::Channel(_) | Slot::Lingering(_) | Slot::Datagram(_)) | None => {}
             #[cfg(unix)]
             Some(Slot::Foreign(_)) => {}
         }

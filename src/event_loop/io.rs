@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     channel::{
-        ChannelCore, Flags, LoopServices,
+        ChannelCore, ChannelTimer, LoopServices, Readiness,
         driver::{LoopIo, Next, Ready},
     },
     log_throttle::{BROKEN, log_throttled},
@@ -71,8 +71,8 @@ impl ChannelSlot {
         self.proceed(io, metrics, next);
     }
 
-    pub(crate) fn handle_wheel_token(&mut self, io: &mut Io, metrics: &Metrics, slot: u32) {
-        let next = self.driver.handle_wheel_token(io, slot);
+    pub(crate) fn handle_timer(&mut self, io: &mut Io, metrics: &Metrics, timer: ChannelTimer) {
+        let next = self.driver.handle_timer(io, timer);
         self.proceed(io, metrics, next);
     }
 
@@ -100,7 +100,7 @@ impl ChannelSlot {
     pub(crate) fn close(&mut self, io: &mut Io, metrics: &Metrics) {
         let Some(stream) = self.driver.transport.take() else { return };
         let core = &mut self.driver.core;
-        let reset = core.state.has(Flags::RESET).then_some(Duration::ZERO);
+        let reset = core.state.status.resets().then_some(Duration::ZERO);
         let linger = reset.or(core.state.config.linger).filter(|_| stream.can_linger());
         if reset.is_some()
             && linger.is_some()
@@ -112,8 +112,9 @@ impl ChannelSlot {
         // The end of the stream would come before the reset, and the peer take it for a good one.
         let resets = linger.is_some_and(|time| time.is_zero());
         // A stream that was read to its end has nothing more: there to close it is to end it.
-        let unread = !core.state.has(Flags::HANG_UP) || core.state.has(Flags::MAYBE_READABLE);
-        let gracefully = unread && !core.state.has(Flags::CLOSE_NOW) && !resets;
+        let unread =
+            !core.state.status.has(Readiness::HANG_UP) || core.state.status.has(Readiness::MAYBE_READABLE);
+        let gracefully = unread && !core.state.status.closes_at_once() && !resets;
         let kept = if gracefully { begin_lingering(core, stream, io, linger.is_none()) } else { Err(stream) };
         let socket = match kept {
             Ok(socket) => Leaving::Lingers(socket),

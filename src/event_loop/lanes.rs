@@ -117,6 +117,7 @@ impl Lanes {
 
     /// Returns the waiting broadcasts to this channel as groups and numbers, in the order of their
     /// arrival.
+    #[allow(clippy::disallowed_methods, reason = "all are found, and sorted by their numbers")]
     pub(super) fn waiting_for(&self, channel: Key) -> Vec<(usize, u64)> {
         let most = self.counts.get(channel.index as usize).map_or(0, |count| *count as usize);
         let mut found = Vec::new();

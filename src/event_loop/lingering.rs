@@ -13,7 +13,7 @@
 use super::{io::Io, load::Assignment, sources::Slot, turn::Turn};
 use crate::{
     channel::{
-        ChannelCore, Due, Flags,
+        ChannelCore, ChannelTimer, Due, Readiness, TimerToken,
         driver::{Drained, Ready, Transport},
     },
     id::Key,
@@ -98,8 +98,9 @@ pub(super) fn begin_lingering(
 ) -> Result<LingeringSocket, Stream> {
     let to_the_end = core.drains_to_the_end();
     let state = &mut core.state;
-    let may = may && io.lingering.limit > 0 && state.config.close_timeout > 0 && state.pending_bytes() == 0;
-    let is_down = state.has(Flags::OUTPUT_ENDED) || stream.shutdown_write().is_ok();
+    let may =
+        may && io.lingering.limit > 0 && state.config.close_timeout_ns > 0 && state.pending_bytes() == 0;
+    let is_down = state.status.output_has_ended() || stream.shutdown_write().is_ok();
     let more = match io.drain(&mut stream, to_the_end) {
         Drained::Nothing => false,
         Drained::More => true,
@@ -111,10 +112,11 @@ pub(super) fn begin_lingering(
     let key = state.key();
     // The timeout counts from the close request: a timer that is armed already goes on.
     let deadline = state.take_close_timer().unwrap_or_else(|| {
-        let deadline = io.services.now.saturating_add(state.config.close_timeout);
-        io.services.queue.insert(deadline, Due::Source(key))
+        let deadline = io.services.now.saturating_add(state.config.close_timeout_ns);
+        let token = TimerToken::new(key, ChannelTimer::CloseTimeout);
+        io.services.queue.insert(deadline, Due::Channel(token))
     });
-    let was_listed = state.has(Flags::CARRIED_OVER);
+    let was_listed = state.status.has(Readiness::CARRIED_OVER);
     if more && !was_listed {
         io.carry_over(key, false);
     }

@@ -1,8 +1,9 @@
 //! Ends a loop's sleep from another thread.
 //!
-//! Invariants: the waker belongs to the poll in use, so no wake goes to a poll that is closed. A thread
-//! that rests is unparked instead, since it is not in its poll. Any thread calls [`LoopWaker::wake`];
-//! the loop's thread calls the rest. Owns the waker, and no other part of the poll.
+//! Invariants: the waker belongs to the poll in use, so no wake goes to a closed poll. A thread
+//! that rests is unparked instead, because it is not in its poll. Any thread calls
+//! [`LoopWaker::wake`]; the loop's thread calls the other functions. Owns the waker, and no other
+//! part of the poll.
 
 use mio::Waker;
 use std::{
@@ -33,10 +34,10 @@ impl LoopWaker {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends the sleep. Retries a few times: a signal interrupts a single write, and other errors may be
-    /// transient, too.
+    /// Ends the sleep. Retries a few times: a signal interrupts a single write, and other errors
+    /// may be transient, too.
     pub(super) fn wake(&self) -> io::Result<()> {
-        // The lock keeps the waker from being swapped in mid-write: a wake on a dropped poll would be lost.
+        // A swap in mid-write would lose the wake with the dropped poll, so the lock prevents it.
         let mut target = self.lock();
         if let Some(thread) = target.parked.take() {
             thread.unpark();
@@ -59,11 +60,12 @@ impl LoopWaker {
         self.lock().waker = waker;
     }
 
-    /// Parks the calling thread, which is the loop's, until [`wake`](LoopWaker::wake) is called, for at
-    /// most `limit`.
+    /// Parks the calling thread, which is the loop's, until [`wake`](LoopWaker::wake) is called,
+    /// for at most `limit`.
     ///
     /// `is_asleep` returns whether the published sleep still stands. A submitter ends it before it
     /// calls `wake`, so a wake that came before this call is seen.
+    #[allow(clippy::disallowed_methods, reason = "the limit is the real time of the owner of a manual loop")]
     pub(super) fn park(&self, limit: Option<Duration>, is_asleep: impl Fn() -> bool) {
         self.lock().parked = Some(thread::current());
         let begun = Instant::now();

@@ -100,7 +100,9 @@ impl ManualEventLoop {
     ///
     /// If nothing waits, it sleeps first, until something happens but no longer than `max_wait`: not at all for zero,
     /// without a limit for `None`. The limit is real time, also on a [`ManualClock`](crate::testing::ManualClock);
-    /// on such a clock a sleep without a limit ends only when another thread wakes the loop. Zero is returned if the
+    /// on such a clock a sleep without a limit ends only when another thread wakes the loop. A loop
+    /// whose poll fails rests before it polls again, by its clock: until then a turn runs nothing unless
+    /// there is work. Zero is returned if the
     /// time was up, if the sleep was for nothing, and at once if the loop has ended.
     pub fn run_once(&mut self, max_wait: impl Into<Option<Duration>>) -> usize {
         let Some(turn) = &mut self.turn else { return 0 };

@@ -26,6 +26,7 @@ mod linger;
 mod lingering;
 mod load;
 mod local;
+mod loop_settings;
 mod loop_waker;
 mod manual;
 mod pace;
@@ -49,13 +50,13 @@ mod watchdog;
 
 pub(crate) use accept_retry::AcceptRetry;
 pub(crate) use affinity::Core;
-pub(crate) use budget::{Budget, DEFAULT_MAX_IO_TIME, DEFAULT_MAX_TASK_TIME, UNLIMITED};
+pub(crate) use budget::UNLIMITED;
 #[cfg(unix)]
 pub use foreign::{Interest, Readiness, SourceAction, SourceContext, SourceHandle};
 pub(crate) use io::Io;
 pub(crate) use linger::Ended;
-pub(crate) use lingering::DEFAULT_MAX_LINGERING;
 pub(crate) use load::Assignment;
+pub(crate) use loop_settings::LoopSettings;
 pub use manual::ManualEventLoop;
 pub use periodic::{MissedRuns, Periodic};
 pub use rebuild::{RebuildCause, RebuildReport};
@@ -67,20 +68,23 @@ pub(crate) use sources::{
     Attempt, ChildSetup, Connected, Connecting, ListenerGuard, ListenerShared, Listening, ServerClosed,
     ServerShared,
 };
-pub(crate) use spin::DEFAULT_REBUILD_THRESHOLD;
 pub use tasks::ScheduledTask;
 pub(crate) use watchdog::WatchdogThread;
 use watchdog::WatchedLoop;
 pub use watchdog::{Stall, Watchdog};
 
 use crate::{
-    Clock, Error, Result,
+    Error, Result,
     channel::{IoTime, LoopServices, MailSender, OutboundBudget, SharedBudget, driver::LoopIo},
     clock::{TimeSource, nanos},
     error::{Refused, caught},
     log_throttle::{LogAt, off_loop},
     metrics::LoopMetrics,
-    sync::{Completion, Phase, completion, loop_id, mailbox},
+    sync::{
+        Completion, Phase, completion,
+        loop_id::{self, LoopIds},
+        mailbox,
+    },
     timer::Wheel,
     worker_pool::WorkerPool,
 };
@@ -109,25 +113,15 @@ pub struct EventLoop {
 #[derive(Debug, Clone)]
 pub(crate) struct LoopConfig {
     pub(crate) name: String,
-    pub(crate) budget: Budget,
-    pub(crate) max_io_time: Duration,
-    pub(crate) max_pending_tasks: usize,
-    pub(crate) max_scheduled_tasks: usize,
-    pub(crate) max_connections: usize,
-    pub(crate) max_lingering: usize,
-    #[cfg_attr(not(unix), allow(dead_code, reason = "event sources are for Unix"))]
-    pub(crate) max_event_sources: usize,
-    pub(crate) max_outbound: usize,
+    /// Within their ranges.
+    pub(crate) settings: LoopSettings,
     pub(crate) group_outbound: Arc<SharedBudget>,
-    pub(crate) wheel_tick: Duration,
-    pub(crate) wheel_slots: usize,
-    pub(crate) rebuild_threshold: u32,
-    pub(crate) busy_poll: Duration,
     pub(crate) core: Option<Core>,
-    pub(crate) clock: Arc<dyn Clock>,
     /// Of the loop's random numbers.
     pub(crate) seed: u64,
     pub(crate) watchdog_thread: Option<Arc<WatchdogThread>>,
+    /// Numbers the loop; without it the process does.
+    pub(crate) loop_ids: Option<Arc<LoopIds>>,
     pub(crate) workers: WorkerPool,
 }
 
@@ -155,46 +149,44 @@ impl EventLoop {
 
     /// What the handles of a loop share, and what becomes the loop on whatever thread will run it.
     fn prepare(config: LoopConfig) -> Result<(Arc<LoopShared>, MakeTurn)> {
+        let settings = config.settings;
         let wheel =
-            Wheel::<crate::id::Key>::builder().tick(config.wheel_tick).slots(config.wheel_slots).build();
+            Wheel::<crate::id::Key>::builder().tick(settings.wheel_tick).slots(settings.wheel_slots).build();
         let wheel = wheel.map_err(as_setting_of_a_group)?;
         let (selector, waker) = Selector::new().map_err(|e| Error::io("opening a poll", e))?;
-        let (mailbox, inbox) = mailbox(config.max_pending_tasks);
-        let time = TimeSource::new(config.clock.clone());
-        let (tasks, connections) = (config.max_scheduled_tasks, config.max_connections);
-        let (id, name) = (loop_id::next(), config.name);
+        let (mailbox, inbox) = mailbox(settings.max_pending_tasks);
+        let time = TimeSource::new(settings.clock.clone());
+        let (tasks, connections) = (settings.max_scheduled_tasks, settings.max_connections);
+        let (id, name) = (config.loop_ids.map_or_else(loop_id::next, |ids| ids.next()), config.name);
         let shared = LoopShared::new(id, name, time.clone(), mailbox, tasks, connections, waker);
         let shared = shared.with_seed(config.seed);
         #[cfg(unix)]
-        let shared = shared.with_max_event_sources(config.max_event_sources);
+        let shared = shared.with_max_event_sources(settings.max_event_sources);
         let shared = Arc::new(shared);
-        if !config.clock.is_real_time() {
+        if !settings.clock.is_real_time() {
             let weak = Arc::downgrade(&shared);
-            config.clock.on_advance(Box::new(move || {
+            settings.clock.on_advance(Box::new(move || {
                 if let Some(shared) = weak.upgrade() {
                     shared.wake_if_asleep(0);
                 }
             }));
         }
-        let workers = config.workers;
-        let (max_outbound, group_outbound) = (config.max_outbound, config.group_outbound);
-        let (budget, real_time) = (config.budget, config.clock.is_real_time());
-        let (threshold, max_lingering) = (config.rebuild_threshold, config.max_lingering);
-        let max_io_time = nanos(config.max_io_time);
-        let sleep = Sleep::new(config.clock.longest_sleep(), config.busy_poll);
+        let (group_outbound, workers) = (config.group_outbound, config.workers);
+        let real_time = settings.clock.is_real_time();
+        let sleep = Sleep::new(settings.clock.longest_sleep(), settings.busy_poll);
         let make = move |shared: Arc<LoopShared>| {
             let outlet: Arc<dyn MailSender> = shared.clone();
-            let outbound = OutboundBudget::new(max_outbound, group_outbound);
+            let outbound = OutboundBudget::new(settings.max_outbound, group_outbound);
             let activity = shared.activity.clone();
             let log = shared.log.clone();
             let mut services = LoopServices::new(time, wheel, outlet, activity, log, outbound, workers);
-            services.io_time = IoTime::limited(max_io_time, real_time);
+            services.io_time = IoTime::limited(nanos(settings.max_io_time), real_time);
             services.random = shared.random.clone();
             let io = Io {
                 selector,
                 drivers: LoopIo::new(services, shared.metrics.clone()),
                 inactive: Vec::new(),
-                lingering: lingering::Lingering::new(max_lingering),
+                lingering: lingering::Lingering::new(settings.max_lingering),
             };
             let now = io.services.now;
             Turn {
@@ -202,11 +194,11 @@ impl EventLoop {
                 inbox,
                 sources: Sources::new(),
                 io,
-                budget,
+                budget: settings.budget(),
                 task_pace: Pace::new(real_time),
                 timer_pace: Pace::new(real_time),
                 deliver_pace: Pace::of_deliveries(real_time),
-                spin: SpinGuard::new(threshold),
+                spin: SpinGuard::new(settings.rebuild_threshold),
                 watch: Stopwatch::new(now),
                 shutdown: None,
                 sleep,

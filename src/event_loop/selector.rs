@@ -186,7 +186,7 @@ fn new_events() -> Events {
     Events::with_capacity(EVENTS)
 }
 
-/// Reads what an event of the poll reports. Nothing behind the selector sees the event itself.
+/// Converts an event of the poll. Only the selector sees the event itself.
 #[inline]
 fn ready(event: &Event) -> Ready {
     Ready::NONE

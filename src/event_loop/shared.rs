@@ -18,7 +18,7 @@ use super::{
 use crate::sync::Permits;
 use crate::{
     Error, Result,
-    channel::{Delivery, Mail, MailSender, Scheduled},
+    channel::{AnyDelivery, Delivery, Mail, MailSender, Scheduled},
     clock::TimeSource,
     datagram::{DatagramMail, DatagramShared, Opening},
     error::{Refused, caught},
@@ -483,10 +483,12 @@ impl MailSender for LoopShared {
         })
     }
 
-    fn broadcast(&self, delivery: Box<Delivery>) -> Result<(), (Box<Delivery>, Error)> {
-        self.submit(LoopMail::Broadcast(delivery), 0).map_err(|refused| match refused.value {
-            LoopMail::Broadcast(delivery) => (delivery, refused.reason),
-            _ => unreachable!("the same mail comes back"),
+    fn broadcast(&self, delivery: Box<AnyDelivery>) -> Result<(), (Box<AnyDelivery>, Error)> {
+        self.submit(LoopMail::Broadcast(Delivery::from_any(delivery)), 0).map_err(|refused| {
+            match refused.value {
+                LoopMail::Broadcast(delivery) => (delivery as Box<AnyDelivery>, refused.reason),
+                _ => unreachable!("the same mail comes back"),
+            }
         })
     }
 

@@ -12,11 +12,11 @@ use crate::{
     Error, Result,
     admission::Gate,
     buffer::RECEIVE_SIZE,
-    channel::{ChannelConfig, WheelToken, driver::ChannelDriver},
+    channel::{AnyPipeline, ChannelConfig, TimerToken, driver::ChannelDriver},
     datagram::DatagramSlot,
     group::EventLoopGroup,
     id::Key,
-    pipeline::AnyPipeline,
+    resource::SOCKETS,
     sync::Completer,
     transport::{Address, Listener, Stream, TcpOptions},
 };
@@ -232,7 +232,7 @@ impl Sources {
         let index = self.free.last().map_or(self.slots.len(), |index| *index as usize);
         if index as u64 > Key::MAX_INDEX.min(u64::from(u32::MAX)) {
             let limit = usize::try_from(Key::MAX_INDEX).unwrap_or(usize::MAX);
-            return Err(Error::Full { what: "sockets of one event loop", limit });
+            return Err(Error::Full { what: SOCKETS, limit });
         }
         let generation = self.generations.get(index).copied().unwrap_or(0);
         Ok(Key { index: index as u32, generation })
@@ -291,10 +291,10 @@ impl Sources {
         self.slots.get_mut(key.index as usize)?.as_deref_mut().map(|slot| (key, slot))
     }
 
-    /// The source that an entry of the wheel is for; none if it is gone.
-    pub(crate) fn of_wheel_token(&mut self, coarse: WheelToken) -> Option<(Key, &mut Slot)> {
-        let key = self.key_at(coarse.index())?;
-        if !coarse.is_for(key) {
+    /// Returns the source that a timer belongs to, or `None` if it is gone.
+    pub(crate) fn by_timer_token(&mut self, token: TimerToken) -> Option<(Key, &mut Slot)> {
+        let key = self.key_at(token.index())?;
+        if !token.is_for(key) {
             return None;
         }
         self.slots.get_mut(key.index as usize)?.as_deref_mut().map(|slot| (key, slot))
@@ -326,7 +326,7 @@ mod tests {
 
     /// What each connection costs at the least, idle as it may be. Allocators give memory in steps of 16 bytes, so a word more may
     /// cost nothing or two. If this fails, put what few channels need behind one
-    /// `Option<Box<..>>` beside the others in `ChannelState`, and have `tests/rss.rs` say what a connection costs in all;
+    /// `Option<Box<..>>` beside the others in `ChannelState`, and have `tests/system/rss.rs` say what a connection costs in all;
     /// raise the bounds only for what every channel needs at every time.
     #[test]
     #[cfg(target_pointer_width = "64")]
@@ -342,7 +342,7 @@ mod tests {
         assert_eq!(size_of::<ChannelSlot>(), slot, "nothing else that is watched is larger than a channel");
     }
 
-    /// What docs/performance.md says of an idle channel with frames and an idle timeout, on glibc; `tests/rss.rs` finds the
+    /// What docs/performance.md says of an idle channel with frames and an idle timeout, on glibc; `tests/system/rss.rs` finds the
     /// same in the kernel's count of pages.
     #[test]
     #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
@@ -353,7 +353,7 @@ mod tests {
         let slot = allocated(size_of::<Slot>() - 16 * usize::from(cfg!(debug_assertions)));
         let watch = allocated(size_of::<Watch>());
         let pipeline = allocated(size_of::<crate::codec::LengthField>());
-        let entry = 24 + size_of::<WheelToken>();
+        let entry = 24 + size_of::<TimerToken>();
         let lists = size_of::<Option<Box<Slot>>>() + size_of::<u32>();
         assert_eq!([slot, watch, pipeline, entry, lists], [224, 80, 32, 32, 12]);
     }

@@ -12,6 +12,7 @@ use crate::{
     clock::TimeSource,
     error::{caught, drop_guarded, panic_message},
     log_throttle::{LogAt, PANICS, TASKS_FAILED, Topic, log_throttled},
+    resource::SCHEDULED_TASKS,
     sync::{Completer, Completion},
     timer::QueueKey,
 };
@@ -216,7 +217,7 @@ impl TaskPermit {
         let limit = shared.max_scheduled_tasks;
         if shared.scheduled_tasks.fetch_add(1, Ordering::Relaxed) >= limit {
             shared.scheduled_tasks.fetch_sub(1, Ordering::Relaxed);
-            return Err(Error::Full { what: "scheduled tasks", limit });
+            return Err(Error::Full { what: SCHEDULED_TASKS, limit });
         }
         Ok(TaskPermit(shared.clone()))
     }

@@ -15,7 +15,7 @@ use super::{
     turn::Turn,
 };
 use crate::{
-    channel::{Due, Scheduled},
+    channel::{ChannelTimer, Due, Scheduled, TimerToken},
     id::Key,
     timer,
 };
@@ -127,10 +127,6 @@ impl Turn {
         behind: &mut Vec<(timer::Due<Due>, u64)>,
     ) {
         self.shared.metrics.lag.record(self.io.services.now.saturating_sub(due.deadline));
-        *current = match due.value {
-            Due::Channel(key, _) | Due::Source(key) => Some(key),
-            Due::Task(_) => None,
-        };
         match due.value {
             Due::Task(ref task) => {
                 let task = task.clone();
@@ -146,17 +142,27 @@ impl Turn {
                     None => {}
                 }
             }
-            Due::Channel(channel, slot) => {
-                let Turn { sources, io, shared, .. } = self;
-                match sources.get(channel) {
-                    Some(Slot::Channel(source)) => {
-                        source.call(io, &shared.metrics, |core, services| core.handle_task(services, slot));
-                    }
-                    Some(Slot::Datagram(source)) => source.handle_task(io, &shared.metrics, slot),
-                    _ => {}
-                }
+            Due::Channel(token) => self.run_channel_timer(token, current),
+            Due::Source(source) => {
+                *current = Some(source);
+                self.source_is_due(source);
             }
-            Due::Source(source) => self.source_is_due(source),
+        }
+    }
+
+    /// Runs a timer of a channel, unless the channel is gone.
+    fn run_channel_timer(&mut self, token: TimerToken, current: &mut Option<Key>) {
+        let Turn { sources, io, shared, .. } = self;
+        let Some((key, source)) = sources.by_timer_token(token) else { return };
+        *current = Some(key);
+        match (source, token.timer()) {
+            (Slot::Channel(source), timer) => source.handle_timer(io, &shared.metrics, timer),
+            (Slot::Datagram(source), ChannelTimer::Task(slot)) => {
+                source.handle_task(io, &shared.metrics, slot)
+            }
+            // The socket has inherited the close timeout of its channel.
+            (Slot::Lingering(_), ChannelTimer::CloseTimeout) => self.end_lingering(key),
+            _ => {}
         }
     }
 
@@ -165,7 +171,7 @@ impl Turn {
         let mut moves = 0;
         let ran = self.run_due_entries(until, |turn, current| {
             let wheel = &mut turn.io.services.wheel;
-            let Some(coarse) = wheel.expire(now) else {
+            let Some(token) = wheel.expire(now) else {
                 if wheel.next_expiry().is_none_or(|at| at > now) {
                     return None;
                 }
@@ -174,16 +180,7 @@ impl Turn {
             };
             let due = turn.io.services.wheel.current_time();
             turn.shared.metrics.lag.record(turn.io.services.now.saturating_sub(due));
-            let Turn { sources, io, shared, .. } = &mut *turn;
-            let Some((key, source)) = sources.of_wheel_token(coarse) else { return Some(Site::WHEEL) };
-            *current = Some(key);
-            match source {
-                Slot::Channel(source) => {
-                    source.handle_wheel_token(io, &shared.metrics, coarse.slot());
-                }
-                Slot::Datagram(source) => source.handle_task(io, &shared.metrics, coarse.slot()),
-                _ => {}
-            }
+            turn.run_channel_timer(token, current);
             Some(Site::WHEEL)
         });
         (ran - moves, moves)

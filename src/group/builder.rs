@@ -5,15 +5,13 @@
 
 use super::{Chooser, EventLoopGroup};
 use crate::{
-    Clock, Error, Result, SystemClock,
+    Clock, Error, Result,
     channel::SharedBudget,
-    clock::nanos,
     event_loop::{
-        Budget, Core, DEFAULT_MAX_IO_TIME, DEFAULT_MAX_LINGERING, DEFAULT_MAX_TASK_TIME,
-        DEFAULT_REBUILD_THRESHOLD, EventLoop, LoopConfig, ManualEventLoop, UNLIMITED, Watchdog,
-        WatchdogThread,
+        Core, EventLoop, LoopConfig, LoopSettings, ManualEventLoop, UNLIMITED, Watchdog, WatchdogThread,
     },
-    sync::Random,
+    settings::check_range,
+    sync::{Random, loop_id::LoopIds},
     worker_pool::WorkerPool,
 };
 use std::{fmt, sync::Arc, time::Duration};
@@ -40,7 +38,7 @@ use std::{fmt, sync::Arc, time::Duration};
 /// | `chooser` | [`RoundRobin`](crate::RoundRobin) | |
 /// | `pin_to` | threads run where they may | cores that the building thread may use |
 /// | `busy_poll` | 0, which means never | 0 or more |
-/// | `clock` | [`SystemClock`] | |
+/// | `clock` | [`SystemClock`](crate::SystemClock) | |
 /// | `seed` | a number from the operating system | |
 /// | `watchdog` | none | a limit of 10 ms or more |
 /// | `workers` | a [`WorkerPool`] of its own with the default settings | |
@@ -49,25 +47,13 @@ use std::{fmt, sync::Arc, time::Duration};
 pub struct EventLoopGroupBuilder {
     threads: usize,
     name: String,
-    io_ratio: u32,
-    max_task_time: Duration,
-    max_io_time: Duration,
-    max_pending_tasks: usize,
-    max_scheduled_tasks: usize,
-    max_connections: usize,
-    max_lingering: usize,
-    max_event_sources: usize,
-    max_outbound: usize,
+    settings: LoopSettings,
     max_group_outbound: usize,
-    wheel_tick: Duration,
-    wheel_slots: usize,
-    rebuild_threshold: u32,
     chooser: Option<Arc<dyn Chooser>>,
     pin_to: Option<Vec<usize>>,
-    busy_poll: Duration,
-    clock: Arc<dyn Clock>,
     seed: Option<u64>,
     watchdog: Option<Watchdog>,
+    loop_ids: Option<Arc<LoopIds>>,
     workers: Option<WorkerPool>,
 }
 
@@ -76,25 +62,13 @@ impl EventLoopGroupBuilder {
         EventLoopGroupBuilder {
             threads: 0,
             name: "netwheel".to_owned(),
-            io_ratio: 50,
-            max_task_time: DEFAULT_MAX_TASK_TIME,
-            max_io_time: DEFAULT_MAX_IO_TIME,
-            max_pending_tasks: 1 << 20,
-            max_scheduled_tasks: 1 << 20,
-            max_connections: 1 << 20,
-            max_lingering: DEFAULT_MAX_LINGERING,
-            max_event_sources: 1 << 14,
-            max_outbound: 1 << 30,
+            settings: LoopSettings::default(),
             max_group_outbound: usize::MAX,
-            wheel_tick: Duration::from_millis(100),
-            wheel_slots: 512,
-            rebuild_threshold: DEFAULT_REBUILD_THRESHOLD,
             chooser: None,
             pin_to: None,
-            busy_poll: Duration::ZERO,
-            clock: Arc::new(SystemClock),
             seed: None,
             watchdog: None,
+            loop_ids: None,
             workers: None,
         }
     }
@@ -117,7 +91,7 @@ impl EventLoopGroupBuilder {
     /// The phase ends with the task that exceeds its time. Without any time it still runs 64 tasks, or as many as
     /// begin within 100 µs, and at least one.
     pub fn io_ratio(mut self, percent: u32) -> Self {
-        self.io_ratio = percent;
+        self.settings.io_ratio = percent;
         self
     }
 
@@ -132,7 +106,7 @@ impl EventLoopGroupBuilder {
     /// A phase ends with the first task that exceeds its time. Short tasks share a reading of the clock: where a task
     /// turns slow although others from the same place in the source were short just before, up to 31 more run.
     pub fn max_task_time(mut self, time: Duration) -> Self {
-        self.max_task_time = time;
+        self.settings.max_task_time = time;
         self
     }
 
@@ -146,19 +120,19 @@ impl EventLoopGroupBuilder {
     /// Sending at the end of the turn is bounded by
     /// [`writes_per_turn`](crate::ChannelOptions::writes_per_turn) instead.
     pub fn max_io_time(mut self, time: Duration) -> Self {
-        self.max_io_time = time;
+        self.settings.max_io_time = time;
         self
     }
 
     /// Tasks that may wait in each loop's queue; more are refused.
     pub fn max_pending_tasks(mut self, tasks: usize) -> Self {
-        self.max_pending_tasks = tasks;
+        self.settings.max_pending_tasks = tasks;
         self
     }
 
     /// Tasks that each loop may have scheduled for later, by [`EventLoop::schedule`] and its like; more are refused.
     pub fn max_scheduled_tasks(mut self, tasks: usize) -> Self {
-        self.max_scheduled_tasks = tasks;
+        self.settings.max_scheduled_tasks = tasks;
         self
     }
 
@@ -168,7 +142,7 @@ impl EventLoopGroupBuilder {
     /// If only the loop whose turn it is has as many, the next one that has room gets the connection. For limits of one
     /// server and of one address see [`Admission`](crate::Admission).
     pub fn max_connections(mut self, connections: usize) -> Self {
-        self.max_connections = connections;
+        self.settings.max_connections = connections;
         self
     }
 
@@ -183,14 +157,14 @@ impl EventLoopGroupBuilder {
     /// [connections](Self::max_connections). When a loop has one more than this limit, the oldest
     /// is closed at once and counted as [`lingering_cut`](crate::LoopMetrics::lingering_cut).
     pub fn max_lingering(mut self, sockets: usize) -> Self {
-        self.max_lingering = sockets;
+        self.settings.max_lingering = sockets;
         self
     }
 
     /// Sets the largest number of event sources that may be registered on each loop
     /// ([`EventLoop::register`]). Further ones are refused with [`Error::Full`].
     pub fn max_event_sources(mut self, sources: usize) -> Self {
-        self.max_event_sources = sources;
+        self.settings.max_event_sources = sources;
         self
     }
 
@@ -200,7 +174,7 @@ impl EventLoopGroupBuilder {
     /// [`overflow`](crate::ChannelOptions::overflow) policy, as if it had reached its own limit. Up to their low water mark all
     /// channels go on: so peers that keep up do not notice, and a loop may have that much per channel beyond this.
     pub fn max_outbound(mut self, bytes: usize) -> Self {
-        self.max_outbound = bytes;
+        self.settings.max_outbound = bytes;
         self
     }
 
@@ -216,19 +190,19 @@ impl EventLoopGroupBuilder {
 
     /// Granularity of idle timeouts: an event is at most this much late.
     pub fn wheel_tick(mut self, tick: Duration) -> Self {
-        self.wheel_tick = tick;
+        self.settings.wheel_tick = tick;
         self
     }
 
     /// Slots of the first level of each loop's wheel.
     pub fn wheel_slots(mut self, slots: usize) -> Self {
-        self.wheel_slots = slots;
+        self.settings.wheel_slots = slots;
         self
     }
 
     /// Premature returns of the poll in a row after which it is built anew; below 3 it never is.
     pub fn rebuild_threshold(mut self, returns: u32) -> Self {
-        self.rebuild_threshold = returns;
+        self.settings.rebuild_threshold = returns;
         self
     }
 
@@ -258,13 +232,13 @@ impl EventLoopGroupBuilder {
     /// That takes a whole core for each loop meanwhile, and saves the time that the system needs to wake a thread:
     /// for replies within a few microseconds where cores are to spare. Nobody has to wake a loop that polls.
     pub fn busy_poll(mut self, time: Duration) -> Self {
-        self.busy_poll = time;
+        self.settings.busy_poll = time;
         self
     }
 
     /// Where the loops take their time from; tests give a [`ManualClock`](crate::testing::ManualClock).
     pub fn clock(mut self, clock: impl Clock + 'static) -> Self {
-        self.clock = Arc::new(clock);
+        self.settings.clock = Arc::new(clock);
         self
     }
 
@@ -284,6 +258,13 @@ impl EventLoopGroupBuilder {
     /// Watches the loops, and says when one of them is stuck; see [`Watchdog`]. Without one nobody does.
     pub fn watchdog(mut self, watchdog: Watchdog) -> Self {
         self.watchdog = Some(watchdog);
+        self
+    }
+
+    /// Sets what numbers the loops, for a simulation that makes groups on one thread.
+    #[allow(dead_code, reason = "for drivers other than the kernel")]
+    pub(crate) fn loop_ids(mut self, ids: &Arc<LoopIds>) -> Self {
+        self.loop_ids = Some(ids.clone());
         self
     }
 
@@ -344,58 +325,22 @@ impl EventLoopGroupBuilder {
         watchdog_thread: Option<Arc<WatchdogThread>>,
         (group_outbound, workers, seed): (Arc<SharedBudget>, WorkerPool, u64),
     ) -> Result<LoopConfig> {
-        let io_ratio = u8::try_from(self.io_ratio).ok().filter(|ratio| (1..=100).contains(ratio));
-        let io_ratio =
-            io_ratio.ok_or_else(|| Error::setting("io_ratio", self.io_ratio, "1 to 100 percent"))?;
-        if self.max_pending_tasks < 16 {
-            return Err(Error::setting("max_pending_tasks", self.max_pending_tasks, "16 tasks or more"));
-        }
-        if self.max_scheduled_tasks < 16 {
-            return Err(Error::setting("max_scheduled_tasks", self.max_scheduled_tasks, "16 tasks or more"));
-        }
-        if self.max_connections == 0 {
-            return Err(Error::setting("max_connections", 0, "1 connection or more"));
-        }
-        if self.max_event_sources == 0 {
-            return Err(Error::setting("max_event_sources", 0, "1 event source or more"));
-        }
-        if self.max_outbound == 0 {
-            return Err(Error::setting("max_outbound", 0, "1 byte or more"));
-        }
-        if self.max_task_time.is_zero() {
-            return Err(Error::setting("max_task_time", "0", "more than zero"));
-        }
-        if self.max_io_time.is_zero() {
-            return Err(Error::setting("max_io_time", "0", "more than zero"));
-        }
+        self.settings.check()?;
         Ok(LoopConfig {
             name: format!("{}-{n}", self.name),
-            budget: Budget { io_ratio, cap: nanos(self.max_task_time) },
-            max_io_time: self.max_io_time,
-            max_pending_tasks: self.max_pending_tasks,
-            max_scheduled_tasks: self.max_scheduled_tasks,
-            max_connections: self.max_connections,
-            max_lingering: self.max_lingering,
-            max_event_sources: self.max_event_sources,
-            max_outbound: self.max_outbound,
+            settings: self.settings.clone(),
             group_outbound,
-            wheel_tick: self.wheel_tick,
-            wheel_slots: self.wheel_slots,
-            rebuild_threshold: self.rebuild_threshold,
-            busy_poll: self.busy_poll,
             core,
-            clock: self.clock.clone(),
             seed: Random::derive(seed, n),
             watchdog_thread,
+            loop_ids: self.loop_ids.clone(),
             workers,
         })
     }
 
     /// What all loops of the group may have waiting to be sent.
     fn outbound(&self) -> Result<Arc<SharedBudget>> {
-        if self.max_group_outbound == 0 {
-            return Err(Error::setting("max_group_outbound", 0, "1 byte or more"));
-        }
+        check_range("max_group_outbound", self.max_group_outbound, 1.., "1 byte or more")?;
         Ok(Arc::new(SharedBudget::new(self.max_group_outbound)))
     }
 
@@ -412,22 +357,9 @@ impl fmt::Debug for EventLoopGroupBuilder {
         f.debug_struct("EventLoopGroupBuilder")
             .field("threads", &self.threads)
             .field("name", &self.name)
-            .field("io_ratio", &self.io_ratio)
-            .field("max_task_time", &self.max_task_time)
-            .field("max_io_time", &self.max_io_time)
-            .field("max_pending_tasks", &self.max_pending_tasks)
-            .field("max_scheduled_tasks", &self.max_scheduled_tasks)
-            .field("max_connections", &self.max_connections)
-            .field("max_lingering", &self.max_lingering)
-            .field("max_event_sources", &self.max_event_sources)
-            .field("max_outbound", &self.max_outbound)
+            .field("settings", &self.settings)
             .field("max_group_outbound", &self.max_group_outbound)
-            .field("wheel_tick", &self.wheel_tick)
-            .field("wheel_slots", &self.wheel_slots)
-            .field("rebuild_threshold", &self.rebuild_threshold)
             .field("pin_to", &self.pin_to)
-            .field("busy_poll", &self.busy_poll)
-            .field("clock", &self.clock)
             .field("seed", &self.seed)
             .field("watchdog", &self.watchdog)
             .field("workers", &self.workers)

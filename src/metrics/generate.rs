@@ -63,7 +63,7 @@ macro_rules! metrics {
                 $($(self.$name.$fold(tally.$name);)?)+
             }
 
-            /// Copies all numbers; those that are counted elsewhere are zero.
+            /// Copies all numbers. External ones are zero.
             pub(crate) fn snapshot(&self) -> LoopMetrics {
                 LoopMetrics { $($name: read_cell!(self.$name, $($kind)+),)+ }
             }

@@ -1,13 +1,14 @@
-//! What a loop counts about itself.
+//! Counters of a loop.
 //!
-//! `table` states each metric once: name, kind, unit, rustdoc and help text. `generate` makes of it
-//! [`Metrics`] (the loop's counters), [`Tally`] (those of one turn), [`LoopMetrics`] (the public
-//! copy) and the rows that exporters read.
+//! `table` states each metric once: name, kind, unit, rustdoc and help text. `generate` turns it into
+//! [`Metrics`] (the loop's counters), [`Tally`] (the counters of one turn), [`LoopMetrics`] (the
+//! public snapshot) and the rows that exporters read.
 //!
-//! Always holds: only the loop's thread adds (a plain load and store, no locked instruction), any thread reads;
-//! counters never go back. The exceptions are the counters that are added to with
-//! [`Counter::add_shared`](counter::Counter::add_shared), which other threads count too. What happens once per
-//! message is counted in a plain number of the [`Tally`] first and added here once per turn.
+//! Invariants: counters never decrease. Only the loop's thread adds, with a plain load and store and
+//! no locked instruction, and any thread reads. The exceptions use
+//! [`Counter::add_shared`](counter::Counter::add_shared), because other threads count too. Events that
+//! happen once per message are counted in plain numbers of the [`Tally`], which is folded into
+//! [`Metrics`] once per turn.
 
 mod counter;
 mod generate;

@@ -1,5 +1,4 @@
 use super::*;
-use crate::metrics::Value;
 use std::collections::BTreeSet;
 
 /// Returns the name and labels of a metric in the Prometheus text, without the loop's name.
@@ -18,7 +17,7 @@ fn kind(row: &Metric<'_>) -> &'static str {
     }
 }
 
-/// Compares the table of docs/observability.md with the rows. The failure prints the table to paste.
+/// Compares the table in docs/observability.md with the rows. A failure prints the expected table.
 #[test]
 fn the_documentation_lists_all_metrics() {
     let metrics = LoopMetrics::default();

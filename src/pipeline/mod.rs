@@ -42,31 +42,23 @@
 //! Filters (bytes to bytes, before the codec: TLS, a PROXY header) have their place between `new` and `codec`;
 //! there are none yet.
 
-mod chain;
 mod codec;
-mod context;
 mod handler;
+mod links;
 mod offload;
 mod remote;
-mod shared;
 mod stage;
 
-pub(crate) use chain::{Batch, DecodePass, Event, Links, Push};
+pub use crate::channel::{ChannelPipeline, IntoPipeline};
 pub use codec::Codec;
-pub use context::Context;
-pub use handler::Handler;
+pub use handler::{Context, Handler};
+pub(crate) use links::combine;
 pub use remote::Remote;
-pub(crate) use shared::{Encoder, EncodingMemo, SharedMessage, again, combine};
 pub use stage::{Stage, StageContext};
 
-#[cfg(test)]
-use crate::channel::filter::{Filter, Filters};
-use crate::{
-    Result,
-    channel::{Extras, IdleTimeouts, TimeLimits, TrafficShaping, WireLog},
-};
-use chain::{Assembled, CodecLink, Pull, StageLink};
-use std::{fmt, marker::PhantomData};
+use crate::channel::{IdleTimeouts, PipelineSettings, Push, TimeLimits, TrafficShaping, WireLog};
+use links::{Assembled, CodecLink, Pull, StageLink};
+use std::marker::PhantomData;
 
 /// A pipeline in the making: `new`, `codec`, any number of `stage`s, `handler`.
 ///
@@ -86,10 +78,7 @@ use std::{fmt, marker::PhantomData};
 /// ```
 pub struct Pipeline<P> {
     links: P,
-    idle: IdleTimeouts,
-    limits: TimeLimits,
-    traffic: TrafficShaping,
-    extras: Option<Box<Extras>>,
+    settings: PipelineSettings,
 }
 
 /// The beginning of a pipeline: nothing but the socket.
@@ -99,13 +88,7 @@ impl Pipeline<Start> {
     /// An empty pipeline.
     #[expect(clippy::new_without_default, reason = "an empty pipeline is of use only as a beginning")]
     pub fn new() -> Self {
-        Pipeline {
-            links: Start(()),
-            idle: IdleTimeouts::new(),
-            limits: TimeLimits::new(),
-            traffic: TrafficShaping::default(),
-            extras: None,
-        }
+        Pipeline { links: Start(()), settings: PipelineSettings::default() }
     }
 
     /// What turns bytes into messages.
@@ -117,39 +100,38 @@ impl Pipeline<Start> {
 impl<P> Pipeline<P> {
     /// What the channel watches for quiet from its first moment on; see [`IdleTimeouts`].
     pub fn idle(mut self, timeouts: IdleTimeouts) -> Self {
-        self.idle = timeouts;
+        self.settings.idle = timeouts;
         self
     }
 
     /// What closes the channel if it is too slow, from its first moment on; see [`TimeLimits`].
     pub fn time_limits(mut self, limits: TimeLimits) -> Self {
-        self.limits = limits;
+        self.settings.limits = limits;
         self
     }
 
     /// Writes what the channel does to the log: its events, and its bytes as a hex dump; see [`WireLog`].
     pub fn wire_log(mut self, wire_log: WireLog) -> Self {
-        self.extras.get_or_insert_default().wire_log = Some(wire_log);
+        self.settings.extras.set_wire_log(Some(wire_log));
         self
     }
 
     /// Keeps a value with the channel from its first moment on; see [`Attributes`](crate::Attributes). A second one of the
     /// same type replaces the first.
     pub fn attribute<T: 'static>(mut self, value: T) -> Self {
-        self.extras.get_or_insert_default().attributes.insert(value);
+        self.settings.extras.attributes_mut().insert(value);
         self
     }
 
     /// How many bytes a second the channel may move, from its first moment on; see
     /// [`TrafficLimits`](crate::TrafficLimits), and [`SharedTraffic`](crate::SharedTraffic) for many channels together.
     pub fn traffic(mut self, shaping: impl Into<TrafficShaping>) -> Self {
-        self.traffic = shaping.into();
+        self.settings.traffic = shaping.into();
         self
     }
 
     fn with<Q>(self, link: impl FnOnce(P) -> Q) -> Pipeline<Q> {
-        let Pipeline { links, idle, limits, traffic, extras } = self;
-        Pipeline { links: link(links), idle, limits, traffic, extras }
+        Pipeline { links: link(self.links), settings: self.settings }
     }
 }
 
@@ -167,90 +149,7 @@ impl<P: Pull> Pipeline<P> {
     where
         P: Push<H::Out>,
     {
-        let Pipeline { links, idle, limits, traffic, extras } = self;
-        ChannelPipeline {
-            links: Box::new(Assembled { links, handler }),
-            idle,
-            limits,
-            traffic,
-            extras,
-            message: PhantomData,
-        }
-    }
-}
-
-/// A whole pipeline for one channel, to which messages of type `M` are written.
-///
-/// It is not `Send`: bootstraps take a factory, which is, and call it on the channel's loop.
-pub struct ChannelPipeline<M> {
-    links: Box<dyn Links>,
-    idle: IdleTimeouts,
-    limits: TimeLimits,
-    traffic: TrafficShaping,
-    extras: Option<Box<Extras>>,
-    message: PhantomData<fn(M)>,
-}
-
-#[cfg(test)]
-impl<M> ChannelPipeline<M> {
-    /// Gives the channel byte filters; the first one is next to the transport.
-    pub(crate) fn filters(mut self, filters: Vec<Box<dyn Filter>>) -> Self {
-        self.extras.get_or_insert_default().filters = Some(Box::new(Filters::new(filters)));
-        self
-    }
-}
-
-/// A pipeline whose message type is forgotten.
-pub(crate) struct AnyPipeline {
-    pub(crate) links: Box<dyn Links>,
-    pub(crate) idle: IdleTimeouts,
-    pub(crate) limits: TimeLimits,
-    pub(crate) traffic: TrafficShaping,
-    pub(crate) extras: Option<Box<Extras>>,
-}
-
-impl<M> From<ChannelPipeline<M>> for AnyPipeline {
-    fn from(pipeline: ChannelPipeline<M>) -> Self {
-        let ChannelPipeline { links, idle, limits, traffic, extras, .. } = pipeline;
-        AnyPipeline { links, idle, limits, traffic, extras }
-    }
-}
-
-impl<M> fmt::Debug for ChannelPipeline<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ChannelPipeline")
-            .field("handler", &(self.links.handler_type())())
-            .field("idle", &self.idle)
-            .field("limits", &self.limits)
-            .field("traffic", &self.traffic)
-            .finish_non_exhaustive()
-    }
-}
-
-/// What a pipeline factory may answer: a pipeline, or the reason why this connection gets none.
-pub trait IntoPipeline {
-    /// What is written to the channel.
-    type Message: 'static;
-
-    /// The pipeline.
-    ///
-    /// # Errors
-    /// The connection is closed, and the error logged.
-    fn into_pipeline(self) -> Result<ChannelPipeline<Self::Message>>;
-}
-
-impl<M: 'static> IntoPipeline for ChannelPipeline<M> {
-    type Message = M;
-
-    fn into_pipeline(self) -> Result<ChannelPipeline<M>> {
-        Ok(self)
-    }
-}
-
-impl<M: 'static> IntoPipeline for Result<ChannelPipeline<M>> {
-    type Message = M;
-
-    fn into_pipeline(self) -> Result<ChannelPipeline<M>> {
-        self
+        let Pipeline { links, settings } = self;
+        ChannelPipeline { links: Box::new(Assembled { links, handler }), settings, message: PhantomData }
     }
 }

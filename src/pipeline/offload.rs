@@ -17,22 +17,22 @@ use std::{
 };
 
 /// Where the answer is put.
-pub(super) struct Answer<T>(Arc<Mutex<Option<Result<T>>>>);
+pub(in crate::pipeline) struct Answer<T>(Arc<Mutex<Option<Result<T>>>>);
 
 impl<T> Answer<T> {
-    pub(super) fn new() -> Self {
+    pub(in crate::pipeline) fn new() -> Self {
         Answer(Arc::new(Mutex::new(None)))
     }
 
     /// The answer, once it is there.
-    pub(super) fn take(self) -> Option<Result<T>> {
+    pub(in crate::pipeline) fn take(self) -> Option<Result<T>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
 /// A work of a channel.
-pub(super) struct Offloaded<W, T> {
-    pub(super) work: W,
+pub(in crate::pipeline) struct Offloaded<W, T> {
+    pub(in crate::pipeline) work: W,
     answer: Weak<Mutex<Option<Result<T>>>>,
     outlet: Arc<dyn MailSender>,
     channel: Key,
@@ -40,7 +40,7 @@ pub(super) struct Offloaded<W, T> {
 }
 
 impl<W, T> Offloaded<W, T> {
-    pub(super) fn new(
+    pub(in crate::pipeline) fn new(
         work: W,
         answer: Weak<Mutex<Option<Result<T>>>>,
         outlet: Arc<dyn MailSender>,
@@ -52,7 +52,7 @@ impl<W, T> Offloaded<W, T> {
 }
 
 impl<T> Answer<T> {
-    pub(super) fn downgrade(&self) -> Weak<Mutex<Option<Result<T>>>> {
+    pub(in crate::pipeline) fn downgrade(&self) -> Weak<Mutex<Option<Result<T>>>> {
         Arc::downgrade(&self.0)
     }
 }

@@ -3,7 +3,7 @@
 //! Always holds: the handler is touched on its own loop only, between its callbacks; a task whose channel is gone is
 //! dropped, and with it what the task holds.
 
-use super::{Context, Handler};
+use super::handler::{Context, Handler};
 use crate::{
     Error, Result,
     channel::{Channel, Mail},
@@ -76,6 +76,13 @@ impl<H: Handler> Remote<H> {
             return Err(Error::Replaced);
         }
         self.channel.deliver(Mail::Run(Box::new(RemoteTask::<H>(Box::new(task)))))
+    }
+}
+
+impl<H: Handler> Context<'_, H> {
+    /// A handle to this channel and its handler, for other channels and threads.
+    pub fn remote(&mut self) -> Remote<H> {
+        Remote::new(self.channel())
     }
 }
 

@@ -1,7 +1,11 @@
 //! The stage trait: messages on both sides.
 
-use super::chain::Push;
-use crate::{Attributes, Result, channel::ChannelState, clock::nanos, sync::Random};
+use crate::{
+    Attributes, Result,
+    channel::{ChannelState, Push},
+    clock::nanos,
+    sync::Random,
+};
 use std::time::Duration;
 
 /// Turns messages into other messages on their way in and out, and may answer by itself.
@@ -167,10 +171,10 @@ pub trait Stage: 'static {
 
 /// What a [`Stage`] may do: write towards the socket.
 pub struct StageContext<'a, M> {
-    pub(super) before: &'a mut dyn Push<M>,
-    pub(super) state: &'a mut ChannelState,
+    pub(in crate::pipeline) before: &'a mut dyn Push<M>,
+    pub(in crate::pipeline) state: &'a mut ChannelState,
     /// The random numbers of the loop, in [`Stage::active`] and [`Stage::timer`].
-    pub(super) random: Option<&'a Random>,
+    pub(in crate::pipeline) random: Option<&'a Random>,
 }
 
 impl<M> StageContext<'_, M> {
@@ -194,7 +198,7 @@ impl<M> StageContext<'_, M> {
 
     /// Whether the channel takes writes.
     pub fn is_open(&self) -> bool {
-        self.state.is_open()
+        self.state.status.is_open()
     }
 
     /// Bytes that are encoded and not yet taken by the kernel.
@@ -220,12 +224,12 @@ impl<M> StageContext<'_, M> {
 
     /// Values that are kept with the channel: what this stage has found out and others want to know.
     pub fn attributes(&self) -> &Attributes {
-        self.state.attributes()
+        self.state.extras.attributes()
     }
 
     /// As [`attributes`](StageContext::attributes), to keep some and change them.
     pub fn attributes_mut(&mut self) -> &mut Attributes {
-        self.state.attributes_mut()
+        self.state.extras.attributes_mut()
     }
 
     /// Returns a random number of nanoseconds below `window`, to spread timers. It is drawn from the

@@ -232,8 +232,11 @@ impl<T> Completion<T> {
 
     /// Blocks the calling thread until it is done, or `timeout` has passed; then the completion is handed back.
     ///
+    /// The timeout is real time, whatever [`Clock`](crate::Clock) the loop has.
+    ///
     /// # Errors
     /// `Err` is the completion itself, not done yet. What the operation answered, good or bad, is in `Ok`.
+    #[allow(clippy::disallowed_methods, reason = "the calling thread waits, not a loop")]
     pub fn wait_timeout(self, timeout: Duration) -> std::result::Result<Result<T>, Self> {
         match self.wait_until(Instant::now().checked_add(timeout)) {
             Some(result) => Ok(result),
@@ -241,6 +244,7 @@ impl<T> Completion<T> {
         }
     }
 
+    #[allow(clippy::disallowed_methods, reason = "the calling thread waits, not a loop")]
     fn wait_until(&self, deadline: Option<Instant>) -> Option<Result<T>> {
         let mut state = self.inner.lock();
         let mut time_is_up = false;

@@ -22,6 +22,7 @@ use super::{
 use crate::{
     Error,
     error::{Refused, drop_guarded},
+    resource::PENDING_TASKS,
 };
 use crossbeam_utils::CachePadded;
 use std::{
@@ -91,9 +92,6 @@ pub(crate) enum NotPut {
     Full,
     Closed,
 }
-
-/// What is bounded, as the error says it.
-pub(crate) const PENDING_TASKS: &str = "pending tasks";
 
 pub(crate) fn mailbox<T>(limit: usize) -> (Mailbox<T>, Inbox<T>) {
     let limit = u64::try_from(limit).unwrap_or(u64::MAX);

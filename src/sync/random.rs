@@ -1,8 +1,8 @@
 //! Random numbers of one event loop.
 //!
-//! Invariants: numbers depend only on the seed and on the order of the calls, so a program that runs
-//! its loops in a fixed order draws the same numbers each time. Callable from any thread without a
-//! lock, because a task may be scheduled from any thread. Not for secrets.
+//! Invariants: numbers depend only on the seed and on the order of the calls, so a program that
+//! runs its loops in a fixed order draws the same numbers each time. Callable from any thread
+//! without a lock, because a task may be scheduled from any thread. Not for secrets.
 
 use std::{
     hash::{BuildHasher, Hasher, RandomState},
@@ -28,7 +28,7 @@ impl Random {
 
     /// Returns a seed from the operating system.
     pub(crate) fn system_seed() -> u64 {
-        // The keys of the hasher are random, and std has no other access to the system's generator.
+        // The keys of the hasher are random. std gives access to the system's generator only here.
         RandomState::new().build_hasher().finish()
     }
 
@@ -48,7 +48,7 @@ impl Random {
     }
 }
 
-/// The finalizer of SplitMix64: a bijection that changes half of the bits for each bit of its input.
+/// The finalizer of SplitMix64, a bijection. Each bit of the input changes half of the output.
 fn mix(n: u64) -> u64 {
     let n = (n ^ (n >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let n = (n ^ (n >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);

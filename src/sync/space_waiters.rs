@@ -33,6 +33,7 @@ impl SpaceWaiters {
     }
 
     /// Calls `attempt` now, whenever room was made, and one last time when the time is up: until it answers.
+    #[allow(clippy::disallowed_methods, reason = "the calling thread waits, not a loop")]
     pub(super) fn wait<R>(&self, timeout: Duration, mut attempt: impl FnMut() -> Option<R>) -> Option<R> {
         // Real time, whatever the loop's clock says: it is this thread that waits.
         let deadline = Instant::now().checked_add(timeout);

@@ -4,9 +4,7 @@
 //! its methods, on the calling thread; its time stands still until [`EmbeddedChannel::advance`].
 
 use super::{EmbeddedLoop, ManualClock, MemoryTransport, slot::EmbeddedSlot};
-use crate::{
-    Channel, ChannelOptions, Error, Result, channel::Flags, id::ChannelId, pipeline::ChannelPipeline,
-};
+use crate::{Channel, ChannelOptions, Error, Result, id::ChannelId, pipeline::ChannelPipeline};
 use bytes::Bytes;
 use std::{fmt, marker::PhantomData, time::Duration};
 
@@ -159,7 +157,7 @@ impl<M: 'static> EmbeddedChannel<M> {
 
     /// Whether the peer was told that no more comes ([`shutdown_write`](crate::Scope::shutdown_write)).
     pub fn is_output_ended(&self) -> bool {
-        self.slot().driver.core.state.has(Flags::OUTPUT_ENDED)
+        self.slot().driver.core.state.status.output_has_ended()
     }
 
     /// Whether the channel takes writes.
@@ -193,7 +191,7 @@ impl<M> fmt::Debug for EmbeddedChannel<M> {
         let core = &self.slot().driver.core;
         f.debug_struct("EmbeddedChannel")
             .field("handler", &core.handler_name())
-            .field("open", &core.state.is_open())
+            .field("open", &core.state.status.is_open())
             .finish_non_exhaustive()
     }
 }

@@ -12,8 +12,8 @@ use super::{
 use crate::{
     ChannelOptions, Error, Result,
     channel::{
-        ChannelConfig, ChannelCore, ChannelShared, Due, Flags, LoopServices, Mail, OutboundBudget, Outcome,
-        WheelToken,
+        ChannelConfig, ChannelCore, ChannelShared, Due, LoopServices, Mail, OutboundBudget, Outcome,
+        TimerToken,
         driver::{ChannelDriver, LoopIo, Next, Ready},
     },
     clock::{END_OF_TIME, TimeSource, nanos},
@@ -103,7 +103,7 @@ impl EmbeddedLoop {
     /// If a setting is out of its range.
     pub fn with(options: &ChannelOptions, clock: ManualClock, wheel_tick: Duration) -> Result<Self> {
         let config = Arc::new(options.build()?);
-        let wheel: Wheel<WheelToken> = WheelBuilder::default().tick(wheel_tick).build()?;
+        let wheel: Wheel<TimerToken> = WheelBuilder::default().tick(wheel_tick).build()?;
         let event_loop = loop_id::next();
         let time = TimeSource::new(Arc::new(clock.clone()));
         let (mailbox, inbox) = mailbox(MAX_MAIL);
@@ -189,7 +189,7 @@ impl EmbeddedLoop {
 
     /// Whether the channel takes writes.
     pub fn is_open(&self, id: ChannelId) -> bool {
-        self.slot(id).is_some_and(|slot| slot.driver.core.state.is_open())
+        self.slot(id).is_some_and(|slot| slot.driver.core.state.status.is_open())
     }
 
     /// Whether the channel is closed and its handler's `inactive` was called, or it was removed.
@@ -362,7 +362,7 @@ impl EmbeddedLoop {
             match post {
                 TestMail::Mail(key, mail) => {
                     self.on(key, |driver, io| {
-                        if driver.core.state.has(Flags::CLOSED) {
+                        if driver.core.state.status.is_closed() {
                             return Next::Stay;
                         }
                         driver.call(io, |core, services| core.handle_mail(services, mail))
@@ -386,13 +386,9 @@ impl EmbeddedLoop {
         while let Some(due) = self.io.services.queue.pop_due(now) {
             fired += 1;
             match due.value {
-                Due::Channel(key, slot) => {
-                    self.call(key, |core, services| core.handle_task(services, slot));
-                }
-                // Only the close timeout is armed here.
-                Due::Source(key) => {
-                    self.call(key, |core, _| core.state.request_close_now());
-                }
+                Due::Channel(token) => self.run_channel_timer(token),
+                // There are no sources but channels.
+                Due::Source(_) => {}
                 Due::Task(task) => drop(task.run(&self.io.services.time)),
             }
         }
@@ -400,12 +396,16 @@ impl EmbeddedLoop {
             // A call may only have moved entries towards their time.
             let Some(token) = self.io.services.wheel.expire(now) else { continue };
             fired += 1;
-            let key = self.slots.get(token.index() as usize).map(EmbeddedSlot::key);
-            if let Some(key) = key.filter(|key| token.is_for(*key)) {
-                self.on(key, |driver, io| driver.handle_wheel_token(io, token.slot()));
-            }
+            self.run_channel_timer(token);
         }
         fired
+    }
+
+    fn run_channel_timer(&mut self, token: TimerToken) {
+        let key = self.slots.get(token.index() as usize).map(EmbeddedSlot::key);
+        if let Some(key) = key.filter(|key| token.is_for(*key)) {
+            self.on(key, |driver, io| driver.handle_timer(io, token.timer()));
+        }
     }
 
     /// Flushes and closes channels at the end of a pass.

@@ -2,7 +2,7 @@
 
 use crate::{
     Error,
-    channel::{Delivery, Mail, MailSender},
+    channel::{AnyDelivery, Delivery, Mail, MailSender},
     clock::TimeSource,
     id::Key,
     sync::{Mailbox, loop_id},
@@ -31,10 +31,12 @@ impl MailSender for TestMailSender {
         })
     }
 
-    fn broadcast(&self, delivery: Box<Delivery>) -> Result<(), (Box<Delivery>, Error)> {
-        self.mailbox.put(TestMail::Broadcast(delivery)).map_err(|refused| match refused.value {
-            TestMail::Broadcast(delivery) => (delivery, refused.reason),
-            TestMail::Mail(..) => unreachable!("the same mail comes back"),
+    fn broadcast(&self, delivery: Box<AnyDelivery>) -> Result<(), (Box<AnyDelivery>, Error)> {
+        self.mailbox.put(TestMail::Broadcast(Delivery::from_any(delivery))).map_err(|refused| {
+            match refused.value {
+                TestMail::Broadcast(delivery) => (delivery as Box<AnyDelivery>, refused.reason),
+                TestMail::Mail(..) => unreachable!("the same mail comes back"),
+            }
         })
     }
 

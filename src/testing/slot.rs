@@ -3,7 +3,7 @@
 use super::MemoryTransport;
 use crate::{
     channel::{
-        ChannelCore, Flags,
+        ChannelCore,
         driver::{ChannelDriver, LoopIo, Next},
     },
     id::Key,
@@ -27,7 +27,7 @@ impl EmbeddedSlot {
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        self.driver.core.state.has(Flags::CLOSED)
+        self.driver.core.state.status.is_closed()
     }
 
     /// Returns whether bytes from the peer can still come.

@@ -15,6 +15,7 @@ use crate::{
     Error, Result,
     error::{Refused, caught, drop_guarded},
     log_throttle::{PANICS, log_throttled, off_loop},
+    resource::WORKS,
 };
 use cores::Cores;
 use log::Level;
@@ -24,9 +25,6 @@ use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread,
 };
-
-/// What is bounded, as the error says it.
-const WORKS: &str = "works that wait for a worker";
 
 /// A bounded pool of threads for work that blocks: files, databases, password hashes, name look-ups.
 ///
@@ -307,6 +305,7 @@ impl Pool {
     }
 
     /// The life of one thread.
+    #[allow(clippy::disallowed_methods, reason = "how long an idle thread is kept is real time")]
     fn work(&self) {
         self.cores.allow_this_thread();
         let mut state = self.lock();

@@ -1,51 +1,11 @@
-//! Backpressure: one definition of writability for handlers, handles, groups and async code. A producer
-//! that obeys it is never refused or closed and never waits forever, and memory stays bounded.
+//! Bounds on what is queued: writability, overflow policies, budgets, traffic shaping.
 
-#[path = "../support/recorder.rs"]
-mod recorder;
-#[path = "../support/streams.rs"]
-mod streams;
+#[path = "../support/mod.rs"]
+mod support;
 
-mod between_messages;
-mod holes;
-mod model;
-mod notification;
-mod queued;
-mod relay;
-
-use bytes::Bytes;
-use netwheel::{
-    ChannelOptions,
-    codec::Line,
-    prelude::*,
-    testing::{EmbeddedChannel, ManualClock},
-};
-use recorder::{Log, Recorder};
-use std::time::Duration;
-
-/// How long a test waits for what must happen before it gives up. It never decides a test that passes.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// An embedded channel of lines whose peer takes nothing yet.
-fn blocked(options: &ChannelOptions, handler: Recorder) -> EmbeddedChannel<Bytes> {
-    let pipeline = Pipeline::new().codec(Line::new().max_len(64 << 20)).handler(handler);
-    let clock = ManualClock::new();
-    let mut channel = EmbeddedChannel::with(pipeline, options, clock, Duration::from_millis(1)).unwrap();
-    channel.set_outbound_room(Some(0));
-    channel
-}
-
-fn zeros(n: usize) -> Bytes {
-    Bytes::from(vec![b'0'; n])
-}
-
-/// The changes of writability that the handler was notified of.
-fn changes(log: &Log) -> Vec<String> {
-    log.take().into_iter().filter(|entry| entry.starts_with("writable")).collect()
-}
-
-/// The result of a completion that has to come.
-#[track_caller]
-fn done<T>(completion: Completion<T>) -> Result<T> {
-    completion.wait_timeout(PATIENCE).expect("it completes")
-}
+mod inbound_mark;
+mod outbound_budget;
+mod overflow;
+mod traffic;
+mod two_paused_peers;
+mod writability;

@@ -1,7 +1,6 @@
 //! A datagram handler that tells the test thread of every call, and peers that are not ours.
 
-#![allow(dead_code, reason = "each test file uses a part of it")]
-
+use super::{recorder::Events, wait::PATIENCE};
 use bytes::Bytes;
 use netwheel::{
     DatagramBootstrap, DatagramChannel, DatagramContext, DatagramHandler, Error, EventLoopGroup, Result,
@@ -10,13 +9,9 @@ use std::{
     net::{SocketAddr, UdpSocket},
     sync::{
         Arc,
-        mpsc::{self, Receiver, RecvTimeoutError, Sender},
+        mpsc::{self, Sender},
     },
-    time::Duration,
 };
-
-/// How long a test waits for what must happen before it gives up. It never decides a test that passes.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// One call of a handler.
 #[derive(Debug, Clone, PartialEq)]
@@ -88,16 +83,7 @@ pub(crate) fn echo(ctx: &mut DatagramContext<'_, Probe>, event: &Event) -> Resul
     Ok(())
 }
 
-/// What happened, in order.
-pub(crate) struct Events(Receiver<Event>);
-
-impl Events {
-    /// The next call; it has to come.
-    #[track_caller]
-    pub(crate) fn next(&self) -> Event {
-        self.0.recv_timeout(PATIENCE).expect("something happens")
-    }
-
+impl Events<Event> {
     /// The next datagram; nothing but `active` and writability may come before it.
     #[track_caller]
     pub(crate) fn datagram(&self) -> (Bytes, SocketAddr) {
@@ -121,31 +107,13 @@ impl Events {
             }
         }
     }
-
-    /// What is there now.
-    pub(crate) fn so_far(&self) -> Vec<Event> {
-        self.0.try_iter().collect()
-    }
-
-    /// Waits until every handler that could tell something is gone: nothing more can happen.
-    #[track_caller]
-    pub(crate) fn rest(self) -> Vec<Event> {
-        let mut all = Vec::new();
-        loop {
-            match self.0.recv_timeout(PATIENCE) {
-                Ok(event) => all.push(event),
-                Err(RecvTimeoutError::Disconnected) => return all,
-                Err(RecvTimeoutError::Timeout) => panic!("the handlers are not dropped"),
-            }
-        }
-    }
 }
 
 /// A channel on 127.0.0.1 whose handler does what `hook` does.
 pub(crate) fn open(
     group: &EventLoopGroup,
     hook: impl Fn(&mut DatagramContext<'_, Probe>, &Event) -> Result + Send + Sync + 'static,
-) -> (DatagramChannel, Events) {
+) -> (DatagramChannel, Events<Event>) {
     open_with(DatagramBootstrap::new(group), hook)
 }
 
@@ -153,7 +121,7 @@ pub(crate) fn open(
 pub(crate) fn open_with(
     bootstrap: DatagramBootstrap,
     hook: impl Fn(&mut DatagramContext<'_, Probe>, &Event) -> Result + Send + Sync + 'static,
-) -> (DatagramChannel, Events) {
+) -> (DatagramChannel, Events<Event>) {
     let (events, received) = mpsc::channel();
     let hook: Hook = Arc::new(hook);
     // The bootstrap goes with the factory in it: only handlers can tell from here on.

@@ -1,34 +1,18 @@
-//! One loop in the hands of a test: run something on it and wait, block it, know that it has come round.
+//! Event loops in the hands of a test: run something on one and wait, block it, turn it, end it.
 
-#![allow(dead_code, reason = "each test file uses a part of it")]
-
-use bytes::Bytes;
-use netwheel::{
-    Completion, Context, Error, EventLoop, EventLoopGroup, EventLoopGroupBuilder, Handler, Pipeline,
-};
-use netwheel::{Result, Server, ServerBootstrap, codec::RawBytes, testing::ManualClock};
+use super::wait::{PATIENCE, done, ms, receive};
+use netwheel::{EventLoop, EventLoopGroup, EventLoopGroupBuilder, LoopMetrics, testing::ManualClock};
 use std::{
-    io::{Read, Write},
-    net::TcpStream,
     sync::{
-        Arc, Mutex,
-        mpsc::{Receiver, Sender, channel},
+        Arc, Weak,
+        mpsc::{Sender, channel},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-/// How long a test waits for what must happen before it gives up. It never decides a test that passes.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-
-pub(crate) const fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
-}
-
-/// A group of one loop whose time stands still.
-pub(crate) fn manual() -> (EventLoop, ManualClock) {
-    let clock = ManualClock::new();
-    let (_, event_loop) = single(EventLoopGroup::builder().clock(clock.clone()));
-    (event_loop, clock)
+/// A group of one loop with a fine tick, so that its metrics are those of the test.
+pub(crate) fn one_loop() -> EventLoopGroup {
+    EventLoopGroup::builder().threads(1).wheel_tick(ms(1)).build().unwrap()
 }
 
 /// A group of one loop, and that loop.
@@ -38,12 +22,44 @@ pub(crate) fn single(builder: EventLoopGroupBuilder) -> (EventLoopGroup, EventLo
     (group, event_loop)
 }
 
+/// A loop whose time stands still.
+pub(crate) fn manual() -> (EventLoop, ManualClock) {
+    let clock = ManualClock::new();
+    let (_, event_loop) = single(EventLoopGroup::builder().clock(clock.clone()));
+    (event_loop, clock)
+}
+
+/// The loop of a group of one.
+pub(crate) fn the_loop(group: &EventLoopGroup) -> &EventLoop {
+    &group.event_loops()[0]
+}
+
+/// The counters of a group of one.
+pub(crate) fn metrics(group: &EventLoopGroup) -> LoopMetrics {
+    the_loop(group).metrics()
+}
+
+/// Ends a group; fails if a loop did not end by itself (it panicked, or hangs).
+#[track_caller]
+pub(crate) fn end(group: &EventLoopGroup) {
+    done(group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(5))).expect("no loop has failed");
+}
+
 /// Runs `f` on the loop and waits for its value.
 #[track_caller]
 pub(crate) fn on<T: Send + 'static>(event_loop: &EventLoop, f: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, receiver) = channel();
     event_loop.execute(move || drop(sender.send(f()))).expect("the loop takes tasks");
-    receiver.recv_timeout(PATIENCE).expect("the task runs")
+    receive(&receiver)
+}
+
+/// Runs `task` on the loop of a group of one and waits for it.
+#[track_caller]
+pub(crate) fn on_loop<T: Send + 'static>(
+    group: &EventLoopGroup,
+    task: impl FnOnce() -> T + Send + 'static,
+) -> T {
+    on(the_loop(group), task)
 }
 
 /// Waits until the turn that is running, and a whole one begun after this call, are over: what was due is run.
@@ -67,13 +83,27 @@ pub(crate) fn advance(event_loop: &EventLoop, clock: &ManualClock, by: Duration)
     settle(event_loop);
 }
 
-/// The result of something that must complete.
+/// Waits until the loop has turned a few times: whatever it meant to do without being asked, it has done.
 #[track_caller]
-pub(crate) fn result<T>(completion: Completion<T>) -> Result<T> {
-    completion.wait_timeout(PATIENCE).unwrap_or_else(|_| panic!("it does not complete"))
+pub(crate) fn some_turns(group: &EventLoopGroup) {
+    let begin = metrics(group).turns;
+    while metrics(group).turns < begin + 5 {
+        on_loop(group, || ());
+    }
+}
+
+/// Lets the loop turn until `is_met`, which has to come.
+#[track_caller]
+pub(crate) fn turn_until(group: &EventLoopGroup, is_met: impl Fn(&LoopMetrics) -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !is_met(&metrics(group)) {
+        assert!(Instant::now() < end, "waited in vain: {:#?}", metrics(group));
+        some_turns(group);
+    }
 }
 
 /// Holds up a loop until dropped.
+#[must_use]
 pub(crate) struct Gate {
     _open: Sender<()>,
 }
@@ -94,107 +124,10 @@ impl Gate {
     }
 }
 
-/// What happened, in order.
-pub(crate) struct Journal<T>(Arc<Mutex<Vec<T>>>);
-
-impl<T> Clone for Journal<T> {
-    fn clone(&self) -> Self {
-        Journal(self.0.clone())
-    }
-}
-
-impl<T: Clone> Journal<T> {
-    pub(crate) fn new() -> Self {
-        Journal(Arc::default())
-    }
-
-    pub(crate) fn push(&self, entry: T) {
-        self.0.lock().unwrap().push(entry);
-    }
-
-    pub(crate) fn all(&self) -> Vec<T> {
-        self.0.lock().unwrap().clone()
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.0.lock().unwrap().len()
-    }
-}
-
-/// What a connection does, on its loop, with what it reads, before it sends it back.
-pub(crate) type Action = dyn Fn() -> Result + Send + Sync;
-
-struct Echo {
-    action: Arc<Action>,
-    silent: bool,
-    errors: Sender<Error>,
-}
-
-impl Handler for Echo {
-    type In = Bytes;
-    type Out = Bytes;
-
-    fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
-        (self.action)()?;
-        if self.silent { Ok(()) } else { ctx.write(message) }
-    }
-
-    fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> Result {
-        let _ = self.errors.send(error);
-        ctx.close();
-        Ok(())
-    }
-}
-
-/// A server that sends everything back, and what its connections failed with.
-pub(crate) fn echo_server(group: &EventLoopGroup) -> (Server, Receiver<Error>) {
-    server(group, false, || Ok(()))
-}
-
-/// A server that answers nothing.
-pub(crate) fn silent_server(group: &EventLoopGroup) -> (Server, Receiver<Error>) {
-    server(group, true, || Ok(()))
-}
-
-/// A server that sends everything back, with something done at every read.
-pub(crate) fn acting_server(
-    group: &EventLoopGroup,
-    action: impl Fn() -> Result + Send + Sync + 'static,
-) -> (Server, Receiver<Error>) {
-    server(group, false, action)
-}
-
-fn server(
-    group: &EventLoopGroup,
-    silent: bool,
-    action: impl Fn() -> Result + Send + Sync + 'static,
-) -> (Server, Receiver<Error>) {
-    let (errors, failed) = channel();
-    let action: Arc<Action> = Arc::new(action);
-    let errors = Mutex::new(errors);
-    let server = ServerBootstrap::new(group).pipeline(move |_peer| {
-        let errors = errors.lock().unwrap().clone();
-        Pipeline::new().codec(RawBytes).handler(Echo { action: action.clone(), silent, errors })
-    });
-    (server.bind("127.0.0.1:0").unwrap(), failed)
-}
-
-/// A connection that does not wait for ever.
+/// Holds up the loop of a group of one until the answer is dropped.
 #[track_caller]
-pub(crate) fn connect(server: &Server) -> TcpStream {
-    let stream = TcpStream::connect(server.local_address()).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream.set_nodelay(true).unwrap();
-    stream
-}
-
-/// One round trip.
-#[track_caller]
-pub(crate) fn assert_echoes(stream: &mut TcpStream) {
-    stream.write_all(b"hello").unwrap();
-    let mut back = [0; 5];
-    stream.read_exact(&mut back).unwrap();
-    assert_eq!(&back, b"hello");
+pub(crate) fn block(group: &EventLoopGroup) -> Gate {
+    Gate::shut(the_loop(group))
 }
 
 /// A task that gives itself to the loop again and again, until the returned value is dropped.
@@ -204,7 +137,7 @@ pub(crate) fn flood(event_loop: &EventLoop) -> Arc<()> {
     running
 }
 
-fn again(event_loop: EventLoop, running: std::sync::Weak<()>) {
+fn again(event_loop: EventLoop, running: Weak<()>) {
     if running.strong_count() > 0 {
         let me = event_loop.clone();
         let _ = event_loop.execute(move || again(me, running));

@@ -1,7 +1,5 @@
 //! Addresses at which nobody answers: those that refuse, and those that say nothing.
 
-#![allow(dead_code, reason = "each test file uses a part of it")]
-
 use socket2::{Domain, Socket, Type};
 use std::net::{Ipv4Addr, SocketAddr};
 

@@ -3,8 +3,7 @@
 //! A file lists its tests in [`over_each_transport`](crate::over_each_transport), and they use [`anywhere`] and [`connect`]
 //! instead of addresses and streams of TCP. Which transport that is, is the test's thread's.
 
-#![allow(dead_code, reason = "each test file uses a part of it")]
-
+use super::wait::PATIENCE;
 #[cfg(unix)]
 use netwheel::UnixAddress;
 use netwheel::{Address, Server};
@@ -23,9 +22,6 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-/// How long a test waits for what must happen before it gives up. It never decides a test that passes.
-const PATIENCE: Duration = Duration::from_secs(60);
-
 /// A transport.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Kind {
@@ -43,11 +39,11 @@ thread_local! {
 macro_rules! over_each_transport {
     ($($test:ident,)*) => {
         mod over_tcp {
-            $(#[test] fn $test() { $crate::streams::over($crate::streams::Kind::Tcp, super::$test) })*
+            $(#[test] fn $test() { $crate::support::streams::over($crate::support::streams::Kind::Tcp, super::$test) })*
         }
         #[cfg(unix)]
         mod over_unix {
-            $(#[test] fn $test() { $crate::streams::over($crate::streams::Kind::Unix, super::$test) })*
+            $(#[test] fn $test() { $crate::support::streams::over($crate::support::streams::Kind::Unix, super::$test) })*
         }
     };
 }

@@ -1,28 +1,18 @@
 //! A stand-alone timer on a clock that the test moves, and ways to wait for its thread.
 
-#![allow(dead_code, reason = "each test file uses a part of it")]
-
+use super::{
+    journal::Journal,
+    wait::{HOUR, receive},
+};
 use netwheel::{
     Result,
     testing::ManualClock,
     timer::{HashedWheelTimer, Timeout},
 };
 use std::{
-    sync::{
-        Arc, Mutex,
-        mpsc::{Receiver, Sender, channel},
-    },
+    sync::mpsc::{Sender, channel},
     time::Duration,
 };
-
-/// How long a test waits for what must happen before it gives up. It never decides a test that passes.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-
-pub(crate) const HOUR: Duration = Duration::from_secs(3600);
-
-pub(crate) fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
 
 /// A timer with this tick, and its clock.
 pub(crate) fn manual(tick: Duration) -> (HashedWheelTimer, ManualClock) {
@@ -33,12 +23,6 @@ pub(crate) fn with_slots(tick: Duration, slots: usize) -> (HashedWheelTimer, Man
     let clock = ManualClock::new();
     let timer = HashedWheelTimer::builder().tick(tick).slots(slots).clock(clock.clone()).build().unwrap();
     (timer, clock)
-}
-
-/// What must come, comes.
-#[track_caller]
-pub(crate) fn receive<T>(receiver: &Receiver<T>) -> T {
-    receiver.recv_timeout(PATIENCE).expect("it comes")
 }
 
 /// What a task has to tell.
@@ -87,27 +71,10 @@ pub(crate) fn nudge(timer: &HashedWheelTimer) {
     receive(&receiver);
 }
 
-/// What tasks write down, in the order in which they run.
-#[derive(Clone)]
-pub(crate) struct Journal<T>(Arc<Mutex<Vec<T>>>);
-
 impl<T: Send + 'static> Journal<T> {
-    pub(crate) fn new() -> Self {
-        Journal(Arc::default())
-    }
-
-    pub(crate) fn push(&self, entry: T) {
-        self.0.lock().unwrap().push(entry);
-    }
-
-    /// All so far; they are forgotten here.
-    pub(crate) fn take(&self) -> Vec<T> {
-        std::mem::take(&mut self.0.lock().unwrap())
-    }
-
     /// A task that writes this down.
     pub(crate) fn note(&self, entry: T) -> impl FnOnce(&Timeout) -> Result + Send + 'static {
-        let journal = Journal(self.0.clone());
+        let journal = self.clone();
         move |_| {
             journal.push(entry);
             Ok(())
@@ -118,7 +85,7 @@ impl<T: Send + 'static> Journal<T> {
 impl Journal<u64> {
     /// A task that writes down the time, in milliseconds.
     pub(crate) fn stamp(&self, clock: &ManualClock) -> impl FnOnce(&Timeout) -> Result + Send + 'static {
-        let (journal, clock) = (Journal(self.0.clone()), clock.clone());
+        let (journal, clock) = (self.clone(), clock.clone());
         move |_| {
             journal.push(clock.elapsed().as_millis() as u64);
             Ok(())

@@ -16,6 +16,7 @@ use crate::{
     error::caught,
     event_loop::{Attempt, Connected},
     log_throttle::{PANICS, log_throttled, off_loop},
+    resource::POOL_WAITERS,
     sync::{Completer, Unwanted, cancellable_of_all},
 };
 use log::Level;
@@ -50,6 +51,9 @@ impl<M> Default for PoolHooks<M> {
 
 /// The waiters of a pool are the completers of `acquire`.
 type State<M> = PoolState<M, Completer<Pooled<M>>>;
+
+/// A waiter, and what it is served with.
+type NextPair<M> = (Waiter<Completer<Pooled<M>>>, Acquired<M>);
 
 pub(super) struct PoolService<M: 'static> {
     group: EventLoopGroup,
@@ -121,7 +125,7 @@ impl<M: 'static> PoolService<M> {
         drop(pool_state);
         match waiting {
             Ok(()) => self.set_alarm(number),
-            Err(waiter) => waiter.completer.complete(Err(Error::Full { what: "waiters of the pool", limit })),
+            Err(waiter) => waiter.completer.complete(Err(Error::Full { what: POOL_WAITERS, limit })),
         }
         completion
     }
@@ -173,7 +177,7 @@ impl<M: 'static> PoolService<M> {
         }
     }
 
-    fn next_pair(&self) -> Option<(Waiter<Completer<Pooled<M>>>, Acquired<M>)> {
+    fn next_pair(&self) -> Option<NextPair<M>> {
         self.pool_state().next_pair()
     }
 

@@ -22,6 +22,7 @@ use crate::{
     Channel, Error, Result,
     event_loop::{LoopShared, Peer},
     pipeline::IntoPipeline,
+    resource::CONNECTIONS,
     transport::{Address, Endpoint},
 };
 use reconnect_state::{Attempting, ReconnectState};
@@ -166,7 +167,7 @@ where
             let load = &caller.shared.load;
             let Some(assignment) = load.assign(config.weight) else {
                 let limit = load.limit();
-                return call.done.failed(Error::Full { what: "connections of an event loop", limit });
+                return call.done.failed(Error::Full { what: CONNECTIONS, limit });
             };
             // The first one was admitted by the loop; that its queue is full now must not keep the client away.
             bootstrap.call(&caller, assignment, call, LoopShared::submit_always);

@@ -6,7 +6,10 @@
 use super::{ChannelDriver, LoopIo, Transport};
 use crate::{
     Error,
-    channel::{ChannelCore, Flags},
+    channel::{
+        core::ChannelCore,
+        state::{InputHalf, Readiness},
+    },
 };
 use std::io::{self, ErrorKind};
 
@@ -55,7 +58,7 @@ impl ChannelCore {
     /// Returns whether an input that is discarded must be read until nothing is left, because no
     /// further event may come.
     pub(crate) fn drains_to_the_end(&self) -> bool {
-        self.state.has(Flags::HANG_UP.with(Flags::URGENT))
+        self.state.status.has(Readiness::HANG_UP.with(Readiness::URGENT))
     }
 }
 
@@ -67,17 +70,20 @@ impl<T: Transport> ChannelDriver<T> {
     pub(super) fn discard_input(&mut self, io: &mut LoopIo) {
         let to_the_end = self.core.drains_to_the_end();
         let state = &mut self.core.state;
-        let ended = state.has(Flags::INPUT_ENDED);
-        let reads = if ended { state.is_open() } else { !state.has(Flags::CLOSE_NOW) };
+        let ended = state.status.input_ended();
+        let reads = if ended { state.status.is_open() } else { !state.status.closes_at_once() };
         let Some(transport) = self.transport.as_mut().filter(|_| reads) else { return };
         match io.drain(transport, to_the_end) {
             Drained::Nothing => {}
             Drained::More if ended => {}
             Drained::More => {
-                state.set(Flags::MAYBE_READABLE.with(Flags::CARRIED_OVER));
+                state.status.set(Readiness::MAYBE_READABLE.with(Readiness::CARRIED_OVER));
                 io.carry_over(state.key(), false);
             }
-            Drained::End => state.set(Flags::INPUT_ENDED.with(Flags::HANG_UP)),
+            Drained::End => {
+                state.status.set_input(InputHalf::Ended);
+                state.status.set(Readiness::HANG_UP);
+            }
             Drained::Failed(e) => self.core.handle_io_error(&mut io.services, Error::io("reading", e)),
         }
     }

@@ -12,7 +12,12 @@ use super::{
 use crate::{
     Error, Result,
     channel::{
-        Direction, Flags, InputMemory, LoopServices, core::ChannelCore, filter::Filters, state::ChannelState,
+        core::ChannelCore,
+        filter::Filters,
+        services::LoopServices,
+        shaping::Direction,
+        state::{ChannelState, ReadDemand, Readiness},
+        undecoded::InputMemory,
     },
     log_throttle::{BROKEN, log_throttled},
     metrics::Metrics,
@@ -24,12 +29,12 @@ use std::io::ErrorKind;
 impl<T: Transport> ChannelDriver<T> {
     /// The transport is connected: calls the handler's `active`, or begins to establish the filters.
     pub(crate) fn activate(&mut self, io: &mut LoopIo) -> Next {
-        if !self.core.state.has_filters() {
+        if !self.core.state.extras.has_filters() {
             return self.call(io, |core, services| core.handle_active(services));
         }
-        let begun = self.core.state.filters_mut().map_or(Ok(()), Filters::begin);
+        let begun = self.core.state.extras.filters_mut().map_or(Ok(()), Filters::begin);
         // The handshake is read although the handler has asked for nothing.
-        self.core.state.set(Flags::READ_WANTED);
+        self.core.state.status.set(ReadDemand::WANTED);
         match begun {
             Ok(()) => become_active(&mut self.core, &mut io.services),
             Err(error) => fail(&mut self.core, &mut io.services, error),
@@ -40,22 +45,24 @@ impl<T: Transport> ChannelDriver<T> {
 
     /// Ends the output of the filters. Returns whether everything is sent.
     pub(super) fn finish_output(&mut self, io: &mut LoopIo) -> bool {
-        let Some(filters) = self.core.state.filters_mut() else { return true };
+        let Some(filters) = self.core.state.extras.filters_mut() else { return true };
         if let Err(error) = filters.end_output() {
             fail(&mut self.core, &mut io.services, error);
             return true;
         }
         self.flush(io);
-        self.core.state.sealed_wire().is_empty()
+        self.core.state.extras.sealed_wire().is_empty()
     }
 }
 
 /// Calls the handler's `active` once all filters are established.
 fn become_active(core: &mut ChannelCore, services: &mut LoopServices) {
     let state = &mut core.state;
-    if !state.has(Flags::ACTIVE) && state.is_open() && state.filters_mut().is_some_and(|f| f.is_established())
+    if !state.status.is_active()
+        && state.status.is_open()
+        && state.extras.filters_mut().is_some_and(|f| f.is_established())
     {
-        state.unset(Flags::READ_WANTED);
+        state.status.unset(ReadDemand::WANTED);
         core.handle_active(services);
     }
 }
@@ -63,7 +70,7 @@ fn become_active(core: &mut ChannelCore, services: &mut LoopServices) {
 /// A filter has failed. A handler that was never called does not hear of it.
 #[cold]
 fn fail(core: &mut ChannelCore, services: &mut LoopServices, error: Error) {
-    if core.state.has(Flags::ACTIVE) {
+    if core.state.status.is_active() {
         core.handle_io_error(services, error);
         return;
     }
@@ -83,7 +90,7 @@ pub(super) fn read_once<T: Transport>(
     io: &mut LoopIo,
     size: usize,
 ) -> Read {
-    if core.state.filters_mut().is_some_and(|filters| filters.input_has_ended()) {
+    if core.state.extras.filters_mut().is_some_and(|filters| filters.input_has_ended()) {
         return Read::End;
     }
     let result = loop {
@@ -104,14 +111,15 @@ pub(super) fn read_once<T: Transport>(
     };
     let n = received.read;
     // As without filters: a short read has emptied the transport.
-    let last = !(received.full || n == size || core.state.has(Flags::HANG_UP.with(Flags::URGENT)));
+    let last =
+        !(received.full || n == size || core.state.status.has(Readiness::HANG_UP.with(Readiness::URGENT)));
     io.metrics.bytes_read.add(n as u64);
     io.turn_bytes += n;
     let opened = open(&mut core.state, &received.data, io.services.now);
     drop(received);
     io.receive.give_back();
     // Replies, or an alert that says what is wrong.
-    if !core.state.sealed_wire().is_empty() {
+    if !core.state.extras.sealed_wire().is_empty() {
         writing::flush(core, transport, &mut io.services, &io.metrics);
     }
     match opened {
@@ -130,7 +138,7 @@ fn open(state: &mut ChannelState, wire: &[u8], now: u64) -> Result<BytesMut> {
         state.note_read(wire, now);
         state.note_moved(Direction::Read, wire.len());
     }
-    let Some(filters) = state.filters_mut() else { return Ok(BytesMut::new()) };
+    let Some(filters) = state.extras.filters_mut() else { return Ok(BytesMut::new()) };
     if wire.is_empty() { filters.end_of_input().map(|()| BytesMut::new()) } else { filters.open(wire) }
 }
 
@@ -144,7 +152,7 @@ fn deliver<T: Transport>(
 ) -> Read {
     become_active(core, &mut io.services);
     // The end that a filter has found is read next.
-    let ended = core.state.filters_mut().is_some_and(|filters| filters.input_has_ended());
+    let ended = core.state.extras.filters_mut().is_some_and(|filters| filters.input_has_ended());
     let last = last && !ended;
     if plain.is_empty() {
         core.handle_filtered_input(&mut io.services);
@@ -173,7 +181,7 @@ pub(super) fn seal(core: &mut ChannelCore, services: &mut LoopServices) -> usize
         fail(core, services, error);
         return 0;
     }
-    core.state.sealed_wire().len()
+    core.state.extras.sealed_wire().len()
 }
 
 /// Writes at most `most` sealed bytes.
@@ -182,7 +190,7 @@ pub(super) fn write<T: Transport>(
     transport: &mut T,
     most: usize,
 ) -> std::io::Result<usize> {
-    let wire = core.state.sealed_wire();
+    let wire = core.state.extras.sealed_wire();
     transport.write(&wire[..wire.len().min(most)])
 }
 

@@ -6,19 +6,19 @@
 //! look is one system call, made only when something is about to be reported.
 
 use super::{ChannelDriver, LoopIo, Next, Transport};
-use crate::channel::{Direction, Flags, WheelToken};
+use crate::channel::{shaping::Direction, state::Readiness, timers::ChannelTimer};
 use std::io::ErrorKind;
 
 impl<T: Transport> ChannelDriver<T> {
     /// An entry of the channel on the wheel has expired: a timeout of its handler, or its watch.
-    pub(crate) fn handle_wheel_token(&mut self, io: &mut LoopIo, slot: u32) -> Next {
-        if slot == WheelToken::WATCH
+    pub(crate) fn handle_timer(&mut self, io: &mut LoopIo, timer: ChannelTimer) -> Next {
+        if timer == ChannelTimer::Watch
             && self.core.state.watch_expired(&io.services)
             && self.look(io) == Next::Close
         {
             return Next::Close;
         }
-        self.call(io, |core, services| core.handle_wheel_token(services, slot))
+        self.call(io, |core, services| core.handle_timer(services, timer))
     }
 
     /// Reads the transport if it has unread input. If the channel may not be read now, that input
@@ -26,7 +26,7 @@ impl<T: Transport> ChannelDriver<T> {
     #[cold]
     fn look(&mut self, io: &mut LoopIo) -> Next {
         let state = &self.core.state;
-        let ended = state.has(Flags::INPUT_ENDED);
+        let ended = state.status.input_ended();
         let Some(transport) = self.transport.as_ref().filter(|_| !ended) else { return Next::Stay };
         let peeked = loop {
             match transport.peek() {
@@ -34,11 +34,13 @@ impl<T: Transport> ChannelDriver<T> {
                 other => break other,
             }
         };
-        let may_read = state.may_read() && !state.is_held_up(Direction::Read);
+        let may_read = state.status.may_read() && !state.is_held_up(Direction::Read);
         match peeked {
             Err(e) if e.kind() == ErrorKind::WouldBlock => {}
             // One that is carried over had its share of reads already, and has the next in the next turn.
-            _ if may_read && !state.has(Flags::CARRIED_OVER) => return self.read_burst(io, true, true),
+            _ if may_read && !state.status.has(Readiness::CARRIED_OVER) => {
+                return self.read_burst(io, true, true);
+            }
             // The end of a stream is not activity, and it is not read while reading is off.
             Ok(0) | Err(_) if !may_read => {}
             _ => self.core.state.note_unread(io.services.now),

@@ -44,7 +44,7 @@ pub(crate) use transport::Transport;
 use super::{
     core::{Action, ChannelCore},
     services::LoopServices,
-    state::Flags,
+    state::{Pending, Readiness},
 };
 use crate::Error;
 
@@ -69,7 +69,7 @@ impl<T: Transport> ChannelDriver<T> {
     /// Handles a readiness event: writes first, then reads.
     #[inline]
     pub(crate) fn handle_ready(&mut self, io: &mut LoopIo, ready: Ready) -> Next {
-        if ready.is_writable() && self.core.state.take(Flags::WRITE_BLOCKED) {
+        if ready.is_writable() && self.core.state.status.take(Readiness::WRITE_BLOCKED) {
             self.write_once(io);
             self.core.request_attention(&mut io.services);
         }
@@ -78,8 +78,8 @@ impl<T: Transport> ChannelDriver<T> {
         }
         // A channel that is carried over is read when its turn comes: reading now as well would be more than its
         // share. If it closes before that, there is unread input.
-        if self.core.state.has(Flags::CARRIED_OVER) {
-            self.core.state.set(Flags::MAYBE_READABLE);
+        if self.core.state.status.has(Readiness::CARRIED_OVER) {
+            self.core.state.status.set(Readiness::MAYBE_READABLE);
             return Next::Stay;
         }
         self.read_burst(io, true, true)
@@ -88,11 +88,11 @@ impl<T: Transport> ChannelDriver<T> {
     /// Records an event that this turn has no time for. The channel is flushed at the end of the turn
     /// and read in the next turn.
     pub(crate) fn defer(&mut self, io: &mut LoopIo, ready: Ready) {
-        if ready.is_writable() && self.core.state.take(Flags::WRITE_BLOCKED) {
+        if ready.is_writable() && self.core.state.status.take(Readiness::WRITE_BLOCKED) {
             self.core.state.want_attention(&mut io.services);
         }
         if self.note_ready(ready) {
-            self.core.state.set(Flags::MAYBE_READABLE);
+            self.core.state.status.set(Readiness::MAYBE_READABLE);
             // Also if the channel does not read now: an error after the end of the input is only noticed by a read.
             self.carry_over(io, false);
         }
@@ -110,17 +110,17 @@ impl<T: Transport> ChannelDriver<T> {
     #[cold]
     fn note_unusual(&mut self, ready: Ready) {
         if ready.is_priority() {
-            self.core.state.set(Flags::URGENT);
+            self.core.state.status.set(Readiness::URGENT);
         }
         if ready.is_hang_up() {
-            self.core.state.set(Flags::HANG_UP);
+            self.core.state.status.set(Readiness::HANG_UP);
         }
     }
 
     /// Has the channel read in the next turn without an event.
     fn carry_over(&mut self, io: &mut LoopIo, in_full: bool) {
-        if !self.core.state.has(Flags::CARRIED_OVER) {
-            self.core.state.set(Flags::CARRIED_OVER);
+        if !self.core.state.status.has(Readiness::CARRIED_OVER) {
+            self.core.state.status.set(Readiness::CARRIED_OVER);
             io.carry_over(self.core.state.key(), in_full);
         }
     }
@@ -133,7 +133,7 @@ impl<T: Transport> ChannelDriver<T> {
         f: impl FnOnce(&mut ChannelCore, &mut LoopServices),
     ) -> Next {
         f(&mut self.core, &mut io.services);
-        if self.core.state.has(Flags::FLUSH) {
+        if self.core.state.status.has(Pending::FLUSH) {
             self.flush(io);
         }
         self.next()
@@ -141,12 +141,12 @@ impl<T: Transport> ChannelDriver<T> {
 
     #[inline]
     fn next(&self) -> Next {
-        if self.core.state.has(Flags::CLOSE_NOW) { Next::Close } else { Next::Stay }
+        if self.core.state.status.closes_at_once() { Next::Close } else { Next::Stay }
     }
 
     /// At the end of a turn: sends what was written in it, and says whether the channel is to close.
     pub(crate) fn attend(&mut self, io: &mut LoopIo) -> Next {
-        self.core.state.unset(Flags::LISTED.with(Flags::FLUSH));
+        self.core.state.status.unset(Pending::LISTED.with(Pending::FLUSH));
         let action = self.core.action();
         match action {
             Action::Nothing => {}
@@ -172,7 +172,7 @@ impl<T: Transport> ChannelDriver<T> {
         }
         let state = &mut self.core.state;
         state.arm_close(&mut io.services);
-        if state.has(Flags::MAYBE_READABLE) && !state.has(Flags::CARRIED_OVER) {
+        if state.status.has(Readiness::MAYBE_READABLE) && !state.status.has(Readiness::CARRIED_OVER) {
             return self.read(io);
         }
         Next::Stay
@@ -180,7 +180,8 @@ impl<T: Transport> ChannelDriver<T> {
 
     /// Shuts down the write half, once everything is sent.
     fn end_output(&mut self, io: &mut LoopIo) {
-        if self.core.state.pending_bytes() > 0 || !self.core.state.is_open() || !self.finish_output(io) {
+        if self.core.state.pending_bytes() > 0 || !self.core.state.status.is_open() || !self.finish_output(io)
+        {
             return;
         }
         let Some(transport) = &mut self.transport else { return };

@@ -9,8 +9,13 @@ use super::{ChannelDriver, LoopIo, Next, Transport, filtered, writing};
 use crate::{
     Error,
     buffer::{RECEIVE_SIZE, Received},
-    channel::{Direction, Flags, InputMemory, core::ChannelCore, undecoded::Undecoded},
-    pipeline::Batch,
+    channel::{
+        core::ChannelCore,
+        links::Batch,
+        shaping::Direction,
+        state::{Pending, Readiness},
+        undecoded::{InputMemory, Undecoded},
+    },
 };
 use bytes::BytesMut;
 use std::io::ErrorKind;
@@ -40,7 +45,7 @@ impl<T: Transport> ChannelDriver<T> {
     pub(crate) fn read(&mut self, io: &mut LoopIo) -> Next {
         // Without this flag there are only kept bytes to decode: the transport was found empty, and no event has
         // reported anything since.
-        let readable = self.core.state.has(Flags::MAYBE_READABLE);
+        let readable = self.core.state.status.has(Readiness::MAYBE_READABLE);
         self.read_burst(io, readable, false)
     }
 
@@ -49,8 +54,8 @@ impl<T: Transport> ChannelDriver<T> {
     /// Unless the transport may be `readable`, only decodes what was kept. If input was `reported`, the
     /// handler's `read_complete` is called even if there is none.
     pub(super) fn read_burst(&mut self, io: &mut LoopIo, mut readable: bool, reported: bool) -> Next {
-        self.core.state.unset(Flags::CARRIED_OVER.with(Flags::MAYBE_READABLE));
-        if self.core.state.has(Flags::INPUT_ENDED.with(Flags::CLOSING)) {
+        self.core.state.status.unset(Readiness::CARRIED_OVER.with(Readiness::MAYBE_READABLE));
+        if self.core.state.status.discards_input() {
             self.discard_input(io);
             return self.next();
         }
@@ -62,17 +67,17 @@ impl<T: Transport> ChannelDriver<T> {
         let mut reads = 0;
         loop {
             let state = &mut core.state;
-            if !state.is_open()
-                || !state.may_read()
+            if !state.status.is_open()
+                || !state.status.may_read()
                 || reads >= io.reads_allowed(state.config.reads_per_turn)
                 || incomplete && io.services.io_is_over()
             {
                 if readable {
-                    state.set(Flags::MAYBE_READABLE);
+                    state.status.set(Readiness::MAYBE_READABLE);
                 }
                 break;
             }
-            if state.has(Flags::UNDECODED) {
+            if state.status.has(Pending::UNDECODED) {
                 // A pass that takes no bytes counts as a read, so that queued messages of the pipeline are bounded
                 // per turn.
                 reads += usize::from(!decode_kept(core, transport, io));
@@ -83,7 +88,7 @@ impl<T: Transport> ChannelDriver<T> {
                 break;
             }
             let size = state.config.read_size;
-            let read = if state.extras.is_none() {
+            let read = if !state.extras.are_used() {
                 read_once(core, transport, io, size)
             } else {
                 read_with_extras(core, transport, io, size)
@@ -94,7 +99,7 @@ impl<T: Transport> ChannelDriver<T> {
                     incomplete = !completed;
                     if last {
                         // The handler may have asked for more of what was kept.
-                        if !core.state.has(Flags::UNDECODED) {
+                        if !core.state.status.has(Pending::UNDECODED) {
                             break;
                         }
                         readable = false;
@@ -102,7 +107,7 @@ impl<T: Transport> ChannelDriver<T> {
                 }
                 Read::Nothing => {
                     io.metrics.reads_blocked.add(1);
-                    incomplete |= reported && reads == 0 && core.state.has(Flags::ACTIVE);
+                    incomplete |= reported && reads == 0 && core.state.status.is_active();
                     break;
                 }
                 end @ (Read::End | Read::Failed(_)) => {
@@ -123,14 +128,14 @@ impl<T: Transport> ChannelDriver<T> {
                     }
                 }
                 Read::HeldUp => {
-                    core.state.set(Flags::MAYBE_READABLE);
+                    core.state.status.set(Readiness::MAYBE_READABLE);
                     break;
                 }
                 Read::Broken => break,
             }
         }
         core.state.give_allowance_back(Direction::Read);
-        if incomplete && core.state.is_open() {
+        if incomplete && core.state.status.is_open() {
             core.handle_read_complete(&mut io.services);
         }
         self.finish_burst(io, in_full)
@@ -140,12 +145,12 @@ impl<T: Transport> ChannelDriver<T> {
     /// the processor's cache, and before other reads keep the peer waiting.
     #[inline]
     fn finish_burst(&mut self, io: &mut LoopIo, in_full: bool) -> Next {
-        if self.core.state.has(Flags::FLUSH) {
+        if self.core.state.status.has(Pending::FLUSH) {
             self.flush(io);
         } else if self.core.state.pending_bytes() > 0 {
             self.write_once(io);
         }
-        if self.core.state.has(Flags::CLOSE_NOW) {
+        if self.core.state.status.closes_at_once() {
             return Next::Close;
         }
         self.core.request_attention(&mut io.services);
@@ -167,7 +172,7 @@ fn read_with_extras<T: Transport>(
     let size = core.state.allowance(&mut io.services, Direction::Read, size);
     if size == 0 {
         Read::HeldUp
-    } else if core.state.has_filters() {
+    } else if core.state.extras.has_filters() {
         filtered::read_once(core, transport, io, size)
     } else {
         read_once(core, transport, io, size)
@@ -222,8 +227,8 @@ fn read_once<T: Transport>(core: &mut ChannelCore, transport: &mut T, io: &mut L
     let n = received.read;
     // A short read has emptied the transport, unless it has come to urgent data; what comes later causes another
     // event. Once the peer has hung up there may be no later event.
-    const MORE: Flags = Flags::HANG_UP.with(Flags::URGENT);
-    let last = !(received.full || n == size || core.state.has(MORE));
+    const MORE: Readiness = Readiness::HANG_UP.with(Readiness::URGENT);
+    let last = !(received.full || n == size || core.state.status.has(MORE));
     io.metrics.bytes_read.add(n as u64);
     io.turn_bytes += n;
     core.state.note_read(&received.data[prefix.len()..], io.services.now);

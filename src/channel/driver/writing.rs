@@ -8,7 +8,12 @@ use super::{ChannelDriver, LoopIo, Transport, filtered};
 use crate::{
     Error,
     buffer::Outbound,
-    channel::{Direction, Flags, LoopServices, core::ChannelCore},
+    channel::{
+        core::ChannelCore,
+        services::LoopServices,
+        shaping::Direction,
+        state::{Pending, Readiness},
+    },
     metrics::Metrics,
 };
 use std::io::{self, ErrorKind, IoSlice};
@@ -52,7 +57,7 @@ fn send<T: Transport>(
     metrics: &Metrics,
     most_writes: usize,
 ) {
-    if core.state.has_filters() {
+    if core.state.extras.has_filters() {
         send_burst::<T, true>(core, transport, services, metrics, most_writes);
     } else {
         send_burst::<T, false>(core, transport, services, metrics, most_writes);
@@ -70,7 +75,9 @@ fn send_burst<T: Transport, const FILTERED: bool>(
     let mut left = most_writes;
     loop {
         let state = &core.state;
-        if state.has(Flags::WRITE_BLOCKED.with(Flags::CLOSE_NOW)) || state.is_held_up(Direction::Write) {
+        if (state.status.has(Readiness::WRITE_BLOCKED) || state.status.closes_at_once())
+            || state.is_held_up(Direction::Write)
+        {
             break;
         }
         let pending = if FILTERED { filtered::seal(core, services) } else { state.pending_bytes() };
@@ -107,7 +114,7 @@ fn send_burst<T: Transport, const FILTERED: bool>(
             }
             Err(e) if e.kind() == ErrorKind::WouldBlock => {
                 metrics.writes_blocked.add(1);
-                core.state.set(Flags::WRITE_BLOCKED);
+                core.state.status.set(Readiness::WRITE_BLOCKED);
                 core.state.give_allowance_back(Direction::Write);
                 break;
             }
@@ -121,7 +128,7 @@ fn send_burst<T: Transport, const FILTERED: bool>(
     }
     // A callback of this burst that asked for a flush has had it, and what is left gets its share in the next
     // turn: otherwise a writer that fills the buffer again each time would keep all others waiting.
-    core.state.unset(Flags::FLUSH);
+    core.state.status.unset(Pending::FLUSH);
 }
 
 /// Writes bytes that lie in several pieces. Not inlined, so that a write of one piece does not pay for

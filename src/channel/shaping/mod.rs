@@ -5,10 +5,12 @@
 //! a write. Here are the settings; `bucket` counts, `shared` is the bucket of many, `shaper` what one channel waits for.
 
 mod bucket;
+mod direction;
 mod shaper;
 mod shared;
 
-pub(crate) use shaper::{Direction, Shaper};
+pub(crate) use direction::Direction;
+pub(in crate::channel) use shaper::Shaper;
 pub use shared::SharedTraffic;
 
 /// How many bytes a second may be read and written; what is not set, or set to 0, is not limited.

@@ -4,22 +4,13 @@
 //! first of the times at which it may go on; what it has booked and not used goes back, also when the channel ends. Whether
 //! the program wants to read is none of its business. Runs on the channel's loop; owns neither heap nor clock.
 
-use super::{SharedTraffic, TrafficShaping, bucket::Bucket};
+use super::{SharedTraffic, TrafficShaping, bucket::Bucket, direction::Direction};
 use crate::{
-    channel::{
-        services::{Due, LoopServices},
-        state::ChannelState,
-    },
+    channel::timers::{ChannelTimer, Due, DueQueue, TimerToken},
+    id::Key,
     timer::QueueKey,
 };
 use std::time::Instant;
-
-/// A direction in which bytes move.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Direction {
-    Read,
-    Write,
-}
 
 #[derive(Debug)]
 pub(crate) struct Shaper {
@@ -119,7 +110,7 @@ impl Lane {
 
 impl Shaper {
     /// As the settings say; what `before` owes stays owed.
-    fn new(settings: TrafficShaping, before: Option<&mut Shaper>, now: u64) -> Self {
+    pub(in crate::channel) fn new(settings: TrafficShaping, before: Option<&mut Shaper>, now: u64) -> Self {
         let mut before = before;
         let mut lane = |way| {
             let rate = settings.limits.of(way);
@@ -139,7 +130,83 @@ impl Shaper {
         Shaper { read, write, shared: settings.shared.clone(), settings, entry: None }
     }
 
-    fn lane(&mut self, way: Direction) -> &mut Lane {
+    pub(in crate::channel) fn settings(&self) -> &TrafficShaping {
+        &self.settings
+    }
+
+    /// Returns how many of `want` bytes may move now, and whether the direction begins to wait because none may.
+    pub(in crate::channel) fn allow(
+        &mut self,
+        way: Direction,
+        want: usize,
+        now: u64,
+        instant: Instant,
+    ) -> (usize, bool) {
+        let (lane, group) = self.lane_and_group(way);
+        let waited = lane.until.is_some();
+        let allowed = lane.allow(group, want, now, instant);
+        (allowed, allowed == 0 && !waited && want > 0)
+    }
+
+    /// So many bytes have moved.
+    pub(in crate::channel) fn note_moved(&mut self, way: Direction, bytes: usize) {
+        self.lane_mut(way).moved(bytes);
+    }
+
+    /// No more bytes move for now: gives back what could have moved besides. Does nothing while the direction waits for
+    /// the limit.
+    pub(in crate::channel) fn end_burst(&mut self, way: Direction) {
+        if !self.is_waiting(way) {
+            self.give_back(way);
+            self.lane_mut(way).held_up = false;
+        }
+    }
+
+    /// Whether this direction waits.
+    #[inline]
+    pub(in crate::channel) fn is_waiting(&self, way: Direction) -> bool {
+        self.lane(way).until.is_some()
+    }
+
+    /// Whether the limit, and not the peer, is why nothing has moved of late.
+    pub(in crate::channel) fn was_held_up(&self, way: Direction) -> bool {
+        self.lane(way).held_up
+    }
+
+    /// The entry has expired: a direction that has waited long enough goes on.
+    pub(in crate::channel) fn note_expired(&mut self, now: u64) {
+        self.entry = None;
+        for way in [Direction::Read, Direction::Write] {
+            let (lane, group) = self.lane_and_group(way);
+            if lane.until.is_some_and(|until| until <= now) {
+                lane.go_on(group);
+            }
+        }
+    }
+
+    /// Inserts the channel's entry at the first of the times for which a direction waits. It must be disarmed.
+    pub(in crate::channel) fn arm(&mut self, channel: Key, queue: &DueQueue) {
+        debug_assert!(self.entry.is_none());
+        if let Some(at) = self.next() {
+            let token = TimerToken::new(channel, ChannelTimer::Shaper);
+            self.entry = Some(queue.insert(at, Due::Channel(token)));
+        }
+    }
+
+    /// Takes the key of the channel's entry, for the caller to cancel.
+    pub(in crate::channel) fn take_entry(&mut self) -> Option<QueueKey> {
+        self.entry.take()
+    }
+
+    #[inline]
+    fn lane(&self, way: Direction) -> &Lane {
+        match way {
+            Direction::Read => &self.read,
+            Direction::Write => &self.write,
+        }
+    }
+
+    fn lane_mut(&mut self, way: Direction) -> &mut Lane {
         match way {
             Direction::Read => &mut self.read,
             Direction::Write => &mut self.write,
@@ -173,127 +240,5 @@ impl Drop for Shaper {
     fn drop(&mut self) {
         self.leave(Direction::Read);
         self.leave(Direction::Write);
-    }
-}
-
-impl ChannelState {
-    pub(crate) fn traffic_shaping(&self) -> TrafficShaping {
-        self.shaper().map_or_else(TrafficShaping::default, |shaper| shaper.settings.clone())
-    }
-
-    /// From now on; whoever waits by the old settings looks again at once.
-    pub(crate) fn set_traffic_shaping(&mut self, services: &mut LoopServices, settings: TrafficShaping) {
-        if self.shaper().is_none() && settings.is_off() {
-            return;
-        }
-        self.disarm_shaper(services);
-        let was_shaped = self.shaper().is_some();
-        let shaper = Shaper::new(settings, self.shaper_mut(), services.now);
-        self.set_shaper((!shaper.settings.is_off()).then(|| Box::new(shaper)));
-        if was_shaped {
-            self.want_attention(services);
-        }
-    }
-
-    /// How many of `want` bytes may be read or written now; if none may, the channel is told when some may, and waits.
-    #[inline]
-    pub(crate) fn allowance(&mut self, services: &mut LoopServices, way: Direction, want: usize) -> usize {
-        if self.shaper().is_none() { want } else { self.shaped_allowance(services, way, want) }
-    }
-
-    #[inline(never)]
-    fn shaped_allowance(&mut self, services: &mut LoopServices, way: Direction, want: usize) -> usize {
-        let Some(shaper) = self.shaper_mut() else { return want };
-        let (now, instant) = (services.now, services.time.instant(services.now));
-        let (lane, group) = shaper.lane_and_group(way);
-        let waited = lane.until.is_some();
-        let allowed = lane.allow(group, want, now, instant);
-        if allowed == 0 && !waited && want > 0 {
-            match way {
-                Direction::Read => services.tally.reads_paused += 1,
-                Direction::Write => services.tally.writes_paused += 1,
-            }
-            self.arm_shaper(services);
-        }
-        allowed
-    }
-
-    /// So many bytes have moved.
-    #[inline]
-    pub(crate) fn note_moved(&mut self, way: Direction, bytes: usize) {
-        if let Some(shaper) = self.shaper_mut() {
-            shaper.lane(way).moved(bytes);
-        }
-    }
-
-    /// No more bytes move for now, for whatever reason: what may have moved besides is for others, or for later. Unless it
-    /// is the limit that it waits for: then nothing changes.
-    #[inline]
-    pub(crate) fn give_allowance_back(&mut self, way: Direction) {
-        if let Some(shaper) = self.shaper_mut()
-            && shaper.lane(way).until.is_none()
-        {
-            shaper.give_back(way);
-            shaper.lane(way).held_up = false;
-        }
-    }
-
-    /// Whether this direction waits.
-    #[inline]
-    pub(crate) fn is_held_up(&self, way: Direction) -> bool {
-        self.shaper().is_some_and(|shaper| match way {
-            Direction::Read => shaper.read.until.is_some(),
-            Direction::Write => shaper.write.until.is_some(),
-        })
-    }
-
-    /// Whether the limit, and not the peer, is why nothing has moved of late.
-    pub(crate) fn was_held_up(&self, way: Direction) -> bool {
-        self.shaper().is_some_and(|shaper| match way {
-            Direction::Read => shaper.read.held_up,
-            Direction::Write => shaper.write.held_up,
-        })
-    }
-
-    /// The entry has come due, and is gone: who has waited long enough goes on.
-    pub(crate) fn shaper_is_due(&mut self, services: &mut LoopServices) {
-        let Some(shaper) = self.shaper_mut() else { return };
-        shaper.entry = None;
-        for way in [Direction::Read, Direction::Write] {
-            let (lane, group) = shaper.lane_and_group(way);
-            if lane.until.is_some_and(|until| until <= services.now) {
-                lane.go_on(group);
-            }
-        }
-        // Whoever does not want to go on now must not keep what was booked.
-        if !self.wants_read() {
-            self.give_allowance_back(Direction::Read);
-        }
-        if self.pending_bytes() == 0 {
-            self.give_allowance_back(Direction::Write);
-        }
-        self.arm_shaper(services);
-        self.want_attention(services);
-    }
-
-    fn arm_shaper(&mut self, services: &mut LoopServices) {
-        self.disarm_shaper(services);
-        let key = self.key();
-        if let Some(shaper) = self.shaper_mut()
-            && let Some(at) = shaper.next()
-        {
-            shaper.entry = Some(services.queue.insert(at, Due::Channel(key, Due::SHAPER)));
-        }
-    }
-
-    fn disarm_shaper(&mut self, services: &mut LoopServices) {
-        if let Some(entry) = self.shaper_mut().and_then(|shaper| shaper.entry.take()) {
-            drop(services.cancel_timer(entry));
-        }
-    }
-
-    pub(crate) fn end_shaper(&mut self, services: &mut LoopServices) {
-        self.disarm_shaper(services);
-        self.set_shaper(None);
     }
 }

@@ -5,8 +5,9 @@
 //! loop has told it, so it reads no clock; loops that share it should have the same one.
 
 use super::{
-    Direction, Rate, TrafficLimits,
+    Rate, TrafficLimits,
     bucket::{Booking, Bucket},
+    direction::Direction,
 };
 use crate::clock::nanos;
 use std::{

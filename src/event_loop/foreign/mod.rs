@@ -29,14 +29,12 @@ use crate::{
     channel::driver::Ready,
     error::{Refused, drop_guarded},
     id::Key,
+    resource::EVENT_SOURCES,
     sync::{Completion, completion},
 };
 use handle::SourceShared;
 use slot::{Registration, SourcePermit, TypedSource};
 use std::{os::fd::AsFd, panic::Location, sync::Arc};
-
-/// The sources of one event loop, for errors.
-const SOURCES: &str = "event sources of an event loop";
 
 impl EventLoop {
     /// Registers any selectable descriptor on this loop: a pipe, an eventfd, a timerfd, a signalfd,
@@ -127,7 +125,7 @@ impl EventLoop {
     {
         let origin = Location::caller();
         let Some(permit) = SourcePermit::take(&self.shared.event_sources) else {
-            let reason = Error::Full { what: SOURCES, limit: self.shared.event_sources.limit() };
+            let reason = Error::Full { what: EVENT_SOURCES, limit: self.shared.event_sources.limit() };
             return Err(Refused { value: source, reason });
         };
         let (completer, completion) = completion(Some(self.shared.id));

@@ -7,6 +7,7 @@ use crate::{
     Error, Result,
     error::panic_message,
     event_loop::{shared::lock, task::Task},
+    resource::SHUTDOWN_HOOKS,
     sync::Activity,
 };
 use std::{
@@ -39,7 +40,7 @@ impl ShutdownHooks {
             return Err(Error::ShutDown);
         }
         if state.taken == MAX_HOOKS {
-            return Err(Error::Full { what: "shutdown hooks of one event loop", limit: MAX_HOOKS });
+            return Err(Error::Full { what: SHUTDOWN_HOOKS, limit: MAX_HOOKS });
         }
         state.taken += 1;
         state.waiting.push_back(hook);

@@ -28,7 +28,7 @@ use super::{
     turn::Turn,
 };
 use crate::{
-    channel::{Due, Flags, Scheduled},
+    channel::{Due, Scheduled},
     clock::END_OF_TIME,
     error::{caught, drop_guarded},
     id::Key,
@@ -201,7 +201,9 @@ impl Turn {
         }
         let Turn { sources, io, shared, shutdown, .. } = self;
         // One that is closing is left to its close timeout, which is among its tasks.
-        let Some(slot) = sources.channel(key).filter(|slot| slot.driver.core.state.is_open()) else { return };
+        let Some(slot) = sources.channel(key).filter(|slot| slot.driver.core.state.status.is_open()) else {
+            return;
+        };
         // What is with a worker is a reply in flight, and no plan for later: it goes if the channel closes.
         let cancelled = slot.driver.core.state.cancel_timed_tasks(&mut io.services);
         if let Some(shutdown) = shutdown {
@@ -352,7 +354,8 @@ impl ChannelSlot {
     /// At the deadline: whether it does not close by itself, now that what could be sent is sent.
     fn is_to_be_forced(&self) -> bool {
         let state = &self.driver.core.state;
-        let closes = state.has(Flags::CLOSE_NOW) || (state.has(Flags::CLOSING) && state.pending_bytes() == 0);
+        let closes =
+            state.status.closes_at_once() || (state.status.closes_gracefully() && state.pending_bytes() == 0);
         self.driver.transport.is_some() && !closes
     }
 }

@@ -1,7 +1,8 @@
 //! The watchdog's thread.
 //!
-//! Always holds: there is at most one per group, and one only while a loop of the group runs; it holds nothing of a
-//! loop but its whereabouts, and those no longer than the loop's thread lasts. Callbacks run on it and under no
+//! Always holds: a group has a thread only while one of its loops runs, and the thread alone owns the
+//! observers. It ends when the last [`WatchedLoop`] is dropped. It holds nothing of a loop but its
+//! activity, and those no longer than the loop's thread lasts. Callbacks run on it and under no
 //! lock, so they hold up neither a loop that begins nor one that ends.
 
 use super::{
@@ -9,10 +10,11 @@ use super::{
     observer::{Finding, Observer},
 };
 use crate::{Clock, SystemClock, error::panic_message, sync::Activity};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use std::{
-    fmt,
+    fmt, io,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, PoisonError, Weak},
     thread,
     time::{Duration, Instant},
 };
@@ -25,83 +27,90 @@ const MIN_TOLERANCE: Duration = Duration::from_millis(10);
 pub(crate) struct WatchdogThread {
     thread_name: String,
     watchdog: Watchdog,
-    state: Mutex<WatchdogState>,
-    /// A loop has ended.
-    ended: Condvar,
+    /// Sends to the thread. Every [`WatchedLoop`] owns it, so it is gone when no loop runs.
+    commands: Mutex<Weak<Sender<Command>>>,
 }
 
-#[derive(Default)]
-struct WatchdogState {
-    loops: Vec<Watched>,
-    /// Whether there is a thread.
-    on_duty: bool,
+/// What a loop's thread sends to the watchdog's: one of each in its life, which bounds the queue.
+enum Command {
+    Watch(Watched),
+    Forget(Arc<Activity>),
 }
 
 struct Watched {
     observer: Observer,
     activity: Arc<Activity>,
-    ended: bool,
 }
 
 /// A loop is watched as long as it has this.
 pub(crate) struct WatchedLoop {
-    watchdog_thread: Arc<WatchdogThread>,
     activity: Arc<Activity>,
+    /// None if the thread could not be started.
+    commands: Option<Arc<Sender<Command>>>,
 }
 
 impl WatchdogThread {
     pub(crate) fn new(group: &str, watchdog: Watchdog) -> Self {
-        WatchdogThread {
-            thread_name: format!("{group}-watchdog"),
-            watchdog,
-            state: Mutex::default(),
-            ended: Condvar::new(),
-        }
+        WatchdogThread { thread_name: format!("{group}-watchdog"), watchdog, commands: Mutex::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, WatchdogState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Watches a loop that begins to run, until the answer is dropped.
+    /// Watches a loop that begins to run, until the returned [`WatchedLoop`] is dropped.
     pub(crate) fn watch(self: &Arc<Self>, event_loop: &str, id: u32, activity: Arc<Activity>) -> WatchedLoop {
         let observer = Observer::new(event_loop.to_owned(), id, SystemClock.now());
-        let watch = WatchedLoop { watchdog_thread: self.clone(), activity: activity.clone() };
-        let mut state = self.lock();
-        state.loops.push(Watched { observer, activity, ended: false });
-        if !state.on_duty {
-            let watchdog_thread = self.clone();
-            let thread =
-                thread::Builder::new().name(self.thread_name.clone()).spawn(move || watchdog_thread.walk());
-            match thread {
-                Ok(_) => state.on_duty = true,
-                Err(e) => log::error!("{}: cannot start; loops are not watched: {e}", self.thread_name),
+        let commands = match self.commands() {
+            Ok(commands) => {
+                let watched = Watched { observer, activity: activity.clone() };
+                let _ = commands.send(Command::Watch(watched)); // the thread receives as long as this is owned
+                Some(commands)
             }
+            Err(e) => {
+                log::error!("{}: cannot start; {event_loop} is not watched: {e}", self.thread_name);
+                None
+            }
+        };
+        WatchedLoop { activity, commands }
+    }
+
+    /// Returns the way to the thread, which is started if there is none.
+    fn commands(self: &Arc<Self>) -> io::Result<Arc<Sender<Command>>> {
+        let mut commands = self.commands.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(commands) = commands.upgrade() {
+            return Ok(commands);
         }
-        watch
+        let (sender, receiver) = crossbeam_channel::unbounded();
+        let watchdog_thread = self.clone();
+        thread::Builder::new()
+            .name(self.thread_name.clone())
+            .spawn(move || watchdog_thread.walk(&receiver))?;
+        let sender = Arc::new(sender);
+        *commands = Arc::downgrade(&sender);
+        Ok(sender)
     }
 
     /// The life of the thread.
-    fn walk(&self) {
+    fn walk(&self, commands: &Receiver<Command>) {
         let (limit, interval) = (self.watchdog.limit, self.watchdog.interval());
         let tolerance = interval.max(MIN_TOLERANCE);
+        let mut loops: Vec<Watched> = Vec::new();
         let mut last = SystemClock.now();
-        let mut state = self.lock();
-        while !state.loops.is_empty() {
-            let waiting = |state: &mut WatchdogState| !state.loops.iter().any(|watched| watched.ended);
-            let waited = self.ended.wait_timeout_while(state, interval, waiting);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        loop {
+            let ended = match commands.recv_deadline(last + interval) {
+                Ok(Command::Watch(watched)) => {
+                    loops.push(watched);
+                    continue;
+                }
+                Ok(Command::Forget(activity)) => Some(activity),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
             let now = SystemClock.now();
             let late = now.saturating_duration_since(last) > interval + tolerance;
-            let findings = state.look(now, limit, late);
-            if !findings.is_empty() {
-                drop(state);
-                findings.iter().for_each(|finding| self.tell(finding));
-                state = self.lock();
+            look(&mut loops, now, limit, late).iter().for_each(|finding| self.tell(finding));
+            if let Some(ended) = ended {
+                loops.retain(|watched| !Arc::ptr_eq(&watched.activity, &ended));
             }
             last = now;
         }
-        state.on_duty = false;
     }
 
     fn tell(&self, finding: &Finding) {
@@ -115,40 +124,29 @@ impl WatchdogThread {
     }
 }
 
-impl WatchdogState {
-    /// Looks at every loop; those that have ended for the last time.
-    fn look(&mut self, now: Instant, limit: Duration, late: bool) -> Vec<Finding> {
-        let mut findings = Vec::new();
-        self.loops.retain_mut(|watched| {
-            if late {
-                watched.observer.start_anew(now);
-            }
-            findings.extend(watched.observer.look(&watched.activity.look(), now, limit));
-            !watched.ended
-        });
-        findings
+/// Looks at every loop. If the look is late, all times are taken anew.
+fn look(loops: &mut [Watched], now: Instant, limit: Duration, late: bool) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for watched in loops {
+        if late {
+            watched.observer.start_anew(now);
+        }
+        findings.extend(watched.observer.look(&watched.activity.look(), now, limit));
     }
+    findings
 }
 
 impl Drop for WatchedLoop {
     fn drop(&mut self) {
         self.activity.rest();
-        let mut state = self.watchdog_thread.lock();
-        if !state.on_duty {
-            // There was no thread to be had, and there is nobody to forget it.
-            state.loops.retain(|watched| !Arc::ptr_eq(&watched.activity, &self.activity));
-            return;
+        if let Some(commands) = &self.commands {
+            let _ = commands.send(Command::Forget(self.activity.clone()));
         }
-        for watched in &mut state.loops {
-            watched.ended |= Arc::ptr_eq(&watched.activity, &self.activity);
-        }
-        drop(state);
-        self.watchdog_thread.ended.notify_all();
     }
 }
 
 impl fmt::Debug for WatchdogThread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Patrol").field("watchdog", &self.watchdog).finish_non_exhaustive()
+        f.debug_struct("WatchdogThread").field("watchdog", &self.watchdog).finish_non_exhaustive()
     }
 }

@@ -56,7 +56,7 @@ fn a_hang_up_while_reading_is_off_ends_the_channel_when_reading_is_on() {
     fixture.change(super::MemoryTransport::end);
     assert!(fixture.is_open() && fixture.log().is_empty());
     fixture.drive(|driver, io| {
-        driver.core.state.set_auto_read(true);
+        driver.core.state.status.set_auto_read(true);
         driver.call(io, |core, services| core.request_attention(services))
     });
     assert_eq!(fixture.log(), ["last", "complete", "complete", "inactive"]);
@@ -154,7 +154,7 @@ fn an_interrupted_decoding_is_resumed_without_a_read() {
     fixture.receive("one\ntwo\nthree\n");
     let ask = |fixture: &mut Fixture| {
         fixture.drive(|driver, io| {
-            driver.core.state.set(crate::channel::Flags::READ_WANTED);
+            driver.core.state.status.want_read();
             driver.call(io, |core, services| core.request_attention(services))
         });
     };

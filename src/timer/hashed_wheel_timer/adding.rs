@@ -11,7 +11,7 @@ use super::{
 use crate::{Result, error::Refused, timer::deadline_after};
 use std::{
     panic::Location,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, atomic::Ordering},
     time::Duration,
 };
 
@@ -34,8 +34,9 @@ impl TimerShared<Timeout> {
         }
         // Without a delay it belongs to the tick that is running, also at the very moment in which that begins.
         let deadline = deadline_after(self.now(), delay.max(Duration::from_nanos(1)));
+        let number = self.next_number.fetch_add(1, Ordering::Relaxed);
         let entry: Arc<TimeoutEntry<Mutex<Parts<F, H>>>> =
-            Arc::new(TimeoutEntry::new(task, on_cancel, deadline, origin, self.clone()));
+            Arc::new(TimeoutEntry::new(task, on_cancel, deadline, number, origin, self.clone()));
         if let Err(refused) = self.additions.put(Timeout { entry: entry.clone() }) {
             self.count_out();
             let (Some(task), on_cancel) = entry.take_back() else {

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 /// So many timers may live before it is taken for a mistake: each has a thread.
 const MANY_TIMERS: usize = 64;
 
+// Of the process, because the warning about too many threads is. Nothing else depends on them.
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 static TOLD: AtomicBool = AtomicBool::new(false);
 

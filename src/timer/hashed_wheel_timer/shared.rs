@@ -8,6 +8,7 @@ use super::live::Live;
 use crate::{
     Clock, Error, Result,
     clock::{TimeSource, nanos},
+    resource::PENDING_TIMEOUTS,
     sync::{Inbox, Mailbox, WakeUp, mailbox},
     timer::Wheel,
 };
@@ -15,7 +16,7 @@ use std::{
     mem,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
         mpsc,
     },
     thread::{self, JoinHandle, Thread},
@@ -50,6 +51,8 @@ pub(super) struct TimerShared<T> {
     cancelled: Mailbox<T>,
     wake_up: WakeUp,
     pending: AtomicUsize,
+    /// The number of the next timeout.
+    pub(super) next_number: AtomicU32,
     max_pending: usize,
     time: TimeSource,
     tick: u64,
@@ -91,6 +94,7 @@ impl<T> Handle<T> {
                 cancelled,
                 wake_up: WakeUp::new(),
                 pending: AtomicUsize::new(0),
+                next_number: AtomicU32::new(0),
                 max_pending,
                 time,
                 tick: nanos(tick),
@@ -215,7 +219,7 @@ impl<T> TimerShared<T> {
         let room = |pending| (pending < self.max_pending).then_some(pending + 1);
         match self.pending.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room) {
             Ok(_) => Ok(()),
-            Err(_) => Err(Error::Full { what: "pending timeouts", limit: self.max_pending }),
+            Err(_) => Err(Error::Full { what: PENDING_TIMEOUTS, limit: self.max_pending }),
         }
     }
 

@@ -40,6 +40,8 @@ pub struct Timeout {
 pub(super) struct TimeoutEntry<T: ?Sized> {
     state: AtomicU8,
     hooked: bool,
+    /// What its handles are hashed by. The numbers of a timer repeat after 2^32.
+    number: u32,
     /// Written and read by the timer's thread alone.
     key: OnceLock<WheelKey>,
     /// In nanoseconds of the timer's time.
@@ -102,12 +104,14 @@ impl<F, H> TimeoutEntry<Mutex<Parts<F, H>>> {
         task: F,
         on_cancel: Option<H>,
         deadline: u64,
+        number: u32,
         origin: &'static Location<'static>,
         shared: Arc<TimerShared<Timeout>>,
     ) -> Self {
         TimeoutEntry {
             state: AtomicU8::new(QUEUED),
             hooked: on_cancel.is_some(),
+            number,
             key: OnceLock::new(),
             deadline,
             origin,
@@ -281,7 +285,8 @@ impl Eq for Timeout {}
 
 impl Hash for Timeout {
     fn hash<S: Hasher>(&self, state: &mut S) {
-        Arc::as_ptr(&self.entry).cast::<()>().hash(state);
+        // Not the address, by which the order in a set would differ in each run.
+        self.entry.number.hash(state);
     }
 }
 
@@ -297,5 +302,34 @@ impl fmt::Debug for Timeout {
             .field("deadline", &self.deadline())
             .field("given_at", &format_args!("{}", self.entry.origin))
             .finish()
+    }
+}
+
+#[cfg(all(test, not(netwheel_loom)))]
+mod tests {
+    use super::*;
+    use crate::testing::ManualClock;
+    use std::{hash::DefaultHasher, time::Duration};
+
+    #[test]
+    fn timeouts_are_hashed_by_their_numbers_which_each_timer_counts() {
+        let hashes = || {
+            let timer = HashedWheelTimer::builder().clock(ManualClock::new()).build().unwrap();
+            let made = [(); 3].map(|()| timer.new_timeout(Duration::from_secs(1), |_| Ok(())).unwrap());
+            assert!(made[0] == made[0].clone() && made[0] != made[1]);
+            made.map(|timeout| {
+                let hash_of = |timeout: &Timeout| {
+                    // Its keys are the same in each run.
+                    let mut hasher = DefaultHasher::new();
+                    timeout.hash(&mut hasher);
+                    hasher.finish()
+                };
+                assert_eq!(hash_of(&timeout), hash_of(&timeout.clone()));
+                hash_of(&timeout)
+            })
+        };
+        let first = hashes();
+        assert_eq!(first, hashes());
+        assert!(first[0] != first[1] && first[1] != first[2]);
     }
 }

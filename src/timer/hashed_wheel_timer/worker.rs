@@ -144,6 +144,7 @@ impl Worker {
     }
 
     /// Sleeps until the next occupied tick, or until woken; not at all if something waits.
+    #[allow(clippy::disallowed_methods, reason = "only where the clock is real time")]
     fn sleep(&mut self, now: u64) {
         let next = self.wheel.next_expiry();
         if next.is_some_and(|next| next <= now) {

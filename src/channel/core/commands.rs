@@ -1,0 +1,220 @@
+//! What comes from handles and groups: messages to write, tasks, closes.
+//!
+//! Always holds: what was on its way when the channel closed, its output ended or its pipeline was replaced is dropped, and is
+//! nobody's error; another message that was accepted is written, or the handler's `error` is called; a `write_notify` is
+//! answered whatever becomes of it. Runs on the channel's loop; it owns nothing.
+
+use super::ChannelCore;
+use crate::{
+    Error, Result,
+    channel::{
+        config::Overflow,
+        confirmation::Confirmation,
+        handle::{Mail, WriteTicket},
+        links::{EncodingMemo, Links, SharedMessage},
+        outbound::OutboundLease,
+        services::LoopServices,
+        state::ChannelState,
+    },
+    error::drop_guarded,
+    log_throttle::{REPLACED, log_throttled},
+};
+use log::Level;
+use std::any::Any;
+
+impl ChannelCore {
+    /// Mail from a handle.
+    pub(crate) fn handle_mail(&mut self, services: &mut LoopServices, mail: Mail) {
+        if let (Mail::Message(_, ticket) | Mail::Notify(_, _, ticket), Some(shared)) =
+            (&mail, &self.state.shared)
+        {
+            shared.producers.take(*ticket);
+        }
+        match mail {
+            // Whoever sent it raced with the close; it is nobody's error.
+            Mail::Message(..) | Mail::Notify(..) | Mail::Run(_) | Mail::Schedule(..)
+                if !self.state.status.is_open() =>
+            {
+                drop_guarded(mail)
+            }
+            // Likewise, with the end of the output.
+            Mail::Message(message, _) if self.state.status.output_is_over() => drop_guarded(message),
+            Mail::Message(message, ticket) => self.write_queued(services, message, ticket, None),
+            Mail::Notify(message, confirmation, ticket) => {
+                self.write_queued(services, message, ticket, Some(confirmation));
+            }
+            Mail::Run(task) => {
+                self.call(services, |links, state, services| links.run(state, services, task));
+            }
+            Mail::Schedule(deadline, task) => {
+                self.state.schedule(services, deadline, task);
+                self.after(services);
+            }
+            Mail::Answer(task) => match self.state.take_answered(task) {
+                Some(task) if self.state.status.is_open() => {
+                    self.call(services, |links, state, services| links.run(state, services, task));
+                }
+                gone => drop_guarded(gone),
+            },
+            Mail::Released => self.state.release(services),
+            Mail::EndOutput => {
+                self.state.request_end_of_output();
+                self.state.want_attention(services);
+            }
+            Mail::Close => {
+                self.state.request_close();
+                self.state.want_attention(services);
+            }
+            Mail::CloseNow => {
+                self.state.request_close_now();
+                self.state.want_attention(services);
+            }
+            Mail::Reset => {
+                self.state.request_reset();
+                self.state.want_attention(services);
+            }
+        }
+    }
+
+    /// Writes a message that a handle has queued. It was accepted, so where it cannot be written the handler is called, and
+    /// for want of room the channel closes: later messages must not be sent behind a hole.
+    fn write_queued(
+        &mut self,
+        services: &mut LoopServices,
+        message: Box<dyn Any + Send>,
+        ticket: WriteTicket,
+        mut confirmation: Option<Confirmation>,
+    ) {
+        let mut overflowed = false;
+        self.call(services, |links, state, services| {
+            if ticket.admitted {
+                state.admit();
+            }
+            let written = write(links, state, services, message);
+            let Err(error) = written else {
+                if let Some(confirmation) = confirmation.take() {
+                    state.confirm(confirmation);
+                }
+                return Ok(());
+            };
+            if let Some(confirmation) = confirmation.take() {
+                state.note_answered(1);
+                confirmation.complete(Err(error.again()));
+            }
+            match error {
+                // Whoever sent it raced with the replacement of the pipeline or the close; it is nobody's error.
+                Error::Replaced | Error::Closed => {
+                    let id = state.id();
+                    log_throttled!(
+                        services,
+                        REPLACED,
+                        Level::Debug,
+                        "channel {id}: dropped a message: {error}"
+                    );
+                    Ok(())
+                }
+                error => {
+                    // The other policies drop messages; this one never does.
+                    overflowed = OutboundLease::is_full(&error) && state.config.overflow == Overflow::Refuse;
+                    Err(error)
+                }
+            }
+        });
+        if overflowed && self.state.status.is_open() {
+            let full = self.state.outbound_is_full();
+            self.state.note_cause(|| full);
+            self.state.request_close();
+            self.state.want_attention(services);
+        }
+    }
+
+    /// A message that many channels get. That it cannot be encoded is not told to the handler: whoever wrote it hears of it.
+    pub(crate) fn handle_broadcast(
+        &mut self,
+        services: &mut LoopServices,
+        message: &dyn SharedMessage,
+        memo: &mut EncodingMemo,
+        ticket: Option<WriteTicket>,
+    ) -> Outcome {
+        if let (Some(ticket), Some(shared)) = (ticket, &self.state.shared) {
+            shared.producers.take(ticket);
+        }
+        if !self.state.status.takes_writes() {
+            return Outcome::Gone;
+        }
+        let mut outcome = Outcome::Failed(None);
+        self.call(services, |links, state, services| {
+            if ticket.is_some_and(|ticket| ticket.admitted) {
+                state.admit();
+            }
+            state.before_write();
+            match links.write_shared(state, message, memo) {
+                Ok(()) => {
+                    state.after_write(services);
+                    outcome = Outcome::Written;
+                    Ok(())
+                }
+                Err(error) => not_taken(state, services, error, &mut outcome),
+            }
+        });
+        outcome
+    }
+}
+
+/// Writes a message that a handle brought.
+fn write(
+    links: &mut dyn Links,
+    state: &mut ChannelState,
+    services: &mut LoopServices,
+    message: Box<dyn Any + Send>,
+) -> Result {
+    state.before_write();
+    let before = state.pending_bytes();
+    match links.write(state, message) {
+        Ok(()) => {
+            if let Some(shared) = &state.shared {
+                shared.producers.note_encoded(state.pending_bytes() - before);
+            }
+            state.after_write(services);
+            Ok(())
+        }
+        Err(error) => state.write_failed(services, error),
+    }
+}
+
+/// What becomes of a broadcast where it was not written; the error is one that the handler is to be told.
+#[cold]
+fn not_taken(
+    state: &mut ChannelState,
+    services: &mut LoopServices,
+    error: Error,
+    outcome: &mut Outcome,
+) -> Result {
+    if OutboundLease::is_full(&error) {
+        let refused = state.write_failed(services, error);
+        *outcome = match refused {
+            Ok(()) => Outcome::Dropped,
+            Err(_) if state.status.is_open() => Outcome::Refused,
+            Err(_) => Outcome::Closed,
+        };
+        return refused;
+    }
+    *outcome = if matches!(error, Error::Closed | Error::Replaced) {
+        Outcome::Gone
+    } else {
+        Outcome::Failed(Some(error))
+    };
+    Ok(())
+}
+
+/// What became of a message at one member.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    Written,
+    Dropped,
+    Refused,
+    Closed,
+    /// And why, unless the channel was told.
+    Failed(Option<Error>),
+    Gone,
+}

@@ -1,0 +1,234 @@
+//! What comes from the peer: its bytes and the end of them, decoded and handed on.
+//!
+//! Always holds: messages come in the order of their bytes, each once; between two of them the core looks whether to go on; what
+//! is not decoded then stays whole, in `partial` or in the driver's hands. A codec that fails and takes no byte is asked once
+//! more and no oftener. Runs on the channel's loop; it reads no socket.
+
+use super::ChannelCore;
+use crate::{
+    PeerError,
+    channel::{
+        event::Event,
+        links::{Batch, DecodePass},
+        services::LoopServices,
+        state::{InputHalf, Memory, Pending, Readiness},
+        undecoded::InputMemory,
+    },
+    error::caught,
+    log_throttle::{STUCK, log_throttled},
+};
+use bytes::Bytes;
+use log::Level;
+
+impl ChannelCore {
+    /// Decodes `input` and delivers its messages; kept bytes stand in front of it already. Calls `flush`
+    /// between two messages if the handler has asked for one. What cannot be decoded yet is kept.
+    ///
+    /// Returns whether `read_complete` was called, which happens only if the batch is complete. If not,
+    /// the driver calls [`ChannelCore::handle_read_complete`] at the end of the burst. The driver also
+    /// calls [`ChannelCore::request_attention`].
+    #[inline]
+    pub(crate) fn handle_input(
+        &mut self,
+        services: &mut LoopServices,
+        mut input: Bytes,
+        memory: InputMemory,
+        batch: Batch,
+        mut flush: impl FnMut(&mut Self, &mut LoopServices),
+    ) -> bool {
+        self.state.status.unset(Pending::UNDECODED);
+        self.state.grant_read();
+        let (length, messages) = (input.len(), services.tally.messages_read);
+        let mut pass = DecodePass::new(batch);
+        loop {
+            self.deliver(services, &mut input, &mut pass);
+            if !self.state.status.has(Pending::FLUSH) {
+                break;
+            }
+            flush(self, services);
+            if pass.told() || input.is_empty() && !self.state.status.has(Pending::UNDECODED) {
+                break;
+            }
+        }
+        if self.state.status.is_open() {
+            let moved = input.len() < length;
+            self.keep(services, input, memory, moved);
+        }
+        self.state.status.end_grant(services.tally.messages_read == messages);
+        pass.told()
+    }
+
+    /// Delivers messages until something interrupts the pass or no whole message is left. The rest of
+    /// `input` is not decoded.
+    ///
+    /// Sets `UNDECODED` if delivery stopped while the pipeline has queued messages.
+    fn deliver(&mut self, services: &mut LoopServices, input: &mut Bytes, pass: &mut DecodePass) {
+        // Set by an earlier round of this pass, for messages that the pipeline has queued. Round by round it goes on.
+        if !pass.timed_out() && self.state.status.has(Pending::UNDECODED) {
+            self.state.status.unset(Pending::UNDECODED);
+        }
+        while self.state.status.may_deliver() {
+            let (before, messages) = (input.len(), services.tally.messages_read);
+            let replaced = services.replaced;
+            let failed = self
+                .call_unlisted(services, |links, state, services| links.read(state, services, input, pass));
+            if input.len() < before {
+                self.state.status.unset(Memory::STUCK);
+            }
+            if services.replaced != replaced {
+                // What is left is for the pipeline that has taken over.
+                if input.is_empty() && !self.has_more() {
+                    break;
+                }
+                continue;
+            }
+            if !self.state.status.has(Memory::SERVED) && services.tally.messages_read > messages {
+                self.state.note_first_message();
+            }
+            if !failed {
+                break;
+            }
+            // The handler may have chosen to go on. A codec that fails without taking a byte will fail again.
+            if input.is_empty() && !pass.is_last() && !self.has_more() {
+                break;
+            }
+            if input.len() == before && self.stuck() {
+                let id = self.state.id();
+                log_throttled!(
+                    services,
+                    STUCK,
+                    Level::Warn,
+                    "channel {id}: the codec fails and takes no byte; closing"
+                );
+                self.state.request_close();
+                self.state.want_attention(services);
+                break;
+            }
+        }
+        let interrupted = pass.is_spent() || !self.state.status.may_deliver();
+        if interrupted && (pass.timed_out() || self.has_more()) {
+            self.state.status.set(Pending::UNDECODED);
+        } else {
+            self.state.status.unset(Pending::UNDECODED);
+        }
+    }
+
+    /// Returns whether the pipeline has queued messages. A panic in that counts as `true`, so that the
+    /// next delivery meets with it and closes the channel.
+    fn has_more(&self) -> bool {
+        if !self.state.status.is_open() {
+            return false;
+        }
+        let mut more = true;
+        caught(|| more = self.links.has_more());
+        more
+    }
+
+    /// Notes that decoding failed without taking a byte; whether it did so the last time as well.
+    fn stuck(&mut self) -> bool {
+        let was = self.state.status.has(Memory::STUCK);
+        self.state.status.set(Memory::STUCK);
+        was
+    }
+
+    /// Keeps what was not decoded for the next time; `moved`: the codec took bytes in this read.
+    fn keep(&mut self, services: &mut LoopServices, rest: Bytes, memory: InputMemory, moved: bool) {
+        debug_assert!(self.state.partial.is_empty());
+        self.state.note_kept(services, rest.len(), moved);
+        if rest.is_empty() {
+            return;
+        }
+        let limit = self.state.config.max_inbound;
+        // A spent pass stops decoding although the channel may deliver.
+        let starved = self.state.status.may_deliver() && !self.state.status.has(Pending::UNDECODED);
+        if !starved {
+            // Not the peer's fault, and bounded: nothing more is read before this is decoded.
+            self.state.status.set(Pending::UNDECODED);
+        } else if rest.len() > limit {
+            let length = rest.len() as u64;
+            self.fail(services, PeerError::TooLong { what: "undecoded input", length, limit }.into());
+            self.state.request_close();
+            self.after(services);
+            return;
+        }
+        self.state.partial = services.spare_box.keep(memory.keep(rest, starved));
+    }
+
+    /// Checks how much the channel's filters keep, behind each read.
+    pub(crate) fn handle_filtered_input(&mut self, services: &mut LoopServices) {
+        if !self.state.status.is_open() || !self.state.status.is_active() {
+            return;
+        }
+        let kept = self.state.partial.len();
+        self.state.note_kept(services, kept, false);
+        let (length, limit) = (kept + self.state.extras.kept_in_filters(), self.state.config.max_inbound);
+        if length > limit && !self.state.status.has(Pending::UNDECODED) {
+            let length = length as u64;
+            self.fail(services, PeerError::TooLong { what: "undecoded input", length, limit }.into());
+            self.state.request_close();
+            self.after(services);
+        }
+    }
+
+    /// The bytes at hand are read.
+    pub(crate) fn handle_read_complete(&mut self, services: &mut LoopServices) {
+        self.event(services, Event::ReadComplete);
+    }
+
+    /// The peer has ended its stream: what was kept is decoded for the last time, then the channel closes, or goes on in
+    /// one direction if it may.
+    pub(crate) fn handle_end(&mut self, services: &mut LoopServices) {
+        let mut rest = self.state.partial.take().into_bytes();
+        // A flush interrupts the delivery, and so does auto-read off; but there is no later read to take it up again. The
+        // driver flushes soon.
+        let mut flush = false;
+        let mut pass = DecodePass::new(Batch::Last);
+        loop {
+            let (before, messages) = (rest.len(), services.tally.messages_read);
+            self.state.status.grant_rest();
+            self.state.status.unset(Pending::UNDECODED);
+            self.deliver(services, &mut rest, &mut pass);
+            let flushes = self.state.status.take(Pending::FLUSH);
+            flush |= flushes;
+            let paused = self.state.status.is_open() && !self.state.status.may_deliver();
+            // Messages that take no byte are progress too; the pass bounds their number.
+            let progress = rest.len() < before || services.tally.messages_read > messages;
+            if !(flushes || paused && progress) {
+                break;
+            }
+        }
+        if flush {
+            self.state.status.set(Pending::FLUSH);
+        }
+        self.state.status.end_grant(false);
+        // For a pipeline that takes over from here on.
+        self.state.partial = rest.into();
+        if self.state.status.has(Pending::UNDECODED) && self.state.status.is_open() {
+            // The pipeline has more messages than one pass delivers. Read the end again after them.
+            self.state.status.set(Readiness::MAYBE_READABLE);
+            self.state.status.want_read();
+            self.state.want_attention(services);
+            return;
+        }
+        let replaced = services.replaced;
+        if self.state.status.is_open() {
+            self.event(services, Event::ReadComplete);
+        }
+        if services.replaced != replaced && self.state.status.is_open() {
+            // It hears of the end by itself, behind what is left for it.
+            self.state.status.set(Readiness::MAYBE_READABLE);
+            self.state.want_attention(services);
+            return;
+        }
+        if self.state.config.half_close
+            && self.state.status.is_open()
+            && !self.state.status.output_has_ended()
+        {
+            self.state.status.set_input(InputHalf::Ended);
+            self.event(services, Event::InputShutdown);
+        } else {
+            self.state.request_close();
+        }
+        self.state.want_attention(services);
+    }
+}

@@ -1,0 +1,215 @@
+//! Another pipeline for a channel that goes on.
+//!
+//! Always holds: a pipeline takes over when the callback that asked for it has returned, never within it, and only if
+//! that has not failed; nothing reaches the one before it afterwards, and that one is dropped once; the new one is
+//! told `active` before anything else. The bytes that were not decoded, those that wait to be sent, who waits for them,
+//! and whether the channel reads stay as they are. Runs on the channel's loop; owns nothing.
+
+use super::ChannelCore;
+use crate::{
+    Error, Result,
+    channel::{
+        event::Event,
+        handle::ChannelShared,
+        links::{AnyPipeline, IntoPipeline},
+        pipeline_settings::PipelineSettings,
+        scope::Scope,
+        services::LoopServices,
+        state::{ChannelState, InputHalf, Memory, Pending, Readiness},
+    },
+    error::caught,
+    log_throttle::{PANICS, log_throttled},
+    resource::REPLACEMENTS,
+};
+use log::Level;
+use std::sync::Arc;
+
+/// Calls that may follow one from the other before anything else happens: pipelines that replace each other, each in the
+/// `active` of the one before, and refused tasks, each scheduled when the handler was told of the one before. More are a loop
+/// without an end.
+pub(in crate::channel) const AT_ONCE: usize = 16;
+
+impl<M> Scope<'_, M> {
+    /// Has another pipeline take over the channel as soon as the running callback has returned: HTTP gives way to
+    /// WebSocket, a login to a session.
+    ///
+    /// What happens then, in this order:
+    ///
+    /// 1. The tasks and timeouts of the old pipeline are cancelled, its [`IdleTimeouts`](crate::IdleTimeouts) and
+    ///    [`TimeLimits`](crate::TimeLimits) give way to those of the new one, which count from now (the first byte has
+    ///    come already, if one has). So do its limits of traffic ([`Pipeline::traffic`](crate::Pipeline::traffic)): a new
+    ///    one that names none has none.
+    /// 2. The old handler, its stages and its codec are dropped, including undelivered messages of
+    ///    [`Codec::decode_more`](crate::pipeline::Codec::decode_more). Nothing more is delivered to
+    ///    them, not even [`inactive`](crate::Handler::inactive): the channel lives on.
+    /// 3. The new handler's [`active`](crate::Handler::active) is called.
+    /// 4. Bytes that the old codec has not taken go to the new one, those of the read that is going on at once. If the
+    ///    peer had ended its stream already, the new handler is told
+    ///    ([`input_shutdown`](crate::Handler::input_shutdown)). With auto-read off all that waits for its
+    ///    [`read`](Scope::read).
+    ///
+    /// What was written before is sent before what the new pipeline writes, and completions of
+    /// [`write_notify`](Scope::write_notify) hold. So do auto-read and the water marks. Handles to the channel
+    /// ([`Channel`](crate::Channel), [`Remote`](crate::Remote)) go on working if the new pipeline has the same message type
+    /// (the same handler type for a `Remote`); the others answer [`Error::Replaced`] from then on, and what they had in the
+    /// loop's queue is dropped. A channel that has another message type by this leaves its
+    /// [groups](crate::ChannelGroup).
+    ///
+    /// If the running callback fails, nothing is replaced. Asked for twice in one callback, the second one counts, and
+    /// the first is dropped. A channel that is closed in the same callback keeps its pipeline.
+    ///
+    /// ```
+    /// # use netwheel::{codec::{LengthField, Line}, prelude::*};
+    /// # use bytes::Bytes;
+    /// struct Login;
+    /// struct Session { user: Bytes }
+    ///
+    /// impl Handler for Login {
+    ///     type In = Bytes;
+    ///     type Out = Bytes;
+    ///
+    ///     fn read(&mut self, ctx: &mut Context<'_, Self>, user: Bytes) -> Result {
+    ///         ctx.write("welcome".into())?;
+    ///         // Lines until here, frames from the next byte on.
+    ///         ctx.replace_pipeline(Pipeline::new().codec(LengthField::u32()).handler(Session { user }))
+    ///     }
+    /// }
+    /// # impl Handler for Session {
+    /// #     type In = Bytes;
+    /// #     type Out = Bytes;
+    /// #     fn read(&mut self, ctx: &mut Context<'_, Self>, m: Bytes) -> Result { ctx.write(m) }
+    /// # }
+    /// # let mut channel = netwheel::testing::EmbeddedChannel::new(Pipeline::new().codec(Line::new()).handler(Login));
+    /// # channel.write_inbound(b"me\n\0\0\0\x02hi")?;
+    /// # assert_eq!(channel.read_outbound(), &b"welcome\n\0\0\0\x02hi"[..]);
+    /// # Ok::<(), netwheel::Error>(())
+    /// ```
+    ///
+    /// Attributes stay: they are the channel's. Those that the new pipeline brings are added, and take the place of others of their
+    /// type. A wire log goes on, unless the new one brings another.
+    ///
+    /// # Errors
+    /// The one that `pipeline` is, if it is a `Result` and making it has failed; [`Closed`](Error::Closed) if the channel is
+    /// closing. The pipeline is dropped then. Returned from the callback, as with `?`, it goes to the handler's
+    /// [`error`](crate::Handler::error), which closes the channel unless it says otherwise.
+    pub fn replace_pipeline(&mut self, pipeline: impl IntoPipeline) -> Result {
+        let pipeline: AnyPipeline = pipeline.into_pipeline()?.into();
+        if !self.state.status.is_open() {
+            drop_pipeline(self.services, self.state, pipeline);
+            return Err(Error::Closed);
+        }
+        self.state.status.set(Pending::REPLACED);
+        let unused = take_replacement(self.services);
+        self.services.replacement = Some(Box::new(pipeline));
+        if let Some(unused) = unused {
+            drop_pipeline(self.services, self.state, unused);
+        }
+        Ok(())
+    }
+}
+
+impl ChannelCore {
+    /// What the channel's handles share.
+    pub(crate) fn handle(&mut self, services: &LoopServices) -> Arc<ChannelShared> {
+        self.state.share(services, self.links.types().size_hint)
+    }
+
+    /// What the channel's handles share, for one who cannot know which pipeline it has by now.
+    pub(crate) fn share(&mut self, services: &LoopServices) -> Arc<ChannelShared> {
+        let types = self.links.types();
+        let shared = self.state.share(services, types.size_hint);
+        shared.set_types(types);
+        shared
+    }
+
+    /// The callback that asked for another pipeline has failed, or closed the channel.
+    pub(in crate::channel) fn forget_replacement(&mut self, services: &mut LoopServices) {
+        if self.state.status.take(Pending::REPLACED)
+            && let Some(unused) = take_replacement(services)
+        {
+            drop_pipeline(services, &self.state, unused);
+        }
+    }
+
+    /// Has the pipeline take over for which a callback has asked, if one has; and the next one, for which that one asks.
+    #[cold]
+    pub(in crate::channel) fn take_over(&mut self, services: &mut LoopServices) {
+        for _ in 0..AT_ONCE {
+            if !self.state.status.is_open() {
+                break;
+            }
+            if !self.state.status.take(Pending::REPLACED) {
+                return;
+            }
+            let Some(pipeline) = take_replacement(services) else { return };
+            self.replace(services, pipeline);
+            if self.state.status.is_active() {
+                self.state.borrow_outbound(services);
+                self.tell_or_fail(services, Event::Active);
+            }
+            self.resume_input(services);
+        }
+        if self.state.status.is_open() && self.state.status.has(Pending::REPLACED) {
+            self.forget_replacement(services);
+            self.fail(services, Error::Full { what: REPLACEMENTS, limit: AT_ONCE });
+            self.state.request_close();
+            self.state.want_attention(services);
+        }
+        self.forget_replacement(services);
+    }
+
+    /// Puts the new pipeline into the place of the old one, which ends with all that it has armed.
+    fn replace(&mut self, services: &mut LoopServices, pipeline: AnyPipeline) {
+        const WORK: Pending = Pending::TASK_REFUSED.with(Pending::ARM_WATCH).with(Pending::UNDECODED);
+        const MEMORIES: Memory = Memory::STUCK.with(Memory::SERVED).with(Memory::LIMITED);
+        services.replaced += 1;
+        self.state.cancel_tasks(services);
+        self.state.end_watch(services);
+        self.state.status.unset(WORK);
+        self.state.status.unset(MEMORIES);
+        let (types, before) = (pipeline.links.types(), self.links.types());
+        if let Some(shared) = &self.state.shared {
+            shared.set_types(types);
+            if types.message != before.message {
+                shared.leave_groups();
+            }
+        }
+        let AnyPipeline { links, mut settings } = pipeline;
+        let links = std::mem::replace(&mut self.links, links);
+        settings.extras.remove_filters();
+        let extras = self.state.apply(services, settings);
+        let settings = PipelineSettings { extras, ..PipelineSettings::default() };
+        drop_pipeline(services, &self.state, AnyPipeline { links, settings });
+    }
+
+    /// What the old pipeline has left is for the new one, although no event will announce it.
+    fn resume_input(&mut self, services: &mut LoopServices) {
+        if !self.state.partial.is_empty() {
+            self.state.status.set(Pending::UNDECODED);
+            self.state.want_attention(services);
+        }
+        if self.state.status.input_ended() {
+            self.state.status.set_input(InputHalf::Open);
+            // The end is read once more, and told to the new one.
+            self.state.status.set(Readiness::MAYBE_READABLE);
+            self.state.want_attention(services);
+        }
+    }
+}
+
+/// Takes the pipeline for which a callback has asked.
+fn take_replacement(services: &mut LoopServices) -> Option<AnyPipeline> {
+    let pipeline = services.replacement.take()?.downcast();
+    pipeline.ok().map(|pipeline: Box<AnyPipeline>| *pipeline)
+}
+
+/// Drops what is the program's own; a panic in that is logged and goes no further.
+fn drop_pipeline(services: &LoopServices, state: &ChannelState, pipeline: AnyPipeline) {
+    let (id, name) = (state.id(), (pipeline.links.handler_type())());
+    if let Some(message) = caught(|| drop(pipeline)) {
+        // The program's log may panic, too.
+        caught(|| {
+            log_throttled!(services, PANICS, Level::Error, "channel {id}: dropping its {name}: {message}")
+        });
+    }
+}

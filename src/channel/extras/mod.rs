@@ -1,0 +1,146 @@
+//! Parts of a channel that most channels do without, behind one pointer.
+//!
+//! Invariant: a channel that uses none of them has no allocation for them. Runs on the channel's loop.
+
+mod attributes;
+mod wire_log;
+
+pub use attributes::Attributes;
+pub use wire_log::WireLog;
+
+use crate::channel::{filter::Filters, shaping::Shaper};
+
+/// The parts that are in use. Allocated when the first of them is set.
+#[derive(Debug, Default)]
+pub(crate) struct Extras(Option<Box<Parts>>);
+
+#[derive(Debug, Default)]
+struct Parts {
+    attributes: Attributes,
+    wire_log: Option<WireLog>,
+    /// Limits the traffic; see `shaping`.
+    shaper: Option<Box<Shaper>>,
+    /// Stand between the transport and the codec; see `filter`.
+    filters: Option<Box<Filters>>,
+    /// Messages that were dropped because the outbound buffer was full.
+    messages_dropped: u64,
+}
+
+impl Extras {
+    /// Returns whether the channel has used any of the parts.
+    #[inline]
+    pub(in crate::channel) fn are_used(&self) -> bool {
+        self.0.is_some()
+    }
+
+    fn parts(&mut self) -> &mut Parts {
+        self.0.get_or_insert_default()
+    }
+
+    /// Adds the extras of another pipeline. Returns those that they replace, because dropping them runs code of the
+    /// program.
+    pub(in crate::channel) fn replace_with(&mut self, new: Extras) -> Extras {
+        let Some(mut new) = new.0 else { return Extras(None) };
+        match &mut self.0 {
+            None => {
+                self.0 = Some(new);
+                Extras(None)
+            }
+            Some(old) => {
+                old.attributes.absorb(&mut new.attributes);
+                if new.wire_log.is_some() {
+                    std::mem::swap(&mut old.wire_log, &mut new.wire_log);
+                }
+                Extras(Some(new))
+            }
+        }
+    }
+
+    pub(crate) fn attributes(&self) -> &Attributes {
+        const NONE: &Attributes = &Attributes::new();
+        self.0.as_ref().map_or(NONE, |parts| &parts.attributes)
+    }
+
+    pub(crate) fn attributes_mut(&mut self) -> &mut Attributes {
+        &mut self.parts().attributes
+    }
+
+    pub(in crate::channel) fn wire_log(&self) -> Option<&WireLog> {
+        self.0.as_ref()?.wire_log.as_ref()
+    }
+
+    pub(crate) fn set_wire_log(&mut self, wire_log: Option<WireLog>) {
+        if wire_log.is_some() || self.are_used() {
+            self.parts().wire_log = wire_log;
+        }
+    }
+
+    #[inline]
+    pub(in crate::channel) fn shaper(&self) -> Option<&Shaper> {
+        self.0.as_ref()?.shaper.as_deref()
+    }
+
+    #[inline]
+    pub(in crate::channel) fn shaper_mut(&mut self) -> Option<&mut Shaper> {
+        self.0.as_mut()?.shaper.as_deref_mut()
+    }
+
+    pub(in crate::channel) fn set_shaper(&mut self, shaper: Option<Box<Shaper>>) {
+        if shaper.is_some() || self.are_used() {
+            self.parts().shaper = shaper;
+        }
+    }
+
+    #[inline]
+    pub(in crate::channel) fn has_filters(&self) -> bool {
+        self.0.as_ref().is_some_and(|parts| parts.filters.is_some())
+    }
+
+    /// Removes the filters of a pipeline that takes over, because those of the channel stay.
+    pub(in crate::channel) fn remove_filters(&mut self) {
+        if let Some(parts) = &mut self.0 {
+            parts.filters = None;
+        }
+    }
+
+    #[inline]
+    fn filters(&self) -> Option<&Filters> {
+        self.0.as_ref()?.filters.as_deref()
+    }
+
+    #[inline]
+    pub(in crate::channel) fn filters_mut(&mut self) -> Option<&mut Filters> {
+        self.0.as_mut()?.filters.as_deref_mut()
+    }
+
+    #[cfg(test)]
+    pub(in crate::channel) fn set_filters(&mut self, filters: Filters) {
+        self.parts().filters = Some(Box::new(filters));
+    }
+
+    /// Returns the sealed bytes that wait for the transport.
+    #[inline]
+    pub(crate) fn sealed_wire(&self) -> &[u8] {
+        self.filters().map_or(&[], Filters::wire)
+    }
+
+    /// Returns how many outbound bytes are sealed, and so can no longer be taken back.
+    pub(in crate::channel) fn sealed_bytes(&self) -> usize {
+        self.filters().map_or(0, Filters::sealed_plain)
+    }
+
+    /// Returns the bytes of the wire that the filters keep because they are incomplete.
+    pub(in crate::channel) fn kept_in_filters(&self) -> usize {
+        self.filters().map_or(0, Filters::kept)
+    }
+
+    pub(in crate::channel) fn note_messages_dropped(&mut self, messages: u64) {
+        if messages > 0 {
+            self.parts().messages_dropped += messages;
+        }
+    }
+
+    pub(in crate::channel) fn messages_dropped(&self) -> u64 {
+        self.0.as_ref().map_or(0, |parts| parts.messages_dropped)
+    }
+}

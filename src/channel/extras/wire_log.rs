@@ -1,0 +1,109 @@
+//! A channel's bytes and events in the log.
+//!
+//! Always holds: each thing is said once, when it happens, and changes nothing; where the level is off nothing is
+//! formatted or copied. Runs on the channel's loop, for as long as the program's logger takes.
+
+use crate::id::ChannelId;
+use pretty_hex::{HexConfig, PrettyHex};
+use std::{borrow::Cow, fmt};
+
+/// Writes what a channel does to the log: its events, and its bytes as a hex dump.
+///
+/// Given to [`Pipeline::wire_log`](crate::Pipeline::wire_log), or switched on and off in a callback by
+/// [`Scope::set_wire_log`](crate::Scope::set_wire_log). Bytes are those that cross the socket: read from it, or taken by the
+/// kernel. So what was written together is one record, and a large message may be several. Bytes that are thrown away when
+/// a channel closes are not shown. The events are those of the [`Handler`](crate::Handler), each before it is called, and
+/// who ends what: `closing`, `closing now`, `ending the output`.
+///
+/// | setting | default | |
+/// |---|---|---|
+/// | `level` | `Debug` | |
+/// | `target` | "netwheel::wire" | what a logger filters by |
+/// | `max_bytes` | 1024 of each record | 0 shows none; how many there were is always said |
+///
+/// It takes as long as the program's logger does, on the event loop: for looking into something, not for every connection of
+/// a busy server. Passwords are bytes like any other.
+///
+/// ```
+/// # use netwheel::{WireLog, codec::LengthField, prelude::*};
+/// # struct Echo;
+/// # impl Handler for Echo {
+/// #   type In = bytes::Bytes; type Out = bytes::Bytes;
+/// #   fn read(&mut self, ctx: &mut Context<'_, Self>, m: bytes::Bytes) -> Result { ctx.write(m) }
+/// # }
+/// let pipeline = Pipeline::new()
+///     .wire_log(WireLog::new().level(log::Level::Trace))
+///     .codec(LengthField::u32())
+///     .handler(Echo);
+/// ```
+///
+/// ```text
+/// channel 0-3.0: read 6 bytes
+/// 0000:   00 00 00 02  68 69                                  ....hi
+/// ```
+#[derive(Debug, Clone)]
+pub struct WireLog {
+    level: log::Level,
+    target: Cow<'static, str>,
+    max_bytes: usize,
+}
+
+impl Default for WireLog {
+    fn default() -> Self {
+        WireLog { level: log::Level::Debug, target: Cow::Borrowed("netwheel::wire"), max_bytes: 1024 }
+    }
+}
+
+impl WireLog {
+    /// The defaults of the table above.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The level of its records.
+    pub fn level(mut self, level: log::Level) -> Self {
+        self.level = level;
+        self
+    }
+
+    /// The target of its records, by which a logger can tell them from others.
+    pub fn target(mut self, target: impl Into<Cow<'static, str>>) -> Self {
+        self.target = target.into();
+        self
+    }
+
+    /// Bytes of each record that are shown.
+    pub fn max_bytes(mut self, bytes: usize) -> Self {
+        self.max_bytes = bytes;
+        self
+    }
+
+    pub(in crate::channel) fn is_on(&self) -> bool {
+        log::log_enabled!(target: &self.target, self.level)
+    }
+
+    pub(in crate::channel) fn say(&self, what: fmt::Arguments<'_>) {
+        log::log!(target: &self.target, self.level, "{what}");
+    }
+
+    /// Bytes of each record that are shown.
+    pub(in crate::channel) fn shown(&self) -> usize {
+        self.max_bytes
+    }
+
+    /// Logs that channel `id` has moved `n` bytes. `bytes` are all of them, or the first [`shown`](WireLog::shown).
+    pub(in crate::channel) fn dump(&self, id: ChannelId, what: &str, n: usize, bytes: &[u8]) {
+        let shown = &bytes[..bytes.len().min(self.max_bytes)];
+        let config = HexConfig { title: false, ..HexConfig::default() };
+        let dump = shown.hex_conf(config);
+        match shown.len() {
+            0 => self.say(format_args!("channel {id}: {what} {n} bytes")),
+            all if all == n => self.say(format_args!("channel {id}: {what} {n} bytes\n{dump:?}")),
+            first => {
+                self.say(format_args!(
+                    "channel {id}: {what} {n} bytes, of which the first {first}\n{dump:?}"
+                ));
+            }
+        }
+    }
+}

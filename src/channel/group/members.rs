@@ -1,0 +1,195 @@
+//! Who is in a group, by loop.
+//!
+//! Always holds: a channel is in it once at most; a loop is in it as long as members of it are. Joining and leaving take
+//! the same few steps whatever the number of members; copies of the membership are made when one is asked for, and shared
+//! until it changes. Pure: the group locks it.
+
+use crate::{
+    channel::handle::{Channel, MailSender, SizeHint, WriteTicket},
+    id::{ChannelId, Key},
+};
+use std::{collections::HashMap, sync::Arc};
+
+pub(super) struct Members<M> {
+    /// Where each member stands among those of its loop.
+    places: HashMap<ChannelId, usize>,
+    loops: Vec<OnLoop<M>>,
+    /// Copies of the membership, unless it has changed since the last was made.
+    parts: Option<Arc<[Part]>>,
+    channels: Option<Arc<[Channel<M>]>>,
+    is_closed: bool,
+}
+
+struct OnLoop<M> {
+    event_loop: u32,
+    channels: Vec<Channel<M>>,
+    /// Their keys, unless the members of this loop have changed.
+    keys: Option<Arc<[Key]>>,
+}
+
+/// Those members of a group that are on one loop.
+pub(super) struct Part {
+    pub(super) event_loop: u32,
+    pub(super) outlet: Arc<dyn MailSender>,
+    pub(super) keys: Arc<[Key]>,
+    /// The ticket of each member that was selected because it is writable.
+    pub(super) tickets: Option<Arc<[Option<WriteTicket>]>>,
+}
+
+/// A member that was selected because it is writable. The message counts as soon as its loop has it.
+pub(super) struct Permitted<M> {
+    /// Its part.
+    pub(super) part: usize,
+    channel: Channel<M>,
+    ticket: WriteTicket,
+}
+
+impl<M> Permitted<M> {
+    pub(super) fn add(&self) {
+        self.channel.shared().producers.add(self.ticket);
+    }
+}
+
+impl<M> Default for Members<M> {
+    fn default() -> Self {
+        Members { places: HashMap::new(), loops: Vec::new(), parts: None, channels: None, is_closed: false }
+    }
+}
+
+impl<M> Members<M> {
+    pub(super) fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    pub(super) fn contains(&self, id: ChannelId) -> bool {
+        self.places.contains_key(&id)
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
+    pub(super) fn set_closed(&mut self) {
+        self.is_closed = true;
+    }
+
+    /// Takes in a channel that is no member.
+    pub(super) fn insert(&mut self, channel: Channel<M>) {
+        self.forget_copies();
+        let id = channel.id();
+        let at = self.loops.iter().position(|on| on.event_loop == id.event_loop).unwrap_or_else(|| {
+            self.loops.push(OnLoop { event_loop: id.event_loop, channels: Vec::new(), keys: None });
+            self.loops.len() - 1
+        });
+        let on = &mut self.loops[at];
+        self.places.insert(id, on.channels.len());
+        on.channels.push(channel);
+        on.keys = None;
+    }
+
+    pub(super) fn remove(&mut self, id: ChannelId) -> Option<Channel<M>> {
+        let place = self.places.remove(&id)?;
+        self.forget_copies();
+        let at = self.loops.iter().position(|on| on.event_loop == id.event_loop)?;
+        let on = &mut self.loops[at];
+        on.keys = None;
+        let channel = on.channels.swap_remove(place);
+        if let Some(moved) = on.channels.get(place) {
+            self.places.insert(moved.id(), place);
+        }
+        if on.channels.is_empty() {
+            self.loops.swap_remove(at);
+        }
+        Some(channel)
+    }
+
+    fn forget_copies(&mut self) {
+        self.parts = None;
+        self.channels = None;
+    }
+
+    pub(super) fn each(&self, f: impl FnMut(&Channel<M>)) {
+        self.loops.iter().flat_map(|on| &on.channels).for_each(f);
+    }
+
+    /// The members as a broadcast needs them.
+    pub(super) fn parts(&mut self) -> Arc<[Part]> {
+        let loops = &mut self.loops;
+        self.parts.get_or_insert_with(|| loops.iter_mut().map(OnLoop::part).collect()).clone()
+    }
+
+    /// The members; those of a loop stand together.
+    pub(super) fn channels(&mut self) -> Arc<[Channel<M>]> {
+        let all = || self.loops.iter().flat_map(|on| on.channels.iter().cloned()).collect();
+        self.channels.get_or_insert_with(all).clone()
+    }
+}
+
+impl<M> OnLoop<M> {
+    fn part(&mut self) -> Part {
+        let channels = &self.channels;
+        let keys = self.keys.get_or_insert_with(|| channels.iter().map(|channel| channel.id().key).collect());
+        // A loop without members is not kept.
+        let outlet = self.channels[0].shared().outlet.clone();
+        Part { event_loop: self.event_loop, outlet, keys: keys.clone(), tickets: None }
+    }
+}
+
+/// Returns the members that `filter` selects, and the subset that has a permit because the filter
+/// saw a writable channel. The `channels` of a loop must be adjacent.
+pub(super) fn selected<M: 'static>(
+    channels: &[Channel<M>],
+    mut filter: impl FnMut(&Channel<M>) -> bool,
+    message: &M,
+) -> (Arc<[Part]>, Vec<Permitted<M>>) {
+    let (mut parts, mut entitled) = (Vec::new(), Vec::new());
+    let mut size = MessageSize { message, last: None };
+    for of_loop in channels.chunk_by(|one, next| one.id().event_loop == next.id().event_loop) {
+        let (mut keys, mut tickets) = (Vec::new(), Vec::new());
+        for channel in of_loop {
+            // A separate handle, so that the permit belongs to this broadcast only.
+            let asked = channel.clone();
+            if !filter(&asked) {
+                continue;
+            }
+            let ticket = if asked.take_permit() { asked.admit(size.of(&asked), true).ok() } else { None };
+            keys.push(asked.id().key);
+            tickets.push(ticket);
+            if let Some(ticket) = ticket {
+                entitled.push(Permitted { part: parts.len(), channel: asked, ticket });
+            }
+        }
+        if let Some(first) = of_loop.first()
+            && !keys.is_empty()
+        {
+            let is_counted = tickets.iter().any(Option::is_some);
+            parts.push(Part {
+                event_loop: first.id().event_loop,
+                outlet: first.shared().outlet.clone(),
+                keys: keys.into(),
+                tickets: is_counted.then(|| tickets.into()),
+            });
+        }
+    }
+    (parts.into(), entitled)
+}
+
+/// The encoded size of one message, which is the same for all channels with the same kind of pipeline.
+struct MessageSize<'a, M> {
+    message: &'a M,
+    last: Option<(SizeHint, Option<usize>)>,
+}
+
+impl<M: 'static> MessageSize<'_, M> {
+    fn of(&mut self, channel: &Channel<M>) -> Option<usize> {
+        let hint = channel.size_hint();
+        match self.last {
+            Some((last, size)) if std::ptr::fn_addr_eq(last, hint) => size,
+            _ => {
+                let size = hint(self.message);
+                self.last = Some((hint, size));
+                size
+            }
+        }
+    }
+}

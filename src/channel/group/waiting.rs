@@ -1,0 +1,91 @@
+//! What a group has under way: broadcasts that some loop has not finished.
+//!
+//! Invariants: never more broadcasts than the limit; never more deliveries than their limit and one
+//! broadcast. Shared by whoever broadcasts and by the loops.
+
+use crate::{
+    Error, Result,
+    resource::{WAITING_BROADCASTS, WAITING_DELIVERIES},
+    sync::Permits,
+};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+#[derive(Debug)]
+pub(super) struct WaitingDeliveries {
+    broadcasts: Permits,
+    /// Members that broadcasts have still to come to, each counted for each broadcast.
+    deliveries: AtomicUsize,
+    max_deliveries: usize,
+}
+
+impl WaitingDeliveries {
+    pub(super) fn new(max_broadcasts: usize, max_deliveries: usize) -> Self {
+        WaitingDeliveries {
+            broadcasts: Permits::new(max_broadcasts),
+            deliveries: AtomicUsize::new(0),
+            max_deliveries,
+        }
+    }
+
+    /// Admits a broadcast to so many members.
+    ///
+    /// # Errors
+    /// If too much waits already.
+    pub(super) fn begin(&self, members: usize) -> Result {
+        // A broadcast to more members than the limit is admitted when nothing else waits.
+        let add = |waiting: usize| (waiting < self.max_deliveries).then(|| waiting.saturating_add(members));
+        if self.deliveries.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_err() {
+            return Err(Error::Full { what: WAITING_DELIVERIES, limit: self.max_deliveries });
+        }
+        if !self.broadcasts.take() {
+            self.end_part(members);
+            return Err(Error::Full { what: WAITING_BROADCASTS, limit: self.broadcasts.limit() });
+        }
+        Ok(())
+    }
+
+    /// A loop has finished its part of a broadcast, to so many members.
+    pub(super) fn end_part(&self, members: usize) {
+        let before = self.deliveries.fetch_sub(members, Ordering::Relaxed);
+        debug_assert!(before >= members, "they were added");
+    }
+
+    /// All loops have finished a broadcast.
+    pub(super) fn end(&self) {
+        self.broadcasts.give_back();
+    }
+
+    /// Broadcasts that some loop has not finished.
+    pub(super) fn broadcasts(&self) -> usize {
+        self.broadcasts.taken()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn broadcasts_and_deliveries_are_bounded() {
+        let waiting = WaitingDeliveries::new(3, 100);
+        let refused = |members| match waiting.begin(members) {
+            Err(Error::Full { what, limit }) => (what, limit),
+            other => panic!("{other:?}"),
+        };
+        waiting.begin(99).unwrap();
+        waiting.begin(1000).unwrap();
+        assert_eq!(refused(1), (WAITING_DELIVERIES, 100), "one broadcast may exceed it");
+        waiting.end_part(1000);
+        waiting.end();
+        waiting.begin(0).unwrap();
+        waiting.begin(0).unwrap();
+        assert_eq!(refused(0), (WAITING_BROADCASTS, 3));
+        assert_eq!(waiting.broadcasts(), 3);
+        waiting.end_part(99);
+        (0..3).for_each(|_| waiting.end());
+        waiting.begin(5000).unwrap();
+        assert_eq!(refused(1), (WAITING_DELIVERIES, 100));
+        waiting.end_part(5000);
+        waiting.begin(1).unwrap();
+    }
+}

@@ -1,0 +1,18 @@
+//! Handles to a channel, for any thread, and what they share with its loop.
+
+mod channel;
+mod close_listeners;
+mod mail;
+mod pipeline_types;
+mod producers;
+mod shared;
+mod stats;
+
+pub use channel::Channel;
+pub(in crate::channel) use close_listeners::LeaveAtClose;
+pub(crate) use mail::{AnyDelivery, Mail, MailSender, WriteTicket};
+pub(crate) use pipeline_types::{PipelineTypes, SizeHint};
+pub(in crate::channel) use producers::MAX_UNCONFIRMED;
+pub(crate) use shared::ChannelShared;
+pub use stats::ChannelStats;
+pub(in crate::channel) use stats::Counts;

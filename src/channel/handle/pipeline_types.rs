@@ -1,0 +1,14 @@
+//! What handles know of a pipeline without naming its type.
+
+use std::any::{Any, TypeId};
+
+/// Estimates the encoded size of a message of the pipeline's outbound type; called on the producer's thread.
+pub(crate) type SizeHint = fn(&dyn Any) -> Option<usize>;
+
+/// What the handles to a pipeline need to know of it: [`Channel`] its message type, `Remote` its handler type as well.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PipelineTypes {
+    pub(crate) message: TypeId,
+    pub(crate) handler: TypeId,
+    pub(crate) size_hint: SizeHint,
+}

@@ -1,0 +1,122 @@
+//! What the handles of a channel share with its loop.
+//!
+//! Always holds: the loop writes, any thread reads; what a handle reads is a copy that the loop keeps up to date.
+
+use super::{
+    close_listeners::CloseListeners,
+    mail::MailSender,
+    pipeline_types::{PipelineTypes, SizeHint},
+    producers::Producers,
+};
+use crate::{buffer::WaterMark, channel::config::ChannelConfig, id::ChannelId, sync::HeldInput};
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+/// What the handles of a channel share with its loop.
+pub(crate) struct ChannelShared {
+    pub(in crate::channel) id: ChannelId,
+    pub(in crate::channel) outlet: Arc<dyn MailSender>,
+    pub(super) local_address: Option<SocketAddr>,
+    pub(super) peer_address: Option<SocketAddr>,
+    open: AtomicBool,
+    output_ended: AtomicBool,
+    pub(in crate::channel) producers: Producers,
+    pub(in crate::channel) inbound_mark: WaterMark,
+    pub(in crate::channel) holding: HeldInput,
+    pub(in crate::channel) close_listeners: CloseListeners,
+    /// What the pipeline is typed by, once it was replaced; handles of other types are no longer of use.
+    replaced: OnceLock<Box<Mutex<PipelineTypes>>>,
+}
+
+impl ChannelShared {
+    pub(crate) fn new(
+        id: ChannelId,
+        outlet: Arc<dyn MailSender>,
+        addresses: (Option<SocketAddr>, Option<SocketAddr>),
+        config: &ChannelConfig,
+        size_hint: SizeHint,
+    ) -> Self {
+        ChannelShared {
+            id,
+            outlet,
+            local_address: addresses.0,
+            peer_address: addresses.1,
+            open: AtomicBool::new(true),
+            output_ended: AtomicBool::new(false),
+            producers: Producers::new(config, size_hint),
+            inbound_mark: config.inbound_mark,
+            holding: HeldInput::default(),
+            close_listeners: CloseListeners::new(),
+            replaced: OnceLock::new(),
+        }
+    }
+
+    /// The pipeline was replaced by one with other messages: groups have no use for the channel any more.
+    pub(crate) fn leave_groups(&self) {
+        self.close_listeners.leave_groups(self.id);
+    }
+
+    /// The pipeline was replaced by one of these types.
+    pub(crate) fn set_types(&self, types: PipelineTypes) {
+        let current = self.replaced.get_or_init(|| Box::new(Mutex::new(types)));
+        *current.lock().unwrap_or_else(PoisonError::into_inner) = types;
+    }
+
+    /// Whether a handle still fits the pipeline; it does while none was replaced.
+    #[inline]
+    pub(super) fn fits(&self, fits: impl FnOnce(PipelineTypes) -> bool) -> bool {
+        self.replaced.get().is_none_or(|types| fits(*types.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    /// No more can be written.
+    pub(crate) fn set_output_ended(&self) {
+        self.output_ended.store(true, Ordering::Release);
+        self.producers.end();
+    }
+
+    pub(crate) fn set_closing(&self) {
+        self.open.store(false, Ordering::Release);
+        self.producers.end();
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.open.load(Ordering::Acquire)
+    }
+
+    /// Returns the function that estimates the encoded size of a message.
+    pub(super) fn size_hint(&self) -> SizeHint {
+        match self.replaced.get() {
+            None => self.producers.size_hint(),
+            Some(types) => types.lock().unwrap_or_else(PoisonError::into_inner).size_hint,
+        }
+    }
+
+    pub(in crate::channel) fn takes_writes(&self) -> bool {
+        self.open.load(Ordering::Acquire) && !self.output_ended.load(Ordering::Acquire)
+    }
+
+    /// The channel is closed: it leaves its groups, then the completions of `closed` complete.
+    pub(crate) fn set_closed(&self) {
+        self.set_closing();
+        self.close_listeners.run(self.id);
+    }
+
+    #[inline]
+    pub(in crate::channel) fn would_be_writable(&self, weight: usize, mark: WaterMark) -> bool {
+        self.producers.would_be_writable(weight, mark)
+    }
+
+    #[inline]
+    pub(in crate::channel) fn settle(&self, weight: usize, mark: WaterMark, was: bool) -> bool {
+        self.producers.settle(weight, mark, was)
+    }
+
+    pub(in crate::channel) fn notify_writable(&self) {
+        self.producers.notify();
+    }
+}

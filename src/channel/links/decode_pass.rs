@@ -1,0 +1,82 @@
+//! One pass of decoding over the bytes at hand, and the limit of what it delivers.
+
+/// What comes behind the bytes at hand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Batch {
+    /// Maybe more, at once.
+    Part,
+    /// Nothing for now.
+    Complete,
+    /// Nothing any more: the peer has ended its stream.
+    Last,
+}
+
+/// The limit per pass for messages that take no input: queued messages of the links, and last
+/// messages of the codec. Further queued messages are delivered in the next turn.
+pub(crate) const MAX_EXTRA_MESSAGES: u32 = 1024;
+
+/// One pass over the bytes at hand. A flush interrupts a pass; the same pass continues afterwards.
+#[derive(Debug)]
+pub struct DecodePass {
+    batch: Batch,
+    /// Whether `read_complete` has been called.
+    told: bool,
+    /// The remaining number of messages that may take no input.
+    extra: u32,
+    /// Whether the time for I/O in this turn was up.
+    timed_out: bool,
+}
+
+impl DecodePass {
+    #[inline]
+    pub(crate) fn new(batch: Batch) -> Self {
+        DecodePass { batch, told: false, extra: MAX_EXTRA_MESSAGES, timed_out: false }
+    }
+
+    #[inline]
+    pub(crate) fn is_last(&self) -> bool {
+        self.batch == Batch::Last
+    }
+
+    /// Whether nothing more comes for now.
+    #[inline]
+    pub(crate) fn is_complete(&self) -> bool {
+        self.batch == Batch::Complete
+    }
+
+    /// `read_complete` is about to be called.
+    #[inline]
+    pub(crate) fn set_told(&mut self) {
+        self.told = true;
+    }
+
+    #[inline]
+    pub(crate) fn told(&self) -> bool {
+        self.told
+    }
+
+    /// Returns whether the limit for messages that take no input is reached.
+    #[inline]
+    pub(crate) fn is_spent(&self) -> bool {
+        self.extra == 0
+    }
+
+    /// Whether the pass ended because the time for I/O in this turn was up.
+    #[inline]
+    pub(crate) fn timed_out(&self) -> bool {
+        self.timed_out
+    }
+
+    /// Ends the pass because the time for I/O in this turn is up.
+    pub(crate) fn time_out(&mut self) {
+        self.timed_out = true;
+    }
+
+    /// Counts a message without input of its own. Returns `false` beyond the limit.
+    #[inline]
+    pub(crate) fn spend(&mut self) -> bool {
+        let left = self.extra.checked_sub(1);
+        self.extra = left.unwrap_or(0);
+        left.is_some()
+    }
+}

@@ -1,0 +1,77 @@
+//! The interface between a channel and the links of its pipeline.
+//!
+//! One virtual call enters a pipeline for each event ([`Links`]), and one leaves the handler for each write ([`Push`]). The
+//! pipeline layer implements both; the channel layer does not know how.
+
+mod channel_pipeline;
+mod decode_pass;
+mod shared_message;
+
+pub(crate) use channel_pipeline::AnyPipeline;
+pub use channel_pipeline::{ChannelPipeline, IntoPipeline};
+pub(crate) use decode_pass::{Batch, DecodePass, MAX_EXTRA_MESSAGES};
+pub(in crate::channel) use shared_message::{Encoder, again};
+pub(crate) use shared_message::{EncodingMemo, SharedMessage};
+
+use super::{
+    event::Event,
+    handle::{PipelineTypes, SizeHint},
+    services::LoopServices,
+    state::ChannelState,
+};
+use crate::{Result, sync::TypeName};
+use bytes::Bytes;
+use std::any::Any;
+
+/// Outward: one message towards the socket.
+pub trait Push<M> {
+    /// Encodes it into the channel's outbound buffer.
+    fn push(&mut self, state: &mut ChannelState, message: M) -> Result;
+
+    /// Estimates the encoded size of a message.
+    fn encoded_len_hint(message: &M) -> Option<usize>
+    where
+        Self: Sized;
+
+    /// The same estimate for a message whose type is erased.
+    fn size_hint(&self) -> SizeHint;
+}
+
+/// The channel boundary: the only trait object that an event passes through.
+pub(crate) trait Links {
+    /// Decodes `input` and hands each message to the handler, while the channel may deliver. After the
+    /// last message of a complete batch, calls `read_complete` unless other work comes first, and
+    /// sets `told` in the pass.
+    fn read(
+        &mut self,
+        state: &mut ChannelState,
+        services: &mut LoopServices,
+        input: &mut Bytes,
+        pass: &mut DecodePass,
+    ) -> Result;
+
+    /// Returns whether the codec or a stage has queued messages.
+    fn has_more(&self) -> bool;
+
+    fn event(&mut self, state: &mut ChannelState, services: &mut LoopServices, event: Event) -> Result;
+
+    /// Writes a message that was boxed by a `Channel` handle; `Error::Replaced` if it is not of this pipeline's type.
+    fn write(&mut self, state: &mut ChannelState, message: Box<dyn Any + Send>) -> Result;
+
+    /// Writes a message that many channels get, encoded by these links or by others that do it alike.
+    fn write_shared(
+        &mut self,
+        state: &mut ChannelState,
+        message: &dyn SharedMessage,
+        memo: &mut EncodingMemo,
+    ) -> Result;
+
+    /// Runs a task that came due, or that a `Channel` handle brought; drops it if it is not of this pipeline's types.
+    fn run(&mut self, state: &mut ChannelState, services: &mut LoopServices, task: Box<dyn Any>) -> Result;
+
+    /// The handler's type, for reports.
+    fn handler_type(&self) -> TypeName;
+
+    /// What handles to this pipeline are typed by.
+    fn types(&self) -> PipelineTypes;
+}

@@ -1,0 +1,109 @@
+//! What a program still works on, of the bytes that a channel has brought; and the pauses of reading that follow from it.
+//!
+//! Always holds: above the high mark the channel pauses its reading, below the low mark it goes on, and nobody forgets to wake it
+//! (`sync::HeldInput`): who ends a pause by giving back has mail sent. What the program itself said about reading (`set_auto_read`)
+//! is left alone. [`InputGuard`] may be dropped on any thread; pauses happen on the loop.
+
+use super::Scope;
+use crate::channel::{
+    handle::{ChannelShared, Mail},
+    state::ReadDemand,
+};
+use std::{fmt, sync::Arc};
+
+/// So many bytes of a channel's input that the program still works on; given back when this is dropped, on any thread.
+///
+/// From [`Scope::hold`]. Send it along with the work: to a queue, a database, another channel.
+#[must_use = "what is dropped is not held"]
+pub struct InputGuard {
+    bytes: usize,
+    shared: Arc<ChannelShared>,
+}
+
+impl<M> Scope<'_, M> {
+    /// Says that the program will go on working on so many bytes of what this channel brought, until what is returned is
+    /// dropped.
+    ///
+    /// Together with what is held already, if they are more than the high mark of
+    /// [`ChannelOptions::inbound_mark`](crate::ChannelOptions::inbound_mark), the channel reads no more: not even the next message of
+    /// this very read. It goes on by itself once less than the low mark is held. So a handler that gives its messages to
+    /// slower threads takes no more from a peer than these can bear. A [`read`](Scope::read) that the program asks for is made all
+    /// the same.
+    ///
+    /// ```
+    /// # use netwheel::prelude::*;
+    /// # use bytes::Bytes;
+    /// # struct Store(std::sync::mpsc::Sender<(Bytes, netwheel::Held)>);
+    /// # impl Handler for Store {
+    /// #   type In = Bytes;
+    /// #   type Out = Bytes;
+    /// fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
+    ///     let held = ctx.hold(message.len());
+    ///     self.0.send((message, held)).map_err(Error::other) // the thread there drops both when it is done
+    /// }
+    /// # }
+    /// ```
+    pub fn hold(&mut self, bytes: usize) -> InputGuard {
+        let shared = self.state.share(self.services, self.links.size_hint());
+        if shared.holding.add(bytes, self.state.config.inbound_mark) {
+            self.state.status.set(ReadDemand::INPUT_HELD);
+            self.services.tally.reads_held += 1;
+        }
+        InputGuard { bytes, shared }
+    }
+
+    /// Pauses reading until what is returned is dropped, on any thread: not even the next message of this very read is
+    /// delivered. What the program itself says about reading ([`set_auto_read`](Scope::set_auto_read)) is left alone.
+    ///
+    /// This is a [`hold`](Scope::hold) of one byte more than the high mark of
+    /// [`ChannelOptions::inbound_mark`](crate::ChannelOptions::inbound_mark).
+    ///
+    /// ```
+    /// # use netwheel::prelude::*;
+    /// # use bytes::Bytes;
+    /// # struct Forward { target: Channel<Bytes> }
+    /// # impl Handler for Forward {
+    /// #   type In = Bytes;
+    /// #   type Out = Bytes;
+    /// fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
+    ///     self.target.write(message)?;
+    ///     if !self.target.is_writable() {
+    ///         let paused = ctx.pause_reading();
+    ///         self.target.writable().on_complete(move |_| drop(paused));
+    ///     }
+    ///     Ok(())
+    /// }
+    /// # }
+    /// ```
+    pub fn pause_reading(&mut self) -> InputGuard {
+        self.hold(self.state.config.inbound_mark.high().saturating_add(1))
+    }
+
+    /// Bytes of this channel's input that the program still [holds](Scope::hold).
+    pub fn held_bytes(&self) -> usize {
+        self.state.shared.as_ref().map_or(0, |shared| shared.holding.bytes())
+    }
+}
+
+impl InputGuard {
+    /// How many bytes it stands for.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for InputGuard {
+    fn drop(&mut self) {
+        let shared = &self.shared;
+        if shared.holding.give_back(self.bytes, shared.inbound_mark) {
+            // If the loop has ended, so has the channel.
+            let _ = shared.outlet.deliver(shared.id.key, Mail::Released);
+        }
+    }
+}
+
+impl fmt::Debug for InputGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Held").field("channel", &self.shared.id).field("bytes", &self.bytes).finish()
+    }
+}

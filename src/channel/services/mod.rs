@@ -1,0 +1,170 @@
+//! What a loop lends to the channel whose turn it is: time, timers, spare buffers, and a list for whoever needs
+//! attention.
+//!
+//! Owned by the loop (or by the embedded test channel), borrowed by one channel at a time; runs on the loop. It
+//! does not own channels or sockets.
+
+mod io_time;
+
+pub(crate) use io_time::IoTime;
+
+use crate::{
+    channel::{
+        handle::MailSender,
+        outbound::{OutboundBudget, OutboundLease},
+        timers::{Due, DueQueue, TimerToken},
+        undecoded::SpareBox,
+        watch::IdleTimeouts,
+    },
+    clock::TimeSource,
+    id::Key,
+    log_throttle::{LogThrottle, Topic},
+    metrics::Tally,
+    sync::{Activity, Random},
+    timer::{QueueKey, Wheel},
+    worker_pool::WorkerPool,
+};
+use log::Level;
+use std::{any::Any, rc::Rc, sync::Arc};
+
+/// Spare outbound buffers kept for the next writers: as many as a turn's broadcasts take.
+const MAX_SPARES: usize = 4096;
+
+/// Memory that they may keep, in bytes.
+const MAX_SPARE_MEMORY: usize = 16 * 1024 * 1024;
+
+pub(crate) struct LoopServices {
+    pub(crate) time: TimeSource,
+    /// The time of the phase that is running; every callback of a phase sees the same.
+    pub(crate) now: u64,
+    /// Exact deadlines.
+    pub(crate) queue: DueQueue,
+    /// Coarse timeouts: one entry per channel that watches for quiet, and one per timeout of a handler.
+    pub(crate) wheel: Wheel<TimerToken>,
+    /// Where handles of this loop's channels send their mail.
+    pub(crate) outlet: Arc<dyn MailSender>,
+    /// Where the loop says what it is doing.
+    pub(crate) activity: Arc<Activity>,
+    /// The random numbers of the loop. A loop of a group shares them with its handles.
+    pub(crate) random: Arc<Random>,
+    /// The rate limit of lines in the log.
+    pub(crate) log: Arc<LogThrottle>,
+    /// Threads for work that blocks.
+    pub(crate) workers: WorkerPool,
+    /// Works that the channels of this loop have given to them.
+    pub(crate) offloaded: u64,
+    /// Channels with something to flush, read or close before the turn ends; each at most once.
+    pub(crate) attention: Vec<Key>,
+    /// What channels may have waiting to be sent, all together.
+    pub(crate) outbound: OutboundBudget,
+    /// How long the I/O of a turn may take.
+    pub(crate) io_time: IoTime,
+    /// What has been done in this turn.
+    pub(crate) tally: Tally,
+    /// The pipeline for which the running callback has asked: it takes over when that has returned. Without a type,
+    /// because pipelines are made of links, and links are called with these services; see `core::replace`.
+    pub(crate) replacement: Option<Box<dyn Any>>,
+    /// Pipelines that were replaced so far.
+    pub(crate) replaced: u64,
+    /// For bytes that a channel keeps.
+    pub(crate) spare_box: SpareBox,
+    /// What a channel last watched for: the next one most likely watches for the same.
+    idle_timeouts: Option<Rc<IdleTimeouts>>,
+    #[expect(
+        clippy::vec_box,
+        reason = "a channel owns its buffer boxed, so that an idle one pays a pointer only"
+    )]
+    spares: Vec<Box<OutboundLease>>,
+    spare_memory: usize,
+}
+
+impl LoopServices {
+    pub(crate) fn new(
+        time: TimeSource,
+        wheel: Wheel<TimerToken>,
+        outlet: Arc<dyn MailSender>,
+        activity: Arc<Activity>,
+        log: Arc<LogThrottle>,
+        outbound: OutboundBudget,
+        workers: WorkerPool,
+    ) -> Self {
+        let now = time.now();
+        LoopServices {
+            time,
+            now,
+            queue: DueQueue::new(),
+            wheel,
+            outlet,
+            activity,
+            random: Arc::new(Random::of_system()),
+            log,
+            workers,
+            offloaded: 0,
+            attention: Vec::new(),
+            outbound,
+            io_time: IoTime::unlimited(),
+            tally: Tally::default(),
+            replacement: None,
+            replaced: 0,
+            spare_box: SpareBox::default(),
+            idle_timeouts: None,
+            spares: Vec::new(),
+            spare_memory: 0,
+        }
+    }
+
+    /// Whether I/O that is about to begin has to wait for the next turn.
+    #[inline]
+    pub(crate) fn io_is_over(&mut self) -> bool {
+        self.io_time.is_over(&self.time)
+    }
+
+    /// The next time at which something is due.
+    pub(crate) fn next_deadline(&self) -> Option<u64> {
+        match (self.queue.next_deadline(), self.wheel.next_expiry()) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// Whether the program may write a line about `topic`; if not, the line is counted.
+    pub(crate) fn may_log(&self, topic: &'static str) -> bool {
+        self.log.admit(Topic::of_program(topic), "netwheel", Level::Warn, self.now)
+    }
+
+    /// Takes a timer out before it comes due; the caller drops it.
+    pub(crate) fn cancel_timer(&mut self, key: QueueKey) -> Option<Due> {
+        let due = self.queue.cancel(key);
+        self.tally.timers_cancelled += u64::from(due.is_some());
+        due
+    }
+
+    /// One copy for all channels in a row that watch for the same; none if they watch for nothing.
+    pub(crate) fn share_idle_timeouts(&mut self, timeouts: IdleTimeouts) -> Option<Rc<IdleTimeouts>> {
+        if timeouts.is_off() {
+            return None;
+        }
+        if self.idle_timeouts.as_deref() != Some(&timeouts) {
+            self.idle_timeouts = Some(Rc::new(timeouts));
+        }
+        self.idle_timeouts.clone()
+    }
+
+    pub(crate) fn lease_outbound(&mut self) -> Box<OutboundLease> {
+        let Some(spare) = self.spares.pop() else { return Box::default() };
+        self.spare_memory -= spare.memory();
+        spare
+    }
+
+    pub(crate) fn return_outbound(&mut self, mut loan: Box<OutboundLease>) {
+        if !loan.buffer.is_empty() {
+            loan.buffer.clear();
+        }
+        self.outbound.count(&mut loan);
+        let memory = self.spare_memory + loan.memory();
+        if self.spares.len() < MAX_SPARES && memory <= MAX_SPARE_MEMORY {
+            self.spare_memory = memory;
+            self.spares.push(loan);
+        }
+    }
+}

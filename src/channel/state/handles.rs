@@ -1,0 +1,47 @@
+//! What a channel shares with its handles.
+
+use super::{ChannelState, Memory, ReadDemand};
+use crate::channel::{
+    handle::{ChannelShared, SizeHint},
+    services::LoopServices,
+};
+use std::sync::Arc;
+
+impl ChannelState {
+    /// What this channel's handles share; made at the first request.
+    pub(crate) fn share(&mut self, services: &LoopServices, size_hint: SizeHint) -> Arc<ChannelShared> {
+        if let Some(shared) = &self.shared {
+            return shared.clone();
+        }
+        let shared = Arc::new(ChannelShared::new(
+            self.id(),
+            services.outlet.clone(),
+            (self.local_address(), self.peer_address()),
+            &self.config,
+            size_hint,
+        ));
+        if self.status.is_closed() {
+            shared.set_closed();
+        } else if !self.status.is_open() {
+            shared.set_closing();
+        }
+        if self.status.output_is_over() {
+            shared.set_output_ended();
+        }
+        if let Some(pending_writes) = &self.pending_writes {
+            shared.producers.add_unconfirmed(pending_writes.unanswered());
+        }
+        shared.producers.begin(self.weight(), self.status.has(Memory::WRITABLE));
+        self.shared = Some(shared.clone());
+        shared
+    }
+
+    /// Less than the low mark was held when this was sent: reading goes on, unless it was paused anew since.
+    pub(crate) fn release(&mut self, services: &mut LoopServices) {
+        if self.shared.as_ref().is_some_and(|shared| shared.holding.is_paused()) {
+            return;
+        }
+        self.status.unset(ReadDemand::INPUT_HELD);
+        self.want_attention(services);
+    }
+}

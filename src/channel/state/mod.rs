@@ -1,0 +1,219 @@
+//! The state of a channel that every callback may touch.
+//!
+//! Always holds: an idle channel owns no buffer (`outbound` and `partial` are empty); once the channel is closed
+//! nothing is written or read any more. Runs on the channel's loop. It owns neither socket nor pipeline.
+
+mod handles;
+mod outbound;
+mod packed_address;
+mod pending_writes;
+mod pipeline_settings;
+mod shaping;
+mod status;
+mod tasks;
+mod watch;
+mod wire_log;
+mod writability;
+
+pub(crate) use status::{CloseMode, InputHalf, Memory, Pending, ReadDemand, Readiness, Status};
+
+use super::{
+    config::ChannelConfig,
+    extras::Extras,
+    handle::{ChannelShared, ChannelStats, Counts},
+    outbound::{OutboundLease, PendingWrites},
+    services::LoopServices,
+    shaping::Direction,
+    tasks::Timers,
+    undecoded::Undecoded,
+    watch::{Traffic, Watch},
+};
+use crate::{
+    clock::TimeSource,
+    id::{ChannelId, Key},
+    log_throttle::{UNSENT, log_throttled},
+};
+use log::Level;
+use packed_address::PackedAddress;
+use std::{net::SocketAddr, sync::Arc};
+
+/// Public only in the signatures of the pipeline's links, which nobody outside can name.
+pub struct ChannelState {
+    id: ChannelId,
+    /// Everything that is a yes, a no or one of a few.
+    pub(crate) status: Status,
+    pub(crate) traffic: Traffic,
+    pub(crate) counts: Counts,
+    pub(in crate::channel) outbound: Option<Box<OutboundLease>>,
+    /// Bytes that came and were not decoded; the memory is the channel's own.
+    pub(crate) partial: Undecoded,
+    pub(crate) config: Arc<ChannelConfig>,
+    /// Made when somebody asks for a handle.
+    pub(crate) shared: Option<Arc<ChannelShared>>,
+    /// Messages that wait, where somebody asks; see `pending_writes`.
+    pub(crate) pending_writes: Option<Box<PendingWrites>>,
+    /// What it waits for by itself; see `watch`.
+    pub(crate) watch: Option<Box<Watch>>,
+    /// Tasks of the handler that wait for their time; see `timers`.
+    pub(crate) timers: Option<Box<Timers>>,
+    pub(crate) extras: Extras,
+    peer_address: PackedAddress,
+    local_address: PackedAddress,
+}
+
+impl ChannelState {
+    pub(crate) fn new(
+        id: ChannelId,
+        config: Arc<ChannelConfig>,
+        now: u64,
+        local: Option<SocketAddr>,
+        peer: Option<SocketAddr>,
+    ) -> Self {
+        ChannelState {
+            id,
+            status: Status::new(config.auto_read),
+            traffic: Traffic { read: now, written: now },
+            counts: Counts::new(now),
+            outbound: None,
+            partial: Undecoded::default(),
+            pending_writes: Self::first_pending_writes(&config),
+            config,
+            shared: None,
+            watch: None,
+            timers: None,
+            extras: Extras::default(),
+            peer_address: PackedAddress::pack(peer),
+            local_address: PackedAddress::pack(local),
+        }
+    }
+
+    pub(crate) fn id(&self) -> ChannelId {
+        self.id
+    }
+
+    pub(crate) fn local_address(&self) -> Option<SocketAddr> {
+        self.local_address.unpack()
+    }
+
+    pub(crate) fn peer_address(&self) -> Option<SocketAddr> {
+        self.peer_address.unpack()
+    }
+
+    pub(crate) fn key(&self) -> Key {
+        self.id.key
+    }
+
+    // ---- what the status and a component answer together ----------------------------------------------
+
+    /// Returns whether `read_complete` may be called right behind a message: nothing that the handler did has to happen
+    /// before it, and nothing logs the order of the callbacks.
+    #[inline]
+    pub(crate) fn may_complete(&self) -> bool {
+        self.status.may_complete() && !self.extras.are_used() && !self.has_flipped()
+    }
+
+    /// Returns whether there is work for the driver besides sending the outbound buffer.
+    #[inline]
+    pub(crate) fn wants_driver(&self) -> bool {
+        self.status.wants_driver() || self.wants_read()
+    }
+
+    /// Returns whether there are bytes, here or in the transport, that may be read now and that no event will announce.
+    #[inline]
+    pub(crate) fn wants_read(&self) -> bool {
+        (self.status.has(Pending::UNDECODED)
+            || self.status.has(Readiness::MAYBE_READABLE) && !self.is_held_up(Direction::Read))
+            && self.status.may_read()
+            && !self.status.input_ended()
+            && self.status.is_open()
+    }
+
+    /// Makes the read that was asked for with the bytes that are to be decoded now.
+    #[inline]
+    pub(crate) fn grant_read(&mut self) {
+        if self.status.has(ReadDemand::WANTED) {
+            self.status.grant_read(self.config.one_message_per_read);
+        }
+    }
+
+    // ---- closing -------------------------------------------------------------------------------------
+
+    /// Ends the output once the outbound buffer was sent.
+    pub(crate) fn request_end_of_output(&mut self) {
+        if self.status.request_end_of_output() && self.extras.are_used() {
+            self.log_closing("ending the output");
+        }
+        if let Some(shared) = &self.shared {
+            shared.set_output_ended();
+        }
+    }
+
+    pub(crate) fn request_close(&mut self) {
+        self.begin_close(CloseMode::Graceful);
+    }
+
+    pub(crate) fn request_close_now(&mut self) {
+        self.begin_close(CloseMode::Now);
+    }
+
+    pub(crate) fn request_reset(&mut self) {
+        self.begin_close(CloseMode::Reset);
+    }
+
+    fn begin_close(&mut self, mode: CloseMode) {
+        let was_abrupt = self.status.closes_at_once();
+        if self.status.request_close(mode) && self.extras.are_used() && !was_abrupt {
+            self.log_closing(if mode == CloseMode::Graceful { "closing" } else { "closing now" });
+        }
+        if let Some(shared) = &self.shared {
+            shared.set_closing();
+        }
+    }
+
+    // ---- attention -----------------------------------------------------------------------------------
+
+    /// Puts the channel into the loop's attention list, once.
+    pub(crate) fn want_attention(&mut self, services: &mut LoopServices) {
+        if !self.status.has(Pending::LISTED) {
+            self.status.set(Pending::LISTED);
+            services.attention.push(self.key());
+        }
+    }
+
+    pub(crate) fn stats(&self, time: &TimeSource) -> ChannelStats {
+        let Counts { bytes_read, bytes_written, messages_read, messages_written, connected } = self.counts;
+        ChannelStats {
+            bytes_read,
+            bytes_written,
+            messages_read,
+            messages_written,
+            messages_dropped: self.extras.messages_dropped(),
+            pending_bytes: self.pending_bytes(),
+            connected: time.instant(connected),
+            last_read: (bytes_read > 0).then(|| time.instant(self.traffic.read)),
+            last_written: (bytes_written > 0).then(|| time.instant(self.traffic.written)),
+        }
+    }
+
+    // ---- end -----------------------------------------------------------------------------------------
+
+    /// Ends everything that would come later: timers, tasks, unsent bytes.
+    pub(crate) fn end(&mut self, services: &mut LoopServices) {
+        self.status.close();
+        self.confirm_nothing_more();
+        self.end_watch(services);
+        self.end_shaper(services);
+        self.cancel_tasks(services);
+        let dropped = self.drop_outbound(services);
+        if dropped > 0 {
+            let id = self.id;
+            log_throttled!(
+                services,
+                UNSENT,
+                Level::Debug,
+                "channel {id}: closed with {dropped} bytes unsent"
+            );
+        }
+        self.partial = Undecoded::default();
+    }
+}

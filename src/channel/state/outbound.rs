@@ -1,0 +1,237 @@
+//! The outbound buffer, which an idle channel does not own.
+
+use super::ChannelState;
+use crate::{
+    Error, Result,
+    buffer::{Outbound, OutboundMark},
+    channel::{config::Overflow, outbound::OutboundLease, services::LoopServices, shaping::Direction},
+    resource::OUTBOUND,
+};
+use bytes::Bytes;
+
+impl ChannelState {
+    /// The buffer to encode into.
+    ///
+    /// # Errors
+    /// If the channel is closed or closing.
+    #[inline]
+    pub(crate) fn outbound_for_write(&mut self) -> Result<&mut Outbound> {
+        if !self.status.takes_writes() {
+            return Err(Error::Closed);
+        }
+        Ok(&mut self.outbound.get_or_insert_default().buffer)
+    }
+
+    /// Appends a message that is encoded already.
+    ///
+    /// # Errors
+    /// If the channel is closed or closing, or has no room.
+    #[inline]
+    pub(crate) fn write_encoded(&mut self, bytes: &Bytes) -> Result {
+        let has_room = self.outbound.as_ref().is_some_and(|loan| loan.has_certain_room(bytes.len()));
+        let output = self.outbound_for_write()?;
+        if has_room {
+            output.put_shared(bytes);
+            return Ok(());
+        }
+        let mark = output.mark();
+        output.put_shared(bytes);
+        if self.has_outbound_room(mark) { Ok(()) } else { self.take_back(mark) }
+    }
+
+    #[cold]
+    fn take_back(&mut self, mark: OutboundMark) -> Result {
+        self.refuse(mark, self.outbound_is_full())
+    }
+
+    /// Takes back what was encoded of a message that fails with `error`.
+    #[cold]
+    pub(crate) fn refuse(&mut self, mark: OutboundMark, error: Error) -> Result {
+        self.rollback_outbound(mark);
+        Err(error)
+    }
+
+    /// From here on the links write to a buffer that is not the channel's, without a limit; returns the channel's.
+    pub(crate) fn begin_apart(&mut self) -> Option<Box<OutboundLease>> {
+        let mut apart: Box<OutboundLease> = Box::default();
+        apart.lift_limit();
+        self.outbound.replace(apart)
+    }
+
+    /// The channel has its buffer back; returns the other one.
+    pub(crate) fn end_apart(&mut self, own: Option<Box<OutboundLease>>) -> Outbound {
+        std::mem::replace(&mut self.outbound, own).map_or_else(Outbound::new, |apart| apart.buffer)
+    }
+
+    #[inline]
+    pub(crate) fn pending_bytes(&self) -> usize {
+        self.outbound.as_ref().map_or(0, |loan| loan.buffer.len())
+    }
+
+    /// Takes back what was written since `mark`.
+    pub(crate) fn rollback_outbound(&mut self, mark: OutboundMark) {
+        if let Some(loan) = &mut self.outbound {
+            loan.buffer.rollback(mark);
+        }
+    }
+
+    pub(crate) fn outbound(&self) -> Option<&Outbound> {
+        self.outbound.as_ref().map(|loan| &loan.buffer)
+    }
+
+    /// Makes sure that a callback which writes finds a buffer, borrowed from the loop, and knows how much may wait in it.
+    #[inline]
+    pub(crate) fn borrow_outbound(&mut self, services: &mut LoopServices) {
+        let loan = self.outbound.get_or_insert_with(|| services.lease_outbound());
+        loan.now = services.now;
+        services.outbound.allow(loan, &self.config);
+    }
+
+    /// Tells the loop what waits in the buffer, and gives it back if nothing does.
+    #[inline]
+    pub(crate) fn return_outbound(&mut self, services: &mut LoopServices) {
+        let Some(loan) = &mut self.outbound else { return };
+        if !loan.buffer.is_empty() {
+            services.outbound.count(loan);
+        } else if let Some(loan) = self.outbound.take() {
+            services.return_outbound(loan);
+        }
+    }
+
+    /// Bytes came from the socket.
+    #[inline]
+    pub(crate) fn note_read(&mut self, bytes: &[u8], now: u64) {
+        if self.counts.bytes_read == 0 {
+            self.note_first_byte();
+        }
+        self.traffic.read = now;
+        self.counts.bytes_read += bytes.len() as u64;
+        self.log_read(bytes);
+    }
+
+    /// The kernel took `n` bytes.
+    pub(crate) fn consume_outbound(&mut self, n: usize, now: u64) {
+        self.log_written(n);
+        // Also what a stage has written: of a message that goes out now the rest must be known to have begun.
+        if self.pending_writes.is_some() {
+            self.enter_written();
+        }
+        if let Some(loan) = &mut self.outbound {
+            loan.buffer.consume(n);
+        }
+        if n > 0 {
+            self.note_wire_written(n, now);
+            self.note_taken(n);
+            self.confirm_taken(n);
+        }
+    }
+
+    /// The transport took `n` bytes of the wire.
+    #[inline]
+    fn note_wire_written(&mut self, n: usize, now: u64) {
+        self.counts.bytes_written += n as u64;
+        self.traffic.written = now;
+        self.note_moved(Direction::Write, n);
+    }
+
+    /// Seals outbound bytes, as far as the limit allows. They stay in the buffer until the transport has
+    /// taken what they were sealed to.
+    pub(crate) fn seal(&mut self) -> Result {
+        match (self.extras.filters_mut(), &self.outbound) {
+            (Some(filters), Some(loan)) if !loan.buffer.is_empty() => filters.seal(&loan.buffer),
+            _ => Ok(()),
+        }
+    }
+
+    /// The transport took `n` sealed bytes: the plaintext of the records that are sent by that leaves
+    /// the buffer.
+    pub(crate) fn consume_sealed(&mut self, n: usize, now: u64) {
+        self.log_sealed(n);
+        self.note_wire_written(n, now);
+        let plain = self.extras.filters_mut().map_or(0, |filters| filters.take(n));
+        if plain == 0 {
+            return;
+        }
+        if self.pending_writes.is_some() {
+            self.enter_written();
+        }
+        if let Some(loan) = &mut self.outbound {
+            loan.buffer.consume(plain);
+        }
+        self.note_taken(plain);
+        self.confirm_taken(plain);
+    }
+
+    /// Drops the `n` bytes behind the first `keep`.
+    pub(crate) fn drop_outbound_behind(&mut self, keep: usize, n: usize) {
+        // The time limits have to know of bytes before they hear that these are gone.
+        self.note_pending(self.now());
+        if let Some(loan) = &mut self.outbound {
+            loan.buffer.drop_behind(keep, n);
+        }
+        self.note_dropped(keep, n);
+    }
+
+    /// Drops what was not sent; how many bytes that were.
+    pub(crate) fn drop_outbound(&mut self, services: &mut LoopServices) -> usize {
+        let Some(loan) = self.outbound.take() else { return 0 };
+        let dropped = loan.buffer.len();
+        services.return_outbound(loan);
+        dropped
+    }
+
+    /// Lifts the limit for the rest of this callback.
+    pub(crate) fn lift_outbound_limit(&mut self) {
+        if let Some(loan) = &mut self.outbound {
+            loan.lift_limit();
+        }
+    }
+
+    /// Lifts the limit for one message of which a stage may make several, if the channel is writable: it is accepted whole.
+    /// Returns the limit.
+    pub(crate) fn limit_for_message(&mut self) -> usize {
+        let limit = self.outbound_limit();
+        if self.is_writable() {
+            self.admit();
+        }
+        limit
+    }
+
+    /// Ends what [`limit_for_message`](ChannelState::limit_for_message) has begun.
+    pub(crate) fn restore_limit(&mut self, limit: usize) {
+        if let Some(loan) = &mut self.outbound {
+            loan.restore_limit(limit);
+        }
+    }
+
+    /// Lets the message in that this callback is about: it was accepted when it was submitted.
+    pub(crate) fn admit(&mut self) {
+        if self.config.overflow != Overflow::DropOldest
+            && let Some(loan) = &mut self.outbound
+        {
+            loan.admit();
+        }
+    }
+
+    /// The time of the phase, while the pipeline is called; otherwise that of the last traffic.
+    pub(crate) fn now(&self) -> u64 {
+        self.outbound.as_ref().map_or(self.traffic.read.max(self.traffic.written), |loan| loan.now)
+    }
+
+    /// How many bytes may wait.
+    pub(crate) fn outbound_limit(&self) -> usize {
+        self.outbound.as_ref().map_or(self.config.max_outbound, |loan| loan.limit())
+    }
+
+    /// What a write fails with if more would wait.
+    pub(crate) fn outbound_is_full(&self) -> Error {
+        let channel = || Error::Full { what: OUTBOUND, limit: self.config.max_outbound };
+        self.outbound.as_ref().map_or_else(channel, |loan| loan.full())
+    }
+
+    /// What counts against the marks: bytes, and an overhead for every chunk kept by reference.
+    #[inline]
+    pub(crate) fn weight(&self) -> usize {
+        self.outbound.as_ref().map_or(0, |loan| loan.buffer.weight())
+    }
+}

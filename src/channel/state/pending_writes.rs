@@ -1,0 +1,184 @@
+//! Messages that wait to be sent, confirmations of writes, and the policy of a full buffer.
+
+use super::{ChannelState, Memory};
+use crate::{
+    Error, Result,
+    channel::{
+        config::{ChannelConfig, Overflow},
+        confirmation::Confirmation,
+        handle::MAX_UNCONFIRMED,
+        outbound::{OutboundLease, PendingWrites},
+        services::LoopServices,
+    },
+    log_throttle::{SLOW_PEERS, log_throttled},
+    resource::UNCONFIRMED_WRITES,
+};
+use log::Level;
+
+impl ChannelState {
+    /// # Errors
+    /// If as many writes wait for their answer as may.
+    pub(crate) fn may_confirm(&self) -> Result {
+        match &self.pending_writes {
+            Some(pending_writes) if pending_writes.unanswered() >= MAX_UNCONFIRMED => {
+                Err(Error::Full { what: UNCONFIRMED_WRITES, limit: MAX_UNCONFIRMED })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Answers when all bytes that wait now are taken. The channel's handles count it already.
+    pub(crate) fn confirm(&mut self, confirmation: Confirmation) {
+        if self.status.take(Memory::DROPPED) {
+            self.note_answered(1);
+            confirmation.complete(Err(self.outbound_is_full()));
+            return;
+        }
+        let pending = self.pending_bytes();
+        if pending == 0 {
+            self.note_answered(1);
+            confirmation.complete(Ok(()));
+            return;
+        }
+        self.pending_writes.get_or_insert_default().confirm(pending, confirmation);
+    }
+
+    /// The kernel took `n` bytes.
+    #[inline]
+    pub(crate) fn confirm_taken(&mut self, n: usize) {
+        if let Some(pending_writes) = &mut self.pending_writes {
+            let answered = pending_writes.consume(n);
+            self.note_answered(answered);
+        }
+    }
+
+    /// Writes were answered: handles may have others under way for them.
+    pub(crate) fn note_answered(&self, writes: usize) {
+        if let Some(shared) = &self.shared
+            && writes > 0
+        {
+            shared.producers.end_unconfirmed(writes);
+        }
+    }
+
+    /// The handler waits for the answer to a write.
+    pub(crate) fn note_unanswered(&self) {
+        if let Some(shared) = &self.shared {
+            shared.producers.add_unconfirmed(1);
+        }
+    }
+
+    /// An error has closed the channel.
+    pub(crate) fn note_cause(&mut self, cause: impl FnOnce() -> Error) {
+        if let Some(pending_writes) = &mut self.pending_writes {
+            pending_writes.note_cause(cause);
+        }
+    }
+
+    /// The channel is closed: nothing more will be taken.
+    pub(crate) fn confirm_nothing_more(&mut self) {
+        if let Some(pending_writes) = self.pending_writes.take() {
+            pending_writes.close();
+        }
+    }
+
+    // ---- a full buffer -------------------------------------------------------------------------------
+
+    /// The pending writes of a new channel: one that drops its oldest messages has to know all of them.
+    pub(crate) fn first_pending_writes(config: &ChannelConfig) -> Option<Box<PendingWrites>> {
+        (config.overflow == Overflow::DropOldest).then(Box::default)
+    }
+
+    /// Before a message is encoded: what waits and was not entered yet was written by a stage.
+    #[inline]
+    pub(crate) fn before_write(&mut self) {
+        // That of an earlier message, for which nobody wanted an answer.
+        if self.status.has(Memory::DROPPED) {
+            self.status.unset(Memory::DROPPED);
+        }
+        if self.pending_writes.is_some() {
+            self.enter_written();
+        }
+    }
+
+    /// Enters what waits and was not entered yet, if somebody has to know where messages end.
+    #[cold]
+    pub(crate) fn enter_written(&mut self) {
+        if self.config.overflow == Overflow::DropOldest {
+            self.enter_message();
+        }
+    }
+
+    #[cold]
+    fn enter_message(&mut self) {
+        let pending = self.pending_bytes();
+        self.pending_writes.get_or_insert_default().enter(pending);
+    }
+
+    /// After a message was encoded.
+    #[inline]
+    pub(crate) fn after_write(&mut self, services: &mut LoopServices) {
+        services.tally.messages_written += 1;
+        self.counts.messages_written += 1;
+        if self.pending_writes.is_some() {
+            self.enter_and_drop(services);
+        }
+    }
+
+    #[cold]
+    fn enter_and_drop(&mut self, services: &mut LoopServices) {
+        if self.config.overflow == Overflow::DropOldest {
+            self.enter_message();
+            self.drop_oldest(services);
+        }
+    }
+
+    /// After a message was not: what the channel's policy makes of it.
+    #[cold]
+    pub(crate) fn write_failed(&mut self, services: &mut LoopServices, error: Error) -> Result {
+        if OutboundLease::is_full(&error) { self.overflow(services) } else { Err(error) }
+    }
+
+    fn overflow(&mut self, services: &mut LoopServices) -> Result {
+        match self.config.overflow {
+            Overflow::DropNewest => {
+                services.tally.messages_dropped += 1;
+                self.extras.note_messages_dropped(1);
+                self.status.set(Memory::DROPPED);
+                return Ok(());
+            }
+            Overflow::Close if self.status.is_open() => {
+                let full = self.outbound_is_full();
+                let id = self.id();
+                log_throttled!(
+                    services,
+                    SLOW_PEERS,
+                    Level::Info,
+                    "channel {id}: its peer does not keep up ({full}); closing"
+                );
+                services.tally.closes_overflowed += 1;
+                self.note_cause(|| full);
+                self.request_close_now();
+            }
+            _ => services.tally.messages_refused += 1,
+        }
+        Err(self.outbound_is_full())
+    }
+
+    /// Brings the buffer down to seven eighths of its limit if it is beyond that.
+    #[cold]
+    fn drop_oldest(&mut self, services: &mut LoopServices) {
+        let (pending, limit) = (self.pending_bytes(), self.outbound_limit());
+        if pending <= limit {
+            return;
+        }
+        let full = self.outbound_is_full();
+        let sealed = self.extras.sealed_bytes();
+        let Some(pending_writes) = &mut self.pending_writes else { return };
+        let dropped = pending_writes.drop_oldest(sealed, pending - limit + limit / 8, || full.again());
+        self.note_answered(dropped.answered);
+        services.tally.messages_dropped += dropped.messages as u64;
+        self.extras.note_messages_dropped(dropped.messages as u64);
+        self.drop_outbound_behind(dropped.keep, dropped.bytes);
+    }
+}

@@ -1,0 +1,21 @@
+//! Applies the settings of a pipeline.
+
+use super::ChannelState;
+use crate::channel::{extras::Extras, pipeline_settings::PipelineSettings, services::LoopServices};
+
+impl ChannelState {
+    /// Applies the settings of a pipeline that begins. Returns the extras that its own extras have
+    /// replaced, because dropping them runs code of the program.
+    pub(in crate::channel) fn apply(
+        &mut self,
+        services: &mut LoopServices,
+        settings: PipelineSettings,
+    ) -> Extras {
+        let PipelineSettings { idle, limits, traffic, extras } = settings;
+        let replaced = self.extras.replace_with(extras);
+        self.set_idle(services, idle);
+        self.set_time_limits(services, limits);
+        self.set_traffic_shaping(services, traffic);
+        replaced
+    }
+}

@@ -1,0 +1,343 @@
+//! The state of a channel as far as a few bits can tell it, packed into one word.
+//!
+//! Each part is a type that has no illegal value: the life cycle ([`Life`], [`CloseMode`]), the two halves of the
+//! stream ([`InputHalf`], [`OutputHalf`]), what is read ([`ReadDemand`], [`ReadGrant`]), what is known of the transport
+//! ([`Readiness`]), work for later ([`Pending`]) and memories of earlier calls ([`Memory`]). Each part takes bits of
+//! its own, so the questions of the hot path are one comparison with a mask.
+//!
+//! Invariants beyond the parts: a closed channel neither wants nor grants a read; turning auto-read off ends both.
+//! Three bits are left.
+
+mod facts;
+mod life;
+mod stream;
+
+pub(crate) use facts::{Memory, Pending, ReadDemand, Readiness};
+pub(crate) use life::{CloseMode, Life};
+pub(crate) use stream::{InputHalf, OutputHalf, ReadGrant};
+
+use facts::FactSet;
+
+/// A part of the word: `BITS` bits from bit `SHIFT` on.
+trait Part: Copy {
+    const BITS: u32;
+    const SHIFT: u32;
+    const MASK: u32 = ((1 << Self::BITS) - 1) << Self::SHIFT;
+
+    fn pack(self) -> u32;
+    fn unpack(bits: u32) -> Self;
+}
+
+/// Fails to compile if two parts share a bit.
+const _: () = {
+    const PARTS: [u32; 8] = [
+        Life::MASK,
+        InputHalf::MASK,
+        OutputHalf::MASK,
+        ReadGrant::MASK,
+        ReadDemand::MASK,
+        Readiness::MASK,
+        Pending::MASK,
+        Memory::MASK,
+    ];
+    let (mut taken, mut i) = (0, 0);
+    while i < PARTS.len() {
+        assert!(taken & PARTS[i] == 0, "two parts share a bit");
+        taken |= PARTS[i];
+        i += 1;
+    }
+};
+
+/// Everything of [`ChannelState`](super::ChannelState) that is a yes, a no or one of a few.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Status(u32);
+
+/// Ends the delivery of messages at once.
+const STOP: u32 = Life::NOT_OPEN | Pending::FLUSH.with(Pending::REPLACED).with(Pending::UNDECODED).mask();
+
+/// Pauses automatic reading.
+const PAUSE: u32 = ReadDemand::INPUT_HELD.with(ReadDemand::OUTPUT_FULL).mask();
+
+impl Status {
+    /// The status of a new channel.
+    pub(crate) fn new(auto_read: bool) -> Self {
+        let mut status = Status(Memory::WRITABLE.mask());
+        status.set_auto_read(auto_read);
+        status
+    }
+
+    #[inline(always)]
+    fn any(self, bits: u32) -> bool {
+        self.0 & bits != 0
+    }
+
+    fn part<P: Part>(self) -> P {
+        P::unpack((self.0 & P::MASK) >> P::SHIFT)
+    }
+
+    fn put<P: Part>(&mut self, part: P) {
+        self.0 = self.0 & !P::MASK | part.pack() << P::SHIFT;
+    }
+
+    // ---- independent facts ---------------------------------------------------------------------------
+
+    /// Returns whether any of these facts holds.
+    #[inline(always)]
+    pub(crate) fn has(self, any: impl FactSet) -> bool {
+        self.any(any.bits())
+    }
+
+    #[inline(always)]
+    pub(crate) fn set(&mut self, facts: impl FactSet) {
+        self.0 |= facts.bits();
+    }
+
+    #[inline(always)]
+    pub(crate) fn unset(&mut self, facts: impl FactSet) {
+        self.0 &= !facts.bits();
+    }
+
+    /// Unsets a fact. Returns whether it was set.
+    #[inline(always)]
+    pub(crate) fn take(&mut self, fact: impl FactSet) -> bool {
+        let was = self.has(fact);
+        self.unset(fact);
+        was
+    }
+
+    // ---- life cycle ----------------------------------------------------------------------------------
+
+    pub(crate) fn life(self) -> Life {
+        self.part()
+    }
+
+    /// Returns whether the channel is connected and has not been asked to close.
+    #[inline]
+    pub(crate) fn is_open(self) -> bool {
+        !self.any(Life::NOT_OPEN)
+    }
+
+    /// Returns whether the transport is gone.
+    #[inline]
+    pub(crate) fn is_closed(self) -> bool {
+        self.any(Life::CLOSED)
+    }
+
+    /// Returns whether `active` was called and the channel is not closed.
+    #[inline]
+    pub(crate) fn is_active(self) -> bool {
+        self.0 & (Life::ACTIVE | Life::CLOSED) == Life::ACTIVE
+    }
+
+    /// Returns how the channel closes, if it was asked to and is not closed yet.
+    pub(crate) fn close_mode(self) -> Option<CloseMode> {
+        self.life().close_mode()
+    }
+
+    /// Returns whether the channel is to close without sending the rest.
+    #[inline]
+    pub(crate) fn closes_at_once(self) -> bool {
+        self.any(Life::AT_ONCE)
+    }
+
+    /// Returns whether the channel is to close after the rest was sent.
+    #[inline]
+    pub(crate) fn closes_gracefully(self) -> bool {
+        self.0 & Life::MODE == Life::GRACEFUL
+    }
+
+    /// Returns whether the channel is to close with a reset.
+    pub(crate) fn resets(self) -> bool {
+        self.close_mode() == Some(CloseMode::Reset)
+    }
+
+    /// `active` is called.
+    pub(crate) fn activate(&mut self) {
+        self.put(self.life().activated());
+    }
+
+    /// Asks the channel to close. Returns whether that changes how it closes.
+    pub(crate) fn request_close(&mut self, mode: CloseMode) -> bool {
+        let before = *self;
+        self.put(self.life().closing(mode));
+        *self != before
+    }
+
+    /// The transport is gone.
+    pub(crate) fn close(&mut self) {
+        self.put(self.life().closed());
+        self.end_reads();
+    }
+
+    /// Ends the life cycle. Returns whether `inactive` has to be called, since `active` was.
+    pub(crate) fn take_inactive(&mut self) -> bool {
+        let due = matches!(self.life(), Life::Active(_) | Life::Closed { inactive_due: true });
+        self.put(Life::Closed { inactive_due: false });
+        self.end_reads();
+        due
+    }
+
+    // ---- the two halves of the stream ----------------------------------------------------------------
+
+    /// Returns whether the peer has ended its stream and the handler was notified.
+    #[inline]
+    pub(crate) fn input_ended(self) -> bool {
+        self.any(InputHalf::MASK)
+    }
+
+    /// Returns whether input is read only to be discarded: the stream has ended, or the channel closes gracefully.
+    #[inline]
+    pub(crate) fn discards_input(self) -> bool {
+        self.input_ended() || self.closes_gracefully()
+    }
+
+    pub(crate) fn set_input(&mut self, half: InputHalf) {
+        self.put(half);
+    }
+
+    pub(crate) fn output(self) -> OutputHalf {
+        self.part()
+    }
+
+    /// Returns whether the channel takes writes.
+    #[inline]
+    pub(crate) fn takes_writes(self) -> bool {
+        !self.any(Life::NOT_OPEN | OutputHalf::MASK)
+    }
+
+    /// Returns whether the output ends or has ended.
+    #[inline]
+    pub(crate) fn output_is_over(self) -> bool {
+        self.any(OutputHalf::MASK)
+    }
+
+    /// Returns whether the peer has been sent the end of the stream.
+    pub(crate) fn output_has_ended(self) -> bool {
+        self.output() == OutputHalf::Ended
+    }
+
+    /// Returns whether the peer is still to be sent the end of the stream.
+    #[inline]
+    pub(crate) fn wants_to_end_output(self) -> bool {
+        self.any(OutputHalf::ENDING)
+    }
+
+    /// Asks for the end of the output. Returns whether it was open.
+    pub(crate) fn request_end_of_output(&mut self) -> bool {
+        let open = self.output() == OutputHalf::Open;
+        if open {
+            self.put(OutputHalf::Ending);
+        }
+        open
+    }
+
+    /// The peer has been sent the end of the stream.
+    pub(crate) fn end_output(&mut self) {
+        self.put(OutputHalf::Ended);
+    }
+
+    // ---- reading -------------------------------------------------------------------------------------
+
+    /// Returns whether bytes are read as they arrive, unless reading pauses.
+    #[inline]
+    pub(crate) fn auto_read(self) -> bool {
+        self.has(ReadDemand::AUTO)
+    }
+
+    pub(crate) fn set_auto_read(&mut self, on: bool) {
+        if on {
+            self.set(ReadDemand::AUTO);
+        } else {
+            self.unset(ReadDemand::AUTO);
+            self.end_reads();
+        }
+    }
+
+    /// Asks for one read. A closed channel has none to give.
+    #[inline]
+    pub(crate) fn want_read(&mut self) {
+        if !self.is_closed() {
+            self.set(ReadDemand::WANTED);
+        }
+    }
+
+    fn end_reads(&mut self) {
+        self.unset(ReadDemand::WANTED);
+        self.put(ReadGrant::None);
+    }
+
+    /// The read that was asked for is made with the bytes that are to be decoded now; `one`: it lets one message through.
+    #[inline]
+    pub(crate) fn grant_read(&mut self, one: bool) {
+        if self.take(ReadDemand::WANTED) {
+            self.put(if one { ReadGrant::One } else { ReadGrant::All });
+        }
+    }
+
+    /// Lets the last messages of a stream through, whether they were asked for or not.
+    pub(crate) fn grant_rest(&mut self) {
+        if !self.is_closed() {
+            self.put(ReadGrant::All);
+        }
+    }
+
+    /// The bytes of a read are decoded. Asks for another one if it was granted and brought no message.
+    #[inline]
+    pub(crate) fn end_grant(&mut self, brought_none: bool) {
+        if self.any(ReadGrant::MASK) {
+            if brought_none && !self.reads_automatically() {
+                self.want_read();
+            }
+            self.put(ReadGrant::None);
+        }
+    }
+
+    /// A message goes to the handler. If it is the one that was asked for, no other follows.
+    #[inline]
+    pub(crate) fn note_message(&mut self) {
+        const ENDED: u32 = Memory::STUCK.mask() | 1 << ReadGrant::SHIFT;
+        // Tested first, because a store for each message would hold up the loads of the other facts.
+        if self.any(ENDED) {
+            self.0 &= !ENDED;
+        }
+    }
+
+    /// Returns whether messages may be handed to the handler.
+    #[inline]
+    pub(crate) fn may_deliver(self) -> bool {
+        const ASKED: u32 = STOP | PAUSE | ReadDemand::AUTO.mask();
+        // One comparison for the usual case.
+        self.0 & ASKED == ReadDemand::AUTO.mask()
+            || !self.any(STOP) && (self.any(ReadGrant::MASK) || self.reads_automatically())
+    }
+
+    /// Returns whether `read_complete` may follow a message immediately: the handler has asked for nothing that comes
+    /// before it.
+    #[inline]
+    pub(crate) fn may_complete(self) -> bool {
+        const ASKED: u32 = STOP | ReadGrant::MASK | PAUSE | Pending::TASK_REFUSED.mask();
+        const USUAL: u32 = ReadDemand::AUTO.mask() | Memory::SERVED.mask();
+        self.0 & (ASKED | USUAL) == USUAL
+    }
+
+    /// Returns whether the transport may be read.
+    #[inline]
+    pub(crate) fn may_read(self) -> bool {
+        self.has(ReadDemand::WANTED) || self.reads_automatically()
+    }
+
+    #[inline]
+    fn reads_automatically(self) -> bool {
+        self.0 & (ReadDemand::AUTO.mask() | PAUSE) == ReadDemand::AUTO.mask()
+    }
+
+    /// Returns whether the driver has to look at the channel, whatever there is to read or to send.
+    #[inline]
+    pub(crate) fn wants_driver(self) -> bool {
+        const WORK: u32 = Life::MODE | OutputHalf::ENDING | Pending::FLUSH.mask() | ReadDemand::WANTED.mask();
+        self.any(WORK)
+    }
+}
+
+#[cfg(all(test, not(netwheel_loom)))]
+mod tests;

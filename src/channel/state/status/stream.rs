@@ -1,0 +1,90 @@
+//! The two halves of a channel's stream, and what the program wants to read of it.
+
+use super::Part;
+
+/// The half that the peer writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum InputHalf {
+    Open,
+    /// The peer has ended its stream, and the handler was notified.
+    Ended,
+}
+
+/// The half that this end writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OutputHalf {
+    Open,
+    /// Ends once the outbound buffer was sent. Writes fail from here on.
+    Ending,
+    /// The peer has been sent the end of the stream.
+    Ended,
+}
+
+/// What a read that the program asked for still lets through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReadGrant {
+    None,
+    /// One message.
+    One,
+    /// The messages of the bytes that are being decoded.
+    All,
+}
+
+impl OutputHalf {
+    pub(super) const ENDING: u32 = 1 << Self::SHIFT;
+}
+
+impl Part for InputHalf {
+    const BITS: u32 = 1;
+    const SHIFT: u32 = 4;
+
+    fn pack(self) -> u32 {
+        u32::from(self == InputHalf::Ended)
+    }
+
+    fn unpack(bits: u32) -> Self {
+        if bits == 0 { InputHalf::Open } else { InputHalf::Ended }
+    }
+}
+
+impl Part for OutputHalf {
+    const BITS: u32 = 2;
+    const SHIFT: u32 = 5;
+
+    fn pack(self) -> u32 {
+        match self {
+            OutputHalf::Open => 0,
+            OutputHalf::Ending => 1,
+            OutputHalf::Ended => 2,
+        }
+    }
+
+    fn unpack(bits: u32) -> Self {
+        match bits {
+            0 => OutputHalf::Open,
+            1 => OutputHalf::Ending,
+            _ => OutputHalf::Ended,
+        }
+    }
+}
+
+impl Part for ReadGrant {
+    const BITS: u32 = 2;
+    const SHIFT: u32 = 7;
+
+    fn pack(self) -> u32 {
+        match self {
+            ReadGrant::None => 0,
+            ReadGrant::One => 1,
+            ReadGrant::All => 2,
+        }
+    }
+
+    fn unpack(bits: u32) -> Self {
+        match bits {
+            0 => ReadGrant::None,
+            1 => ReadGrant::One,
+            _ => ReadGrant::All,
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Quiet, time limits and the timers of stages.
+
+use super::{ChannelState, Memory, Pending};
+use crate::{
+    channel::{
+        services::LoopServices,
+        watch::{IdleState, IdleTimeouts, Limits, TimeLimits, Watch},
+    },
+    clock::nanos,
+};
+use std::time::Duration;
+
+/// How long a channel that reads only while it can write waits for its peer, unless it has a limit of its own.
+const CHOKED_LIMIT: Duration = Duration::from_secs(60);
+
+impl ChannelState {
+    fn watch(&mut self, now: u64) -> &mut Watch {
+        self.watch.get_or_insert_with(|| Box::new(Watch::new(now)))
+    }
+
+    pub(crate) fn idle_timeouts(&self) -> IdleTimeouts {
+        self.watch.as_ref().map_or_else(IdleTimeouts::new, |watch| watch.idle.timeouts())
+    }
+
+    pub(crate) fn set_idle(&mut self, services: &mut LoopServices, timeouts: IdleTimeouts) {
+        if self.watch.is_none() && timeouts.is_off() {
+            return;
+        }
+        let shared = services.share_idle_timeouts(timeouts);
+        self.watch(services.now).set_idle(shared, services.now, &services.random);
+        self.arm_watch(services);
+    }
+
+    pub(crate) fn time_limits(&self) -> TimeLimits {
+        let limits = self.watch.as_ref().and_then(|watch| watch.limits.as_ref());
+        limits.map_or_else(TimeLimits::new, |limits| limits.settings())
+    }
+
+    pub(crate) fn set_time_limits(&mut self, services: &mut LoopServices, settings: TimeLimits) {
+        let choking = self.config.read_while_writable;
+        let settings = if choking { settings.or_write(CHOKED_LIMIT) } else { settings };
+        let has_limits = self.watch.as_ref().is_some_and(|watch| watch.limits.is_some());
+        if !has_limits && settings.is_off() {
+            return;
+        }
+        self.status.set(Memory::LIMITED);
+        let (heard, served) = (self.counts.bytes_read > 0, self.status.has(Memory::SERVED));
+        let now = services.now;
+        self.watch(now).set_limits(settings, now, heard, served);
+        self.arm_watch(services);
+    }
+
+    /// Whether this kind of quiet is watched.
+    pub(crate) fn watches(&self, kind: IdleState) -> bool {
+        self.watch.as_ref().is_some_and(|watch| watch.idle.watches(kind))
+    }
+
+    pub(crate) fn reset_idle(&mut self, kind: IdleState, now: u64) {
+        if let Some(watch) = &mut self.watch {
+            watch.idle.reset(kind, self.traffic, now);
+        }
+    }
+
+    /// Has the stages be called at `deadline`, or before.
+    pub(crate) fn wake_stages(&mut self, deadline: u64, now: u64) {
+        self.watch(now).wake_stages(deadline);
+        self.status.set(Pending::ARM_WATCH);
+    }
+
+    #[inline]
+    fn limits(&mut self) -> Option<&mut Limits> {
+        // The flag is at hand in every callback, the watch is not.
+        if self.status.has(Memory::LIMITED) { self.watch.as_mut()?.limits.as_deref_mut() } else { None }
+    }
+
+    /// The first byte is there.
+    #[cold]
+    pub(crate) fn note_first_byte(&mut self) {
+        if let Some(limits) = self.limits() {
+            limits.note_byte();
+        }
+    }
+
+    /// The handler was given its first message.
+    #[cold]
+    pub(crate) fn note_first_message(&mut self) {
+        self.status.set(Memory::SERVED);
+        if let Some(limits) = self.limits() {
+            limits.note_message();
+        }
+    }
+
+    /// After a callback: bytes may have been written.
+    #[inline]
+    pub(crate) fn note_pending(&mut self, now: u64) {
+        let pending = self.pending_bytes();
+        if self.limits().is_some_and(|limits| limits.note_pending(pending, now)) {
+            self.status.set(Pending::ARM_WATCH);
+        }
+    }
+
+    /// The kernel took `n` bytes.
+    #[inline]
+    pub(crate) fn note_taken(&mut self, n: usize) {
+        let pending = self.pending_bytes();
+        if let Some(limits) = self.limits() {
+            limits.note_taken(n, pending);
+        }
+    }
+
+    /// Of what waits, `n` bytes behind the first `keep` were dropped.
+    pub(crate) fn note_dropped(&mut self, keep: usize, n: usize) {
+        if let Some(limits) = self.limits() {
+            limits.note_dropped(keep, n);
+        }
+    }
+
+    /// After a read: the `kept` bytes do not make a message yet; `moved`: the codec took bytes in this read.
+    #[inline]
+    pub(crate) fn note_kept(&mut self, services: &mut LoopServices, kept: usize, moved: bool) {
+        let now = services.now;
+        // What filters keep counts too. Looked up only where a limit may need it.
+        let limited = self.status.has(Memory::LIMITED);
+        let kept = if limited { kept + self.extras.kept_in_filters() } else { kept };
+        if self.limits().is_some_and(|limits| limits.note_kept(kept, moved, now)) {
+            self.arm_watch(services);
+        }
+    }
+
+    /// Puts the channel's entry where something may be due next; takes it off where nothing is.
+    pub(crate) fn arm_watch(&mut self, services: &mut LoopServices) {
+        self.status.unset(Pending::ARM_WATCH);
+        if !self.status.is_active() {
+            return;
+        }
+        let (key, traffic) = (self.key(), self.traffic);
+        let Some(watch) = &mut self.watch else { return };
+        let cancelled = watch.arm(key, traffic, &mut services.wheel);
+        services.tally.wheel_cancelled += u64::from(cancelled);
+    }
+
+    /// The entry has expired. Returns whether the driver has to look for unread input first,
+    /// because input would have postponed the timeout.
+    pub(crate) fn watch_expired(&mut self, services: &LoopServices) -> bool {
+        let (traffic, now, open) = (self.traffic, services.now, self.status.is_open());
+        let Some(watch) = &mut self.watch else { return false };
+        watch.note_expired();
+        open && watch.waits_for_peer(traffic, now, nanos(services.wheel.tick()))
+    }
+
+    /// Counts unread bytes in the socket as activity at `now`.
+    pub(crate) fn note_unread(&mut self, now: u64) {
+        self.traffic.read = now;
+    }
+
+    pub(crate) fn end_watch(&mut self, services: &mut LoopServices) {
+        if let Some(mut watch) = self.watch.take() {
+            services.tally.wheel_cancelled += u64::from(watch.disarm(&mut services.wheel));
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! What a channel reports to its wire log.
+
+use super::ChannelState;
+use crate::channel::{event::Event, extras::WireLog, watch::IdleEvent};
+use std::{fmt, io::IoSlice};
+
+impl ChannelState {
+    #[inline]
+    pub(in crate::channel) fn log_event(&self, event: &Event) {
+        if self.extras.are_used() {
+            self.wire(|wire| wire.say(format_args!("channel {}: {}", self.id(), Told(self, event))));
+        }
+    }
+
+    #[inline]
+    pub(in crate::channel) fn log_read(&self, bytes: &[u8]) {
+        if self.extras.are_used() {
+            self.wire(|wire| wire.dump(self.id(), "read", bytes.len(), bytes));
+        }
+    }
+
+    /// The kernel has taken the first `n` of the bytes that wait.
+    #[inline]
+    pub(in crate::channel) fn log_written(&self, n: usize) {
+        if self.extras.are_used() {
+            self.wire(|wire| wire.dump(self.id(), "written", n, &self.first_outbound(n.min(wire.shown()))));
+        }
+    }
+
+    /// The transport has taken the first `n` of the sealed bytes that wait.
+    pub(in crate::channel) fn log_sealed(&self, n: usize) {
+        self.wire(|wire| wire.dump(self.id(), "written", n, &self.extras.sealed_wire()[..n]));
+    }
+
+    #[cold]
+    pub(in crate::channel) fn log_closing(&self, how: &str) {
+        self.wire(|wire| wire.say(format_args!("channel {}: {how}", self.id())));
+    }
+
+    #[cold]
+    fn wire(&self, say: impl FnOnce(&WireLog)) {
+        if let Some(wire) = self.extras.wire_log().filter(|wire| wire.is_on()) {
+            say(wire);
+        }
+    }
+
+    /// A copy of the first bytes that wait, or as many of them as so many slices hold.
+    fn first_outbound(&self, n: usize) -> Vec<u8> {
+        let mut first = Vec::with_capacity(n);
+        if let Some(out) = self.outbound() {
+            let mut slices = [IoSlice::new(&[]); 64];
+            let filled = out.slices(&mut slices, n);
+            for slice in &slices[..filled] {
+                first.extend_from_slice(slice);
+            }
+        }
+        first
+    }
+}
+
+/// An event, as the log says it.
+struct Told<'a>(&'a ChannelState, &'a Event);
+
+impl fmt::Display for Told<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.1 {
+            Event::Active => {
+                f.write_str("active")?;
+                if let Some(local) = self.0.local_address() {
+                    write!(f, ", local {local}")?;
+                }
+                match self.0.peer_address() {
+                    Some(peer) => write!(f, ", peer {peer}"),
+                    None => Ok(()),
+                }
+            }
+            Event::ReadComplete => f.write_str("read complete"),
+            Event::InputShutdown => f.write_str("the peer has ended its stream"),
+            Event::Writability(true) => f.write_str("writable"),
+            Event::Writability(false) => {
+                write!(f, "not writable, {} bytes are pending", self.0.pending_bytes())
+            }
+            Event::Idle(IdleEvent { state, first }) => {
+                write!(f, "idle: {state:?}{}", if *first { ", first" } else { "" })
+            }
+            Event::Shutdown => f.write_str("the event loop is shutting down"),
+            Event::Error(error) => write!(f, "error: {error}"),
+            Event::Inactive => f.write_str("inactive"),
+            Event::StageTimer => f.write_str("a stage's timer"),
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! What a channel waits for by itself, with one entry on the loop's wheel: quiet, time limits, and its stages' timers.
+//!
+//! Always holds: while anything of that is awaited the channel has exactly one entry, whatever it is, at or before the
+//! first time at which something may be due. What moves deadlines to a later time does not touch the entry: when it
+//! comes due it is armed anew for the rest. Runs on the channel's loop; owns neither the wheel nor the clock.
+
+mod idle;
+mod limits;
+
+pub(in crate::channel) use idle::Traffic;
+pub use idle::{IdleEvent, IdleState, IdleTimeouts};
+pub use limits::TimeLimits;
+pub(in crate::channel) use limits::{Limits, Reached};
+
+use crate::{
+    channel::timers::{ChannelTimer, TimerToken},
+    id::Key,
+    sync::Random,
+    timer::{Wheel, WheelKey},
+};
+use idle::Idle;
+use std::rc::Rc;
+
+/// No stage has a timer, or its deadline is after the end of time.
+const NEVER: u64 = u64::MAX;
+
+#[derive(Debug)]
+pub(crate) struct Watch {
+    /// The channel's entry on the wheel; one that names nothing only while it is being armed.
+    entry: WheelKey,
+    pub(crate) idle: Idle,
+    /// Made when there is one.
+    pub(crate) limits: Option<Box<Limits>>,
+    /// When the next of the stages wants to be called.
+    stages: u64,
+}
+
+impl Watch {
+    pub(in crate::channel) fn new(now: u64) -> Self {
+        Watch { entry: WheelKey::NONE, idle: Idle::off(now), limits: None, stages: NEVER }
+    }
+
+    /// Changes the idle timeouts. The quiet so far counts if the channel was watching before.
+    pub(in crate::channel) fn set_idle(
+        &mut self,
+        timeouts: Option<Rc<IdleTimeouts>>,
+        now: u64,
+        random: &Random,
+    ) {
+        if self.idle.timeouts().is_off() {
+            self.idle = Idle::new(timeouts, now, random);
+        } else {
+            self.idle.set(timeouts, random);
+        }
+    }
+
+    /// Changes the time limits. `heard` and `served`: the first byte has come, the first message was delivered.
+    pub(in crate::channel) fn set_limits(
+        &mut self,
+        settings: TimeLimits,
+        now: u64,
+        heard: bool,
+        served: bool,
+    ) {
+        let limits = self.limits.get_or_insert_with(|| Box::new(Limits::new(settings, now)));
+        limits.set(settings, now);
+        // What came before there were limits has come all the same.
+        if heard {
+            limits.note_byte();
+        }
+        if served {
+            limits.note_message();
+        }
+    }
+
+    /// Requests a call of the stages at `deadline`, or before.
+    pub(in crate::channel) fn wake_stages(&mut self, deadline: u64) {
+        self.stages = self.stages.min(deadline);
+    }
+
+    /// When something may be due if no more bytes move.
+    fn deadline(&self, traffic: Traffic) -> Option<u64> {
+        let limits = self.limits.as_ref().and_then(|limits| limits.deadline(traffic));
+        let stages = (self.stages != NEVER).then_some(self.stages);
+        [self.idle.deadline(traffic), limits, stages].into_iter().flatten().min()
+    }
+
+    /// Returns whether a timeout has expired that input would have postponed. Stages may depend on
+    /// the time of the last read, unless that was less than a tick ago.
+    pub(in crate::channel) fn waits_for_peer(&self, traffic: Traffic, now: u64, tick: u64) -> bool {
+        let stages = self.stages <= now && traffic.read.saturating_add(tick) < now;
+        stages
+            || self.idle.waits_for_peer(traffic, now)
+            || self.limits.as_ref().is_some_and(|limits| limits.waits_for_peer(traffic, now))
+    }
+
+    /// Moves the channel's entry to the time at which something may be due next; removes it if nothing is. Returns
+    /// whether it was removed before it expired.
+    pub(in crate::channel) fn arm(
+        &mut self,
+        channel: Key,
+        traffic: Traffic,
+        wheel: &mut Wheel<TimerToken>,
+    ) -> bool {
+        let Some(deadline) = self.deadline(traffic) else { return self.disarm(wheel) };
+        if !wheel.rearm(self.entry, deadline) {
+            self.entry = wheel.insert(deadline, TimerToken::new(channel, ChannelTimer::Watch));
+        }
+        false
+    }
+
+    /// Removes the channel's entry. Returns whether there was one.
+    pub(in crate::channel) fn disarm(&mut self, wheel: &mut Wheel<TimerToken>) -> bool {
+        wheel.cancel(std::mem::replace(&mut self.entry, WheelKey::NONE)).is_some()
+    }
+
+    /// The entry has expired: there is none until the watch is armed again.
+    pub(in crate::channel) fn note_expired(&mut self) {
+        self.entry = WheelKey::NONE;
+    }
+
+    /// Takes what is due at `now`. The peer is not late for what is `paused`.
+    pub(in crate::channel) fn take_due(
+        &mut self,
+        traffic: Traffic,
+        now: u64,
+        paused: Paused,
+        random: &Random,
+    ) -> WatchDue {
+        let idle = self.idle.take_due(traffic, now, random);
+        let reached = self.limits.as_mut().and_then(|limits| {
+            if paused.reading {
+                limits.pause(now);
+            }
+            if paused.writing {
+                limits.pause_writing(now);
+            }
+            limits.take_reached(traffic, now)
+        });
+        WatchDue { stages: self.take_stages(now), idle, reached }
+    }
+
+    /// Whether a stage's time has come, which is reported once.
+    fn take_stages(&mut self, now: u64) -> bool {
+        let due = self.stages <= now && self.stages != NEVER;
+        if due {
+            self.stages = NEVER;
+        }
+        due
+    }
+}
+
+/// The directions in which the channel itself does not move bytes.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::channel) struct Paused {
+    pub(in crate::channel) reading: bool,
+    pub(in crate::channel) writing: bool,
+}
+
+/// What a channel has waited for, and is to be reported now.
+pub(in crate::channel) struct WatchDue {
+    /// The stages asked to be called.
+    pub(in crate::channel) stages: bool,
+    pub(in crate::channel) idle: [Option<IdleEvent>; 3],
+    /// A time limit.
+    pub(in crate::channel) reached: Option<Reached>,
+}

@@ -1,0 +1,108 @@
+//! How the messages of one pass reach the handler.
+
+use super::{super::pull::Pull, Assembled};
+use crate::{
+    Result,
+    channel::{ChannelState, DecodePass, LoopServices, Pending, Push},
+    pipeline::handler::Handler,
+};
+use bytes::Bytes;
+
+impl<H: Handler, P: Pull<Item = H::In> + Push<H::Out>> Assembled<P, H> {
+    /// Decodes `input` and hands each message to the handler; see [`Links::read`](crate::channel::Links::read).
+    #[inline(always)]
+    pub(super) fn deliver_pass(
+        &mut self,
+        state: &mut ChannelState,
+        services: &mut LoopServices,
+        input: &mut Bytes,
+        pass: &mut DecodePass,
+    ) -> Result {
+        if pass.is_last() {
+            self.deliver_last(state, services, input, pass)?;
+        } else if !input.is_empty() || self.links.has_more() {
+            let before = state.counts.messages_read;
+            let mut look_at = before + 1 + u64::from(services.io_time.left());
+            let delivered = self.deliver(state, services, input, pass, &mut look_at);
+            let read = state.counts.messages_read;
+            services.tally.messages_read += read - before;
+            // The last message of a read is not a unit of its own. When the time is up nothing is left.
+            let left = if pass.timed_out() { 0 } else { look_at.saturating_sub(read.max(before + 1)) };
+            services.io_time.set_left(u32::try_from(left).unwrap_or(u32::MAX));
+            delivered?;
+        }
+        // A spent pass leaves messages in the links.
+        if pass.is_complete() && input.is_empty() && state.may_complete() && !pass.is_spent() {
+            pass.set_told();
+            let (handler, mut ctx) = self.split(state, services);
+            handler.read_complete(&mut ctx)?;
+        }
+        Ok(())
+    }
+
+    /// Delivers the messages of a pass, while there is input or a queued message. The caller has looked that there is either.
+    /// Before message number `look_at` of the channel nobody looks at the clock.
+    #[inline(always)]
+    #[expect(
+        clippy::question_mark,
+        reason = "the operator copies the error, which costs three instructions a message"
+    )]
+    fn deliver(
+        &mut self,
+        state: &mut ChannelState,
+        services: &mut LoopServices,
+        input: &mut Bytes,
+        pass: &mut DecodePass,
+        look_at: &mut u64,
+    ) -> Result {
+        while state.status.may_deliver() {
+            let Some(message) = self.links.pull::<false>(state, input, pass)? else { break };
+            if let Err(error) = self.hand_over(state, services, message) {
+                return Err(error);
+            }
+            if input.is_empty() && !self.links.has_more() {
+                break;
+            }
+            if state.counts.messages_read >= *look_at {
+                *look_at = look_at_time(state, services, pass);
+            }
+        }
+        Ok(())
+    }
+
+    /// Delivers what is left at the end of the stream. No later turn can, so the time does not matter.
+    #[cold]
+    fn deliver_last(
+        &mut self,
+        state: &mut ChannelState,
+        services: &mut LoopServices,
+        input: &mut Bytes,
+        pass: &mut DecodePass,
+    ) -> Result {
+        while state.status.may_deliver() {
+            let Some(message) = self.links.pull::<true>(state, input, pass)? else { break };
+            services.tally.messages_read += 1;
+            self.hand_over(state, services, message)?;
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn hand_over(&mut self, state: &mut ChannelState, services: &mut LoopServices, message: H::In) -> Result {
+        state.status.note_message();
+        state.counts.messages_read += 1;
+        let (handler, mut ctx) = self.split(state, services);
+        handler.read(&mut ctx, message)
+    }
+}
+
+/// Looks at the clock: whether the time for I/O is up. Returns the number of the message behind which to look again.
+#[cold]
+fn look_at_time(state: &mut ChannelState, services: &mut LoopServices, pass: &mut DecodePass) -> u64 {
+    services.io_time.set_left(0);
+    if services.io_is_over() {
+        pass.time_out();
+        state.status.set(Pending::UNDECODED);
+    }
+    state.counts.messages_read + 1 + u64::from(services.io_time.left())
+}

@@ -1,0 +1,132 @@
+//! What a hundred thousand channels that watch for quiet cost in an hour, by counting.
+
+use crate::{
+    buffer::Outbound,
+    channel::{
+        AnyDelivery, ChannelCore, ChannelOptions, IdleTimeouts, LoopServices, Mail, MailSender,
+        OutboundBudget, TimerToken,
+    },
+    clock::TimeSource,
+    error::Error,
+    id::{ChannelId, Key},
+    pipeline::{Codec, Context, Handler, Pipeline},
+    testing::ManualClock,
+    timer::Wheel,
+    worker_pool::WorkerPool,
+};
+use bytes::Bytes;
+use std::{cell::Cell, rc::Rc, sync::Arc, time::Duration};
+
+const CHANNELS: u32 = 100_000;
+const SECOND: u64 = 1_000_000_000;
+const TIMEOUT: u64 = 60 * SECOND;
+const HOUR: u64 = 3600 * SECOND;
+
+struct Counts(Rc<Cell<u64>>);
+
+impl Handler for Counts {
+    type In = Bytes;
+    type Out = Bytes;
+
+    fn read(&mut self, _: &mut Context<'_, Self>, _: Bytes) -> crate::Result {
+        Ok(())
+    }
+
+    fn idle(&mut self, _: &mut Context<'_, Self>, _: crate::IdleEvent) -> crate::Result {
+        self.0.set(self.0.get() + 1);
+        Ok(())
+    }
+}
+
+/// Bytes as they come.
+struct Plain;
+
+impl Codec for Plain {
+    type In = Bytes;
+    type Out = Bytes;
+
+    fn decode(&mut self, input: &mut Bytes) -> crate::Result<Option<Bytes>> {
+        Ok(Some(std::mem::take(input)))
+    }
+
+    fn encode(&mut self, message: Bytes, output: &mut Outbound) -> crate::Result {
+        output.put_slice(&message);
+        Ok(())
+    }
+}
+
+struct Nowhere;
+
+impl MailSender for Nowhere {
+    fn deliver(&self, _: Key, mail: Mail) -> Result<(), (Mail, Error)> {
+        Err((mail, Error::Closed))
+    }
+
+    fn broadcast(&self, delivery: Box<AnyDelivery>) -> Result<(), (Box<AnyDelivery>, Error)> {
+        Err((delivery, Error::Closed))
+    }
+
+    fn now(&self) -> u64 {
+        0
+    }
+
+    fn in_event_loop(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn an_hour_of_a_hundred_thousand_channels_visits_each_once_a_minute() {
+    let clock = ManualClock::new();
+    let time = TimeSource::new(Arc::new(clock));
+    let wheel = Wheel::<TimerToken>::builder().tick(Duration::from_millis(100)).build().unwrap();
+    let mut services = LoopServices::new(
+        time,
+        wheel,
+        Arc::new(Nowhere),
+        Arc::default(),
+        Arc::new(crate::log_throttle::LogThrottle::new("test")),
+        OutboundBudget::unlimited(),
+        WorkerPool::by_hand(),
+    );
+    let config = Arc::new(ChannelOptions::new().build().unwrap());
+    let idle = IdleTimeouts::new().reader(Duration::from_nanos(TIMEOUT));
+    let events = Rc::new(Cell::new(0));
+    let mut channels: Vec<ChannelCore> = (0..CHANNELS)
+        .map(|index| {
+            // They came over a minute.
+            services.now = TIMEOUT * u64::from(index) / u64::from(CHANNELS);
+            let id = ChannelId { event_loop: 0, key: Key { index, generation: 0 } };
+            let pipeline = Pipeline::new().idle(idle).codec(Plain).handler(Counts(events.clone()));
+            let mut core = ChannelCore::new(id, config.clone(), pipeline.into(), (None, None), &mut services);
+            core.handle_active(&mut services);
+            core
+        })
+        .collect();
+    assert_eq!(services.wheel.len(), CHANNELS as usize, "one entry each");
+    let begun = services.now;
+    let (mut visits, mut wakes, mut last) = (0u64, 0u64, 0);
+    // The first half is quiet. Each of the others gets a byte every second: a store, of which the wheel never hears.
+    while let Some(next) = services.wheel.next_expiry().filter(|next| *next <= begun + HOUR) {
+        // What is still being moved is no reason to sleep.
+        wakes += u64::from(next > last);
+        (services.now, last) = (next, next);
+        while let Some(token) = services.wheel.expire(next) {
+            visits += 1;
+            let core = &mut channels[token.index() as usize];
+            if token.index() >= CHANNELS / 2 {
+                core.state.traffic.read = next - next % SECOND;
+            }
+            core.handle_timer(&mut services, token.timer());
+        }
+    }
+    let each = u64::from(CHANNELS);
+    assert!(visits <= each * 62, "{visits} visits: about one a minute for each");
+    assert!(
+        (each / 2 * 59..=each / 2 * 60).contains(&events.get()),
+        "{} events of the quiet half",
+        events.get()
+    );
+    assert!(wakes <= 36_001, "{wakes} wake-ups: one a tick at most");
+    assert_eq!(services.wheel.len(), CHANNELS as usize, "still one entry each");
+}

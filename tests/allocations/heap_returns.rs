@@ -1,0 +1,44 @@
+//! What connections took of the heap is given back when they are gone (14.5), to the byte but for places in the loop's lists.
+
+use crate::support::{
+    loops::{end, one_loop, some_turns, turn_until},
+    servers::Echo,
+    tcp::{ANY_PORT, connect, ping},
+};
+use crate::{heap, own_process};
+use netwheel::{codec::LengthField, prelude::*};
+use std::{net::TcpStream, time::Duration};
+
+const PEERS: usize = 400;
+
+#[test]
+fn connections_that_are_gone_leave_nothing_on_the_heap() {
+    own_process!();
+    let group = one_loop();
+    let server = ServerBootstrap::new(&group)
+        .pipeline(|_| {
+            let hour = Duration::from_secs(3600);
+            Pipeline::new().idle(IdleTimeouts::new().reader(hour)).codec(LengthField::u32()).handler(Echo)
+        })
+        .bind(ANY_PORT)
+        .unwrap();
+    let come_and_go = |peers: usize| -> (usize, usize) {
+        let mut there: Vec<TcpStream> = (0..peers).map(|_| connect(server.local_address())).collect();
+        there.iter_mut().for_each(|peer| ping(peer, b"\0\0\0\x05hello"));
+        turn_until(&group, |metrics| metrics.channels == peers as u64);
+        let full = heap::bytes_in_use();
+        drop(there);
+        turn_until(&group, |metrics| metrics.channels == 0);
+        some_turns(&group);
+        (full, heap::bytes_in_use())
+    };
+    let (_, start) = come_and_go(4);
+    for _ in 0..5 {
+        let (full, left) = come_and_go(PEERS);
+        assert!(full > start + 200 * PEERS, "they do cost something");
+        // Lists double: at most twice 52 bytes for each, and a spare read buffer.
+        let kept = left.saturating_sub(start);
+        assert!(kept <= 104 * PEERS + 64 * 1024, "{kept} bytes are kept, of {}", full - start);
+    }
+    end(&group);
+}

@@ -1,0 +1,13 @@
+//! Allocations, counted. The counters are process-wide, so each test runs in a process of its own.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod broadcast;
+mod echo;
+mod heap;
+mod heap_returns;
+mod idle_events;
+mod one_million;
+mod reading;
+mod tasks;

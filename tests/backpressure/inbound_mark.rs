@@ -1,0 +1,185 @@
+//! What a program holds of a channel's input, and the pauses of reading that follow.
+
+use crate::support::{
+    channels::read,
+    loops::{settle, single},
+    tcp,
+    wait::PATIENCE,
+};
+use bytes::Bytes;
+use netwheel::{
+    ChannelOptions, Error, InputGuard, TimeLimits,
+    buffer::WaterMark,
+    codec::Line,
+    prelude::*,
+    testing::{EmbeddedChannel, ManualClock},
+};
+use std::{
+    collections::VecDeque,
+    io::Write,
+    sync::{Arc, Mutex, mpsc::channel},
+    time::Duration,
+};
+
+type Queue = Arc<Mutex<VecDeque<(Bytes, InputGuard)>>>;
+
+/// Gives its messages to somebody slower.
+struct Slow {
+    queue: Queue,
+    read_completes: Arc<Mutex<usize>>,
+}
+
+impl Handler for Slow {
+    type In = Bytes;
+    type Out = Bytes;
+
+    fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
+        let held = ctx.hold(message.len());
+        self.queue.lock().unwrap().push_back((message, held));
+        Ok(())
+    }
+
+    fn read_complete(&mut self, _: &mut Context<'_, Self>) -> Result {
+        *self.read_completes.lock().unwrap() += 1;
+        Ok(())
+    }
+}
+
+/// A channel that pauses above four bytes and goes on below two, and what its program has.
+fn embedded(options: ChannelOptions) -> (EmbeddedChannel<Bytes>, Queue) {
+    let queue = Queue::default();
+    let handler = Slow { queue: queue.clone(), read_completes: Arc::default() };
+    let limits = TimeLimits::new().read(Duration::from_secs(10));
+    let pipeline = Pipeline::new().time_limits(limits).codec(Line::new()).handler(handler);
+    let options = options.inbound_mark(WaterMark::new(2, 4).unwrap());
+    let tick = Duration::from_millis(1);
+    (EmbeddedChannel::with(pipeline, &options, ManualClock::new(), tick).unwrap(), queue)
+}
+
+fn taken(queue: &Queue) -> Vec<Bytes> {
+    queue.lock().unwrap().iter().map(|(message, _)| message.clone()).collect()
+}
+
+#[test]
+fn each_message_comes_exactly_as_released() {
+    let (mut channel, queue) = embedded(ChannelOptions::new());
+    channel.write_inbound(b"a\nb\nc\nd\ne\nf\ng\nh\ni\n").unwrap();
+    assert_eq!(taken(&queue), ["a", "b", "c", "d", "e"], "the first above four bytes pauses within the read");
+    for held in [4, 3, 2] {
+        queue.lock().unwrap().pop_front();
+        channel.run_pending();
+        assert_eq!(taken(&queue).len(), held, "not below two yet");
+    }
+    queue.lock().unwrap().pop_front();
+    channel.run_pending();
+    assert_eq!(taken(&queue), ["e", "f", "g", "h", "i"]);
+    queue.lock().unwrap().clear();
+    channel.write_inbound(b"j\n").unwrap();
+    assert_eq!(taken(&queue), ["j"]);
+}
+
+#[test]
+fn what_the_program_said_about_reading_holds() {
+    let (mut channel, queue) = embedded(ChannelOptions::new());
+    channel.write_inbound(b"a\nb\nc\nd\ne\nf\n").unwrap();
+    channel
+        .channel()
+        .execute(|scope| {
+            assert!(scope.auto_read());
+            scope.set_auto_read(false);
+            Ok(())
+        })
+        .unwrap();
+    queue.lock().unwrap().clear();
+    channel.run_pending();
+    assert_eq!(taken(&queue).len(), 0, "auto-read is off");
+    read(&channel.channel());
+    channel.run_pending();
+    assert_eq!(taken(&queue), ["f"]);
+}
+
+#[test]
+fn a_read_that_is_asked_for_is_made_although_much_is_held() {
+    let (mut channel, queue) = embedded(ChannelOptions::new());
+    channel.write_inbound(b"a\nb\nc\nd\ne\nf\n").unwrap();
+    assert_eq!(taken(&queue).len(), 5);
+    read(&channel.channel());
+    channel.run_pending();
+    assert_eq!(taken(&queue).len(), 6);
+}
+
+#[test]
+fn a_peer_that_is_not_read_is_not_late() {
+    let (mut channel, queue) = embedded(ChannelOptions::new());
+    channel.write_inbound(b"a\nb\nc\nd\ne\n").unwrap();
+    channel.advance(Duration::from_secs(60));
+    assert!(channel.is_open(), "nobody reads");
+    queue.lock().unwrap().clear();
+    channel.run_pending();
+    channel.advance(Duration::from_secs(21));
+    assert!(!channel.is_open(), "now it is late");
+}
+
+#[test]
+fn what_is_held_of_a_channel_that_is_gone_is_given_back_in_peace() {
+    let (mut channel, queue) = embedded(ChannelOptions::new());
+    channel.write_inbound(b"a\nb\nc\nd\ne\n").unwrap();
+    channel.close();
+    assert!(channel.is_closed());
+    queue.lock().unwrap().clear();
+    channel.run_pending();
+    let (channel, queue) = embedded(ChannelOptions::new());
+    drop(channel);
+    queue.lock().unwrap().clear();
+}
+
+#[test]
+fn a_socket_is_not_read_while_much_is_held_and_nothing_is_lost_nor_does_the_loop_spin() {
+    const MESSAGES: usize = 20_000;
+    const HIGH: usize = 64 * 1024;
+    let (group, event_loop) = single(EventLoopGroup::builder());
+    let queue = Queue::default();
+    let (sender, connected) = channel();
+    let made = (queue.clone(), Mutex::new(sender));
+    let server = ServerBootstrap::new(&group)
+        .channel_options(ChannelOptions::new().inbound_mark(WaterMark::new(HIGH / 2, HIGH).unwrap()))
+        .pipeline(move |_| {
+            made.1.lock().unwrap().send(()).unwrap();
+            Pipeline::new()
+                .codec(Line::new())
+                .handler(Slow { queue: made.0.clone(), read_completes: Arc::default() })
+        })
+        .bind("127.0.0.1:0")
+        .unwrap();
+    let mut client = tcp::connect(server.local_address());
+    connected.recv_timeout(PATIENCE).unwrap();
+    let writer = std::thread::spawn(move || {
+        for n in 0..MESSAGES {
+            client.write_all(format!("{n:0200}\n").as_bytes()).unwrap();
+        }
+        client
+    });
+    // The program begins when it has as much as it may.
+    while event_loop.metrics().reads_held == 0 {
+        std::thread::yield_now();
+    }
+    let mut next = 0;
+    let mut most = 0;
+    while next < MESSAGES {
+        let mut queue = queue.lock().unwrap();
+        most = most.max(queue.iter().map(|(_, held)| held.bytes()).sum());
+        if let Some((message, _held)) = queue.pop_front() {
+            assert_eq!(std::str::from_utf8(&message).unwrap().parse::<usize>().unwrap(), next);
+            next += 1;
+        } else {
+            drop(queue);
+            std::thread::yield_now();
+        }
+    }
+    assert!(most <= HIGH + 200, "{most} bytes were held at once");
+    drop(writer.join().unwrap());
+    // Pausing ends a turn; waiting for the program makes none.
+    settle(&event_loop);
+    assert!(event_loop.metrics().turns < 20 * MESSAGES as u64);
+    assert!(matches!(WaterMark::new(2, 1).unwrap_err(), Error::Setting(_)));
+}

@@ -1,0 +1,154 @@
+//! What all channels of a loop, and of a group, may have waiting to be sent together.
+
+use crate::support::{
+    loops::{settle, single},
+    tcp::{self, assert_echoes},
+    wait::{self, PATIENCE},
+};
+use bytes::Bytes;
+use netwheel::{Error, EventLoopGroupBuilder, Scope, prelude::*};
+use netwheel::{ServerBootstrap, codec::RawBytes};
+use std::{
+    net::TcpStream,
+    sync::{
+        Mutex,
+        mpsc::{Receiver, Sender, channel},
+    },
+};
+
+const LIMIT: usize = 1024 * 1024;
+const PIECE: usize = 16 * 1024;
+/// The low water mark of the defaults: so much a channel may always have.
+const LOW: usize = 32 * 1024;
+/// A loop tells its group of bytes no more exactly than this.
+const TOLD: usize = 64 * 1024;
+
+/// Sends everything back, and tells of itself.
+struct Echo(Sender<Channel<Bytes>>);
+
+impl Handler for Echo {
+    type In = Bytes;
+    type Out = Bytes;
+
+    fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        self.0.send(ctx.channel()).map_err(Error::other)
+    }
+
+    fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
+        ctx.write(message)
+    }
+}
+
+struct Fixture {
+    server: Server,
+    channels: Receiver<Channel<Bytes>>,
+}
+
+impl Fixture {
+    fn new(group: &EventLoopGroup) -> Self {
+        let (sender, channels) = channel();
+        let sender = Mutex::new(sender);
+        let server = ServerBootstrap::new(group)
+            .child_options(TcpOptions::new().send_buffer(64 * 1024))
+            .pipeline(move |_| Pipeline::new().codec(RawBytes).handler(Echo(sender.lock().unwrap().clone())));
+        Fixture { server: server.bind("127.0.0.1:0").unwrap(), channels }
+    }
+
+    fn connect(&self) -> (TcpStream, Channel<Bytes>) {
+        let stream = tcp::connect(self.server.local_address());
+        (stream, self.channels.recv_timeout(PATIENCE).unwrap())
+    }
+}
+
+/// Writes pieces, within one callback, until one is refused: with what, how many were not, and what waits then.
+fn fill(channel: &Channel<Bytes>) -> (Error, usize, usize) {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let write = move |scope: &mut Scope<'_, Bytes>| {
+        let piece = Bytes::from_static(&[7; PIECE]);
+        let mut written = 0;
+        let refused = loop {
+            match scope.write(piece.clone()) {
+                Ok(()) => written += 1,
+                Err(refused) => break refused,
+            }
+        };
+        sender.send((refused, written, scope.pending_bytes())).map_err(Error::other)
+    };
+    channel.execute(write).unwrap();
+    receiver.recv_timeout(PATIENCE).unwrap()
+}
+
+/// Fills until the peer's kernel takes no more either: what waits is at the limit then.
+fn fill_up(group: &EventLoopGroup, channel: &Channel<Bytes>) -> Error {
+    loop {
+        let (refused, written, _) = fill(channel);
+        if written == 0 {
+            return refused;
+        }
+        // What was written is flushed by the end of the turn.
+        group.event_loops().iter().for_each(settle);
+    }
+}
+
+fn is_of(error: &Error, of: &str, expected: usize) -> bool {
+    matches!(error, Error::Full { what, limit } if *what == of && *limit == expected)
+}
+
+#[test]
+fn a_loop_that_has_as_much_refuses_the_slow_ones_and_nobody_else() {
+    let (group, event_loop) = single(EventLoopGroup::builder().max_outbound(LIMIT));
+    let fixture = Fixture::new(&group);
+    let (slow, channel) = fixture.connect();
+    let refused = fill_up(&group, &channel);
+    assert!(is_of(&refused, "outbound bytes of an event loop", LIMIT), "{refused}");
+    settle(&event_loop);
+    let metrics = event_loop.metrics();
+    assert!((LIMIT - PIECE..=LIMIT).contains(&(metrics.outbound_bytes as usize)), "{metrics:?}");
+    assert!(metrics.messages_refused >= 1);
+    // A peer that keeps up is served as before, and bounded by its low mark in one go.
+    let (mut quick, other) = fixture.connect();
+    assert_echoes(&mut quick);
+    let (refused, _, pending) = fill(&other);
+    assert!(is_of(&refused, "outbound bytes of an event loop", LIMIT), "{refused}");
+    assert_eq!(pending, LOW);
+    drop(slow);
+    channel.close_now();
+    wait::done(channel.closed()).unwrap();
+    settle(&event_loop);
+    let (_, _, pending) = fill(&other);
+    assert!(pending > LOW && pending <= LIMIT, "there is room again: {pending}");
+}
+
+#[test]
+fn the_loops_of_a_group_share_its_limit() {
+    let builder: EventLoopGroupBuilder = EventLoopGroup::builder().threads(2).max_group_outbound(LIMIT);
+    let group = builder.build().unwrap();
+    let fixture = Fixture::new(&group);
+    let (_slow, one) = fixture.connect();
+    let (mut quick, two) = fixture.connect();
+    let refused = fill_up(&group, &one);
+    assert!(is_of(&refused, "outbound bytes of an event loop group", LIMIT), "{refused}");
+    // Each tells, and hears, at the end of a turn.
+    group.event_loops().iter().for_each(settle);
+    group.event_loops().iter().for_each(settle);
+    let (refused, _, pending) = fill(&two);
+    assert!(is_of(&refused, "outbound bytes of an event loop group", LIMIT), "{refused}");
+    let mut taken = vec![0; pending];
+    std::io::Read::read_exact(&mut quick, &mut taken).unwrap();
+    assert_echoes(&mut quick);
+    // What waits now waits for the slow peer; its kernel may have taken some more meanwhile, which made room.
+    group.event_loops().iter().for_each(settle);
+    let slow: u64 = group.event_loops().iter().map(|event_loop| event_loop.metrics().outbound_bytes).sum();
+    assert!(slow as usize + pending <= LIMIT + TOLD, "{pending} beside {slow}");
+}
+
+#[test]
+fn a_limit_of_nothing_is_refused() {
+    for (builder, setting) in [
+        (EventLoopGroup::builder().max_outbound(0), "max_outbound"),
+        (EventLoopGroup::builder().max_group_outbound(0), "max_group_outbound"),
+    ] {
+        let refused = builder.build().unwrap_err();
+        assert!(refused.to_string().contains(setting), "{refused}");
+    }
+}

@@ -1,0 +1,296 @@
+//! What becomes of messages to a peer that does not keep up: the policies at the outbound limit.
+
+use crate::support::{journal::Log, recorder::Recorder};
+use bytes::Bytes;
+use netwheel::{
+    ChannelOptions, Error, Overflow, TimeLimits,
+    codec::Line,
+    prelude::*,
+    testing::{EmbeddedChannel, ManualClock},
+};
+use std::time::Duration;
+
+/// Sixteen messages of eight bytes.
+const LIMIT: usize = 128;
+
+/// A channel whose peer takes nothing, and what its handler is told.
+fn blocked(policy: Overflow) -> (EmbeddedChannel<Bytes>, Log) {
+    let log = Log::new();
+    let options = ChannelOptions::new().max_outbound(LIMIT).overflow(policy);
+    let handler = Recorder::new(&log);
+    let tick = Duration::from_millis(1);
+    let limits = TimeLimits::new().write(Duration::from_secs(60));
+    let pipeline = Pipeline::new().time_limits(limits).codec(Line::new()).handler(handler);
+    let mut channel = EmbeddedChannel::with(pipeline, &options, ManualClock::new(), tick).unwrap();
+    channel.set_outbound_room(Some(0));
+    log.take();
+    (channel, log)
+}
+
+/// What the handler was told but for changes of writability: the marks lie below a limit as small as this one.
+fn told(log: &Log) -> Vec<String> {
+    log.take().into_iter().filter(|call| !call.starts_with("writable")).collect()
+}
+
+/// Number `n`, seven bytes and the end of the line.
+fn message(n: usize) -> Bytes {
+    format!("{n:07}").into()
+}
+
+/// Writes through a handle.
+fn write(channel: &mut EmbeddedChannel<Bytes>, n: usize) -> Result<(), netwheel::Refused<Bytes>> {
+    let written = channel.channel().write(message(n));
+    channel.run_pending();
+    written
+}
+
+/// The numbers that the peer gets when it takes everything at last.
+fn sent(channel: &mut EmbeddedChannel<Bytes>) -> Vec<usize> {
+    channel.set_outbound_room(None);
+    let bytes = channel.read_outbound();
+    std::str::from_utf8(&bytes).unwrap().lines().map(|line| line.parse().unwrap()).collect()
+}
+
+#[test]
+fn refused_is_handed_back_and_nothing_else_is_lost() {
+    let (mut channel, log) = blocked(Overflow::Refuse);
+    for n in 0..16 {
+        write(&mut channel, n).unwrap();
+    }
+    let refused = write(&mut channel, 16).unwrap_err();
+    assert!(matches!(refused.reason, Error::Full { limit: LIMIT, .. }) && refused.value == message(16));
+    assert_eq!(told(&log), Vec::<String>::new());
+    assert_eq!(sent(&mut channel), (0..16).collect::<Vec<_>>());
+    write(&mut channel, 17).unwrap();
+    assert_eq!(sent(&mut channel), [17]);
+}
+
+/// Is told that its buffer is full, and says goodbye.
+struct Goodbye;
+
+impl Handler for Goodbye {
+    type In = Bytes;
+    type Out = Bytes;
+
+    fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
+        ctx.write(message)
+    }
+
+    fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> Result {
+        assert!(matches!(error, Error::Full { .. }));
+        ctx.close_with("too slow".into())?;
+        assert!(!ctx.is_open() && ctx.close_with("once more".into()).is_err());
+        Ok(())
+    }
+}
+
+#[test]
+fn last_words_have_room_whatever_waits() {
+    for policy in [Overflow::Refuse, Overflow::DropOldest] {
+        let options = ChannelOptions::new().max_outbound(LIMIT).overflow(policy);
+        let pipeline = Pipeline::new().codec(Line::new()).handler(Goodbye);
+        let (clock, tick) = (ManualClock::new(), Duration::from_millis(1));
+        let mut channel = EmbeddedChannel::<Bytes>::with(pipeline, &options, clock, tick).unwrap();
+        channel.set_outbound_room(Some(1));
+        let long = format!("{}\n", "x".repeat(LIMIT));
+        channel.write_inbound(format!("{}\n", "y".repeat(LIMIT - 1)).as_bytes()).unwrap();
+        channel.write_inbound(long.as_bytes()).unwrap();
+        assert!(!channel.is_open() && channel.pending_bytes() > LIMIT, "{policy:?}");
+        channel.set_outbound_room(None);
+        assert!(channel.is_closed());
+        assert!(channel.read_outbound().ends_with(b"y\ntoo slow\n"), "{policy:?}");
+    }
+}
+
+#[test]
+fn the_newest_is_dropped_and_the_writer_is_not_troubled() {
+    let (mut channel, log) = blocked(Overflow::DropNewest);
+    for n in 0..40 {
+        write(&mut channel, n).unwrap();
+    }
+    assert_eq!((channel.pending_bytes(), told(&log)), (LIMIT, vec![]));
+    assert_eq!(sent(&mut channel), (0..16).collect::<Vec<_>>());
+}
+
+#[test]
+fn the_oldest_are_dropped_until_an_eighth_is_free() {
+    let (mut channel, log) = blocked(Overflow::DropOldest);
+    for n in 0..16 {
+        write(&mut channel, n).unwrap();
+    }
+    write(&mut channel, 16).unwrap();
+    assert_eq!(channel.pending_bytes(), LIMIT * 7 / 8);
+    for n in 17..40 {
+        write(&mut channel, n).unwrap();
+    }
+    assert!(channel.pending_bytes() <= LIMIT && told(&log).is_empty());
+    let numbers = sent(&mut channel);
+    assert_eq!(numbers.last(), Some(&39));
+    assert!(numbers.windows(2).all(|pair| pair[1] == pair[0] + 1), "no gap within: {numbers:?}");
+    assert!((14..=16).contains(&numbers.len()), "{numbers:?}");
+}
+
+#[test]
+fn a_message_that_has_begun_is_sent_whole() {
+    for begun in 1..8 {
+        let (mut channel, _log) = blocked(Overflow::DropOldest);
+        write(&mut channel, 1_000).unwrap();
+        channel.set_outbound_room(Some(begun));
+        for n in 0..100 {
+            write(&mut channel, n).unwrap();
+        }
+        let numbers = sent(&mut channel);
+        assert_eq!((numbers[0], numbers.last()), (1_000, Some(&99)), "{begun} bytes of the first");
+        assert!(numbers[1..].windows(2).all(|pair| pair[1] == pair[0] + 1), "{numbers:?}");
+        assert!(channel.is_open());
+    }
+}
+
+#[test]
+fn large_messages_are_dropped_whole_as_well() {
+    const LARGE: usize = 10_000;
+    let log = Log::new();
+    let options = ChannelOptions::new().max_outbound(5 * LARGE).overflow(Overflow::DropOldest);
+    let pipeline = Pipeline::new().codec(Line::new().max_len(LARGE)).handler(Recorder::new(&log));
+    let mut channel =
+        EmbeddedChannel::with(pipeline, &options, ManualClock::new(), Duration::from_millis(1)).unwrap();
+    channel.set_outbound_room(Some(0));
+    let line = |n: u8| Bytes::from(vec![b'a' + n % 26; LARGE / (1 + usize::from(n % 3))]);
+    for n in 0..60 {
+        channel.channel().write(line(n)).unwrap();
+        channel.run_pending();
+        if n % 7 == 0 {
+            channel.set_outbound_room(Some(usize::from(n) * 11));
+        }
+    }
+    channel.set_outbound_room(None);
+    let bytes = channel.read_outbound();
+    let lines: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).collect();
+    let all: Vec<Bytes> = (0..60).map(line).collect();
+    let mut rest = all.iter();
+    for got in &lines {
+        assert!(rest.any(|line| line == got), "whole, and in order: {} bytes", got.len());
+    }
+    assert_eq!(lines.last(), Some(&&all[59][..]));
+    assert!(lines.len() < 60 && log.all().iter().all(|call| !call.starts_with("error")));
+}
+
+#[test]
+fn a_message_beyond_the_limit_is_refused_and_drops_nothing() {
+    let (mut channel, log) = blocked(Overflow::DropOldest);
+    for n in 0..16 {
+        write(&mut channel, n).unwrap();
+    }
+    assert!(!channel.channel().is_writable());
+    channel.channel().write(Bytes::from(vec![b'x'; LIMIT])).unwrap();
+    channel.run_pending();
+    assert_eq!(told(&log), ["error full: at most 128 outbound bytes"]);
+    assert_eq!(channel.read_outbound(), "");
+}
+
+/// However long it is: a writer that goes by `is_writable` is refused nothing.
+#[test]
+fn one_message_is_accepted_while_the_channel_is_writable_whatever_its_size_and_the_policy() {
+    for policy in [Overflow::Refuse, Overflow::DropNewest, Overflow::DropOldest, Overflow::Close] {
+        let (mut channel, log) = blocked(policy);
+        write(&mut channel, 1).unwrap();
+        assert!(channel.channel().is_writable());
+        let long = vec![b'9'; 10 * LIMIT];
+        channel.channel().write(long.into()).unwrap();
+        channel.run_pending();
+        assert!(!channel.channel().is_writable() && channel.is_open());
+        assert_eq!(told(&log), Vec::<String>::new());
+        channel.set_outbound_room(None);
+        assert!(channel.read_outbound().ends_with(b"9999\n"), "{policy:?}");
+    }
+}
+
+#[test]
+fn the_channel_closes_with_a_reason() {
+    let (mut channel, log) = blocked(Overflow::Close);
+    for n in 0..16 {
+        write(&mut channel, n).unwrap();
+    }
+    let answers = Log::new();
+    let inner = answers.clone();
+    let completion = channel.channel().write_notify(message(16)).unwrap();
+    completion.on_complete(move |result| inner.push(result.unwrap_err().to_string()));
+    channel.run_pending();
+    assert!(channel.is_closed());
+    assert_eq!(told(&log), ["error full: at most 128 outbound bytes", "inactive"]);
+    assert_eq!(answers.take(), ["full: at most 128 outbound bytes"]);
+    assert!(matches!(write(&mut channel, 17).unwrap_err().reason, Error::Closed));
+}
+
+#[test]
+fn answers_say_what_was_dropped() {
+    for policy in [Overflow::DropNewest, Overflow::DropOldest] {
+        let (mut channel, _log) = blocked(policy);
+        let answers = Log::new();
+        for n in 0..20 {
+            let inner = answers.clone();
+            let completion = channel.channel().write_notify(message(n)).unwrap();
+            completion.on_complete(move |result| inner.push(format!("{n} {}", result.is_ok())));
+            channel.run_pending();
+        }
+        let numbers = sent(&mut channel);
+        let answers = answers.all();
+        assert_eq!(answers.len(), 20, "one each: {answers:?}");
+        for n in 0..20 {
+            assert!(
+                answers.contains(&format!("{n} {}", numbers.contains(&n))),
+                "{policy:?} {n}: {answers:?}"
+            );
+        }
+        assert!(numbers.len() < 20);
+    }
+}
+
+#[test]
+fn a_message_that_was_dropped_is_not_the_next_ones_answer() {
+    let (mut channel, _log) = blocked(Overflow::DropNewest);
+    for n in 0..20 {
+        write(&mut channel, n).unwrap();
+    }
+    assert_eq!(sent(&mut channel).len(), 16);
+    let completion = channel.channel().write_notify(message(20)).unwrap();
+    channel.run_pending();
+    assert!(completion.wait().is_ok());
+    assert_eq!(sent(&mut channel), [20]);
+}
+
+#[test]
+fn a_handler_writes_under_the_same_policy() {
+    for (policy, accepted) in [
+        (Overflow::Refuse, 16),
+        (Overflow::DropNewest, 20),
+        (Overflow::DropOldest, 20),
+        (Overflow::Close, 16),
+    ] {
+        let (mut channel, _log) = blocked(policy);
+        let (sender, counts) = std::sync::mpsc::channel();
+        let burst = move |scope: &mut netwheel::Scope<'_, Bytes>| {
+            sender.send((0..20).filter(|n| scope.write(message(*n)).is_ok()).count()).unwrap();
+            Ok(())
+        };
+        channel.channel().execute(burst).unwrap();
+        channel.run_pending();
+        assert_eq!(counts.recv().unwrap(), accepted, "{policy:?}");
+        assert_eq!(channel.is_open(), policy != Overflow::Close);
+    }
+}
+
+#[test]
+fn write_limits_hold_for_what_is_left_after_a_drop() {
+    let (mut channel, log) = blocked(Overflow::DropOldest);
+    for n in 0..100 {
+        write(&mut channel, n).unwrap();
+        channel.advance(Duration::from_secs(1));
+        if channel.is_closed() {
+            break;
+        }
+    }
+    let log = told(&log);
+    assert_eq!(log.len(), 2, "{log:?}");
+    assert_eq!(log[0], "error writing timed out after 60s");
+}

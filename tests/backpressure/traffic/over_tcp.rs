@@ -1,0 +1,218 @@
+//! Over sockets: what the kernel gets, and what is left to it.
+
+use crate::support::{
+    journal::Log,
+    loops::{advance, end, settle, single},
+    recorder::{Event, Recorder},
+    tcp::connect,
+    wait::{PATIENCE, ms},
+};
+use crate::traffic::bytes;
+use bytes::Bytes;
+use netwheel::{
+    SharedTraffic, TimeLimits, TrafficLimits, TrafficShaping, codec::RawBytes, prelude::*,
+    testing::ManualClock,
+};
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+    sync::Mutex,
+    time::Instant,
+};
+
+/// A server on a loop whose time stands still, with shaped channels that write `answer` when they are connected.
+fn serve(
+    traffic: impl Into<TrafficShaping>,
+    answer: Bytes,
+    log: &Log,
+) -> (EventLoopGroup, EventLoop, ManualClock, Server) {
+    let clock = ManualClock::new();
+    let (group, event_loop) = single(EventLoopGroup::builder().clock(clock.clone()));
+    let (traffic, log) = (traffic.into(), Mutex::new(log.clone()));
+    let server = ServerBootstrap::new(&group)
+        .pipeline(move |_| {
+            let answer = answer.clone();
+            let handler = Recorder::with(&log.lock().unwrap(), move |ctx, call| {
+                if call.is_active() && !answer.is_empty() {
+                    ctx.write(answer.clone())?;
+                }
+                Ok(())
+            });
+            Pipeline::new().traffic(traffic.clone()).codec(RawBytes).handler(handler)
+        })
+        .bind("127.0.0.1:0")
+        .unwrap();
+    (group, event_loop, clock, server)
+}
+
+/// The loop sleeps: it neither turns nor looks at a socket while nothing is due.
+#[track_caller]
+fn assert_sleeps(event_loop: &EventLoop) {
+    settle(event_loop);
+    let before = event_loop.metrics();
+    settle(event_loop);
+    let turns = event_loop.metrics().turns;
+    // It might turn while this thread gives way; for others on this cpu that is a long time.
+    let begun = Instant::now();
+    for _ in 0..10_000 {
+        std::thread::yield_now();
+        if begun.elapsed() > ms(100) {
+            break;
+        }
+    }
+    let after = event_loop.metrics();
+    assert!(after.turns <= turns + 2, "it turns in vain");
+    // An event may be on its way still, the peer's end.
+    assert!(after.ready <= before.ready + 1, "it has nothing to look at");
+    assert_eq!(after.reads, before.reads);
+}
+
+#[track_caller]
+fn receive(peer: &mut TcpStream, n: usize) -> Vec<u8> {
+    let mut got = vec![0; n];
+    peer.read_exact(&mut got).unwrap();
+    got
+}
+
+/// H-02 over TCP: so much arrives and no more, in order; the loop sleeps meanwhile.
+#[test]
+fn h_02_over_tcp_a_write_limit_paces_what_the_kernel_gets() {
+    const RATE: usize = 1_000_000;
+    let all = bytes(RATE);
+    let limits = TrafficLimits::new().write(RATE as u64);
+    let (group, event_loop, clock, server) = serve(limits, all.clone(), &Log::new());
+    let mut peer = connect(server.local_address());
+    let mut got = receive(&mut peer, 100_000);
+    settle(&event_loop);
+    assert_eq!(event_loop.metrics().bytes_written, 100_000);
+    assert_sleeps(&event_loop);
+    for step in 1..=18 {
+        advance(&event_loop, &clock, ms(50));
+        got.extend(receive(&mut peer, 50_000));
+        assert_eq!(event_loop.metrics().bytes_written, 100_000 + step * 50_000);
+        assert_eq!(event_loop.metrics().writes_paused, step.min(17) + 1);
+    }
+    assert_eq!(got, all);
+    assert_eq!(event_loop.metrics().timers_pending, 0);
+    assert_sleeps(&event_loop);
+    end(&group);
+}
+
+/// H-01 over TCP: the kernel keeps what is over the limit, and tells of it no more; it is read all the same.
+#[test]
+fn h_01_over_tcp_a_read_limit_leaves_the_rest_to_the_kernel() {
+    let log = Log::new();
+    let limits = TrafficLimits::new().read(100_000);
+    let (group, event_loop, clock, server) = serve(limits, Bytes::new(), &log);
+    let mut peer = connect(server.local_address());
+    log.wait_for("active");
+    peer.write_all(&[b'x'; 30_000]).unwrap();
+    let total = |log: &Log| -> usize {
+        log.all().iter().filter_map(|entry| entry.strip_prefix("read ")).map(str::len).sum()
+    };
+    log.wait_until("the burst", |_| event_loop.metrics().bytes_read == 10_000);
+    // New events while it waits are no reason to read.
+    let wakes = event_loop.metrics().wakes_io;
+    peer.write_all(&[b'x'; 10_000]).unwrap();
+    drop(peer);
+    let begun = Instant::now();
+    while event_loop.metrics().wakes_io == wakes {
+        assert!(begun.elapsed() < PATIENCE, "no event comes");
+        std::thread::yield_now();
+    }
+    // Those of the same peer that are still on their way.
+    settle(&event_loop);
+    assert_sleeps(&event_loop);
+    assert_eq!(total(&log), 10_000);
+    for step in 1..=6 {
+        advance(&event_loop, &clock, ms(50));
+        assert_eq!(
+            (total(&log), event_loop.metrics().bytes_read),
+            (10_000 + step * 5_000, 10_000 + step as u64 * 5_000)
+        );
+    }
+    assert_eq!(
+        event_loop.metrics().reads_paused,
+        7,
+        "also behind the last one: it cannot know that no more comes"
+    );
+    assert_eq!(log.count("inactive"), 0, "the peer's end is behind it");
+    advance(&event_loop, &clock, ms(50));
+    log.wait_for("inactive");
+    end(&group);
+}
+
+/// A peer that has sent just as much as may be read, and is quiet then, is late like any other.
+#[test]
+fn over_tcp_a_quiet_peer_is_late_when_the_pause_is_over() {
+    let clock = ManualClock::new();
+    let (group, event_loop) = single(EventLoopGroup::builder().clock(clock.clone()));
+    let log = Log::new();
+    let handler_log = log.clone();
+    let server = ServerBootstrap::new(&group)
+        .pipeline(move |_| {
+            Pipeline::new()
+                .traffic(TrafficLimits::new().read(100_000))
+                .time_limits(TimeLimits::new().read(ms(300)))
+                .codec(RawBytes)
+                .handler(Recorder::new(&handler_log))
+        })
+        .bind("127.0.0.1:0")
+        .unwrap();
+    let mut peer = connect(server.local_address());
+    log.wait_for("active");
+    peer.write_all(&[b'x'; 10_000]).unwrap();
+    log.wait_until("the burst", |_| event_loop.metrics().bytes_read == 10_000);
+    advance(&event_loop, &clock, ms(50));
+    for _ in 0..4 {
+        advance(&event_loop, &clock, ms(100));
+    }
+    settle(&event_loop);
+    assert_eq!(log.count("error reading timed out after 300ms"), 1, "{:?}", log.all());
+    end(&group);
+}
+
+/// H-06 over TCP: connections on two loops share a limit and all get everything.
+#[test]
+fn h_06_over_tcp_loops_share_a_limit() {
+    const PEERS: usize = 4;
+    let clock = ManualClock::new();
+    let group = EventLoopGroup::builder().threads(2).clock(clock.clone()).build().unwrap();
+    let shared = SharedTraffic::new(TrafficLimits::new().write(20_000_000).read(20_000_000));
+    let server = ServerBootstrap::new(&group)
+        .pipeline(move |_| {
+            let echo = Recorder::with(&Log::new(), |ctx, call| match call {
+                Event::Read(message) => ctx.write(message.clone()),
+                _ => Ok(()),
+            });
+            Pipeline::new().traffic(&shared).codec(RawBytes).handler(echo)
+        })
+        .bind("127.0.0.1:0")
+        .unwrap();
+    let text = bytes(1_000_000);
+    std::thread::scope(|scope| {
+        let peers = (0..PEERS).map(|_| {
+            scope.spawn(|| {
+                let mut peer = connect(server.local_address());
+                let mut sender = peer.try_clone().unwrap();
+                let sent = text.clone();
+                let sending = std::thread::spawn(move || sender.write_all(&sent).unwrap());
+                assert!(receive(&mut peer, text.len()) == text);
+                sending.join().unwrap();
+            })
+        });
+        let peers: Vec<_> = peers.collect();
+        // While time stands still the burst is used up, and they wait.
+        let pauses = || group.metrics().iter().map(|m| m.reads_paused + m.writes_paused).sum::<u64>();
+        while pauses() == 0 {
+            std::thread::yield_now();
+        }
+        while peers.iter().any(|peer| !peer.is_finished()) {
+            clock.advance(ms(1));
+            std::thread::yield_now();
+        }
+    });
+    // Four million bytes, of which two are the burst.
+    assert!(clock.elapsed() >= ms(100), "{:?}", clock.elapsed());
+    end(&group);
+}

@@ -1,0 +1,107 @@
+//! Two ends that stop reading while they cannot write: they go on, or they time out; they never wait for ever.
+
+use crate::support::{
+    loops::{self, advance},
+    wait::{PATIENCE, done},
+};
+use bytes::Bytes;
+use netwheel::{ChannelOptions, ClientBootstrap, Error, codec::RawBytes, prelude::*, testing::ManualClock};
+use std::{
+    sync::{
+        Arc, Mutex,
+        mpsc::{Receiver, Sender, channel},
+    },
+    time::Duration,
+};
+
+const SAYS: usize = 8 * 1024 * 1024;
+
+/// Says much as soon as it is connected, and tells when it has heard as much.
+struct Talker {
+    heard: usize,
+    events: Sender<Result<Channel<Bytes>>>,
+}
+
+impl Handler for Talker {
+    type In = Bytes;
+    type Out = Bytes;
+
+    fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        ctx.write(Bytes::from(vec![1; SAYS]))
+    }
+
+    fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
+        self.heard += message.len();
+        if self.heard == SAYS {
+            self.events.send(Ok(ctx.channel())).map_err(Error::other)?;
+        }
+        Ok(())
+    }
+
+    fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> Result {
+        ctx.close();
+        self.events.send(Err(error)).map_err(Error::other)
+    }
+}
+
+struct Pair {
+    event_loop: EventLoop,
+    clock: ManualClock,
+    /// What either end has heard of, or failed with.
+    events: Receiver<Result<Channel<Bytes>>>,
+    client: Channel<Bytes>,
+    _group: EventLoopGroup,
+    _server: Server,
+}
+
+/// Two ends on one loop whose time stands still; `choking`: which of them read only while they can write.
+fn pair(choking: [bool; 2]) -> Pair {
+    let clock = ManualClock::new();
+    let (group, event_loop) = loops::single(EventLoopGroup::builder().clock(clock.clone()));
+    let (sender, events) = channel();
+    let sender = Arc::new(Mutex::new(sender));
+    let make = move || {
+        let events = sender.lock().unwrap().clone();
+        Pipeline::new().codec(RawBytes).handler(Talker { heard: 0, events })
+    };
+    let options = |on| ChannelOptions::new().read_while_writable(on);
+    let small = || TcpOptions::new().send_buffer(64 * 1024).receive_buffer(64 * 1024);
+    let server = ServerBootstrap::new(&group)
+        .child_options(small())
+        .channel_options(options(choking[0]))
+        .pipeline({
+            let make = make.clone();
+            move |_| make()
+        })
+        .bind("127.0.0.1:0")
+        .unwrap();
+    let client = ClientBootstrap::new(&group)
+        .options(small())
+        .channel_options(options(choking[1]))
+        .pipeline(move |_| make());
+    let client = done(client.connect(server.local_address())).unwrap();
+    Pair { event_loop, clock, events, client, _group: group, _server: server }
+}
+
+#[test]
+fn two_paused_peers_progress() {
+    // One of them reads whatever it has to write: both hear everything.
+    for choking in [[false, false], [true, false], [false, true]] {
+        let pair = pair(choking);
+        for _ in 0..2 {
+            pair.events.recv_timeout(PATIENCE).expect("all of it is heard").expect("no error");
+        }
+        assert!(pair.client.is_open());
+    }
+}
+
+#[test]
+fn two_paused_peers_time_out_where_neither_can_go_on() {
+    let pair = pair([true, true]);
+    advance(&pair.event_loop, &pair.clock, Duration::from_secs(59));
+    assert!(pair.client.is_open() && pair.events.try_recv().is_err(), "the minute is not over");
+    advance(&pair.event_loop, &pair.clock, Duration::from_secs(2));
+    let said = pair.events.recv_timeout(PATIENCE).expect("it ends").expect_err("not by going on");
+    assert!(matches!(said, Error::TimedOut { what: "writing", .. }), "{said}");
+    done(pair.client.closed()).unwrap();
+}

@@ -1,0 +1,37 @@
+//! Backpressure: one definition of writability for handlers, handles, groups and async code. A producer
+//! that obeys it is never refused or closed and never waits forever, and memory stays bounded.
+
+mod between_messages;
+mod holes;
+mod model;
+mod notification;
+mod queued;
+mod relay;
+
+use crate::support::{journal::Log, recorder::Recorder};
+use bytes::Bytes;
+use netwheel::{
+    ChannelOptions,
+    codec::Line,
+    prelude::*,
+    testing::{EmbeddedChannel, ManualClock},
+};
+use std::time::Duration;
+
+/// An embedded channel of lines whose peer takes nothing yet.
+fn blocked(options: &ChannelOptions, handler: Recorder) -> EmbeddedChannel<Bytes> {
+    let pipeline = Pipeline::new().codec(Line::new().max_len(64 << 20)).handler(handler);
+    let clock = ManualClock::new();
+    let mut channel = EmbeddedChannel::with(pipeline, options, clock, Duration::from_millis(1)).unwrap();
+    channel.set_outbound_room(Some(0));
+    channel
+}
+
+fn zeros(n: usize) -> Bytes {
+    Bytes::from(vec![b'0'; n])
+}
+
+/// The changes of writability that the handler was notified of.
+fn changes(log: &Log) -> Vec<String> {
+    log.take().into_iter().filter(|entry| entry.starts_with("writable")).collect()
+}

@@ -1,0 +1,114 @@
+//! Whoever saw that a channel is not writable is notified when it is again.
+
+use crate::support::{
+    journal::Log,
+    recorder::{Event, Recorder},
+    wait::done,
+};
+use crate::writability::{blocked, changes, zeros};
+use netwheel::{ChannelOptions, Error, prelude::*};
+
+/// The peer takes everything. What is queued alone makes the channel unwritable.
+#[test]
+fn a_producer_that_saw_queued_messages_fill_the_channel_is_notified() {
+    let log = Log::new();
+    let mut channel = blocked(&ChannelOptions::new(), Recorder::new(&log));
+    channel.set_outbound_room(None);
+    let handle = channel.channel();
+    let mut written = 0;
+    while handle.is_writable() {
+        handle.write("x".into()).unwrap();
+        written += 1;
+    }
+    assert!((600..=700).contains(&written), "{written} messages of 96 bytes and three more reach 64 KiB");
+    channel.run_pending();
+    assert_eq!(changes(&log), ["writable false", "writable true"]);
+    assert!(handle.is_writable());
+    assert_eq!(channel.read_outbound().len(), 2 * written);
+}
+
+#[test]
+fn the_handler_and_its_handles_see_the_same_state() {
+    let log = Log::new();
+    let seen = log.clone();
+    let handler = Recorder::with(&log, move |ctx, call| {
+        seen.push(format!("{call}: {} {}", ctx.is_writable(), ctx.channel().is_writable()));
+        Ok(())
+    });
+    let mut channel = blocked(&ChannelOptions::new(), handler);
+    let handle = channel.channel();
+    log.take();
+    handle.write(zeros(70_000)).unwrap();
+    assert!(!handle.is_writable(), "from the moment it is submitted");
+    let is_full = |scope: &mut netwheel::Scope<'_, bytes::Bytes>| {
+        assert!(!scope.is_writable());
+        Ok(())
+    };
+    handle.execute(is_full).unwrap();
+    channel.run_pending();
+    assert!(!handle.is_writable());
+    channel.set_outbound_room(Some(37_000));
+    assert!(!handle.is_writable(), "33,001 bytes are not below the low mark");
+    channel.set_outbound_room(None);
+    assert!(handle.is_writable());
+    let seen: Vec<_> = log.take().into_iter().filter(|entry| entry.contains(": ")).collect();
+    assert_eq!(seen, ["writable false: false false", "writable true: true true"]);
+}
+
+#[test]
+fn writable_completes_at_once_on_a_writable_channel() {
+    let mut channel = blocked(&ChannelOptions::new(), Recorder::new(&Log::new()));
+    assert!(channel.channel().writable().is_done());
+}
+
+#[test]
+fn writable_completes_when_the_peer_has_taken_enough() {
+    let mut channel = blocked(&ChannelOptions::new(), Recorder::new(&Log::new()));
+    let handle = channel.channel();
+    handle.write(zeros(100_000)).unwrap();
+    let waiting = [handle.writable(), handle.clone().writable()];
+    channel.run_pending();
+    channel.set_outbound_room(Some(60_000));
+    assert!(waiting.iter().all(|completion| !completion.is_done()));
+    channel.set_outbound_room(Some(10_000));
+    for completion in waiting {
+        assert!(completion.is_done() && handle.is_writable());
+        done(completion).unwrap();
+    }
+}
+
+#[test]
+fn writable_fails_when_the_channel_closes_or_its_output_ends() {
+    for end in [Channel::close, Channel::close_now, Channel::shutdown_write] {
+        let mut channel = blocked(&ChannelOptions::new(), Recorder::new(&Log::new()));
+        let handle = channel.channel();
+        handle.write(zeros(100_000)).unwrap();
+        let waiting = handle.writable();
+        end(&handle);
+        channel.run_pending();
+        assert!(matches!(done(waiting), Err(Error::Closed)));
+        assert!(matches!(done(handle.writable()), Err(Error::Closed)));
+    }
+}
+
+/// A writer that changes the state whenever it is notified is left alone in the end, but not while it waits.
+#[test]
+fn the_last_notification_of_a_writer_that_flips_for_ever_is_that_it_may_write() {
+    use netwheel::{Overflow, buffer::WaterMark};
+    let log = Log::new();
+    let handler = Recorder::exactly(&log, |ctx, call| match call {
+        Event::Writable(true) => (0..2).try_for_each(|_| ctx.write("1234567".into())),
+        Event::Writable(false) => ctx.write("1234567".into()),
+        _ => Ok(()),
+    });
+    let options = ChannelOptions::new()
+        .max_outbound(128)
+        .overflow(Overflow::DropOldest)
+        .water_mark(WaterMark::new(120, 127).unwrap());
+    let mut channel = blocked(&options, handler);
+    for _ in 0..16 {
+        channel.channel().write("1234567".into()).unwrap();
+    }
+    channel.run_pending();
+    assert_eq!(changes(&log).last().map(String::as_str), Some("writable true"));
+}

@@ -1,0 +1,234 @@
+//! Queued messages count what they will be: a producer that obeys writability is never refused and never closed, and memory is
+//! bounded, however long the loop is busy.
+
+use crate::over_each_transport;
+use crate::support::{
+    journal::Log,
+    recorder::{Recorder, hand_over},
+    streams::{anywhere, connect},
+    wait::{PATIENCE, done},
+};
+use crate::writability::{blocked, zeros};
+use bytes::Bytes;
+use netwheel::{
+    ChannelOptions, Error, Overflow, Result,
+    buffer::Outbound,
+    codec::RawBytes,
+    pipeline::Codec,
+    prelude::*,
+    testing::{EmbeddedChannel, ManualClock},
+};
+use std::{
+    io::Read,
+    sync::{Barrier, mpsc},
+    thread,
+    time::Duration,
+};
+
+const MIB: usize = 1 << 20;
+
+/// The loop stands still the whole time.
+#[test]
+fn one_message_larger_than_the_high_mark_pauses_its_producer() {
+    let mut channel = blocked(&ChannelOptions::new(), Recorder::new(&Log::new()));
+    let handle = channel.channel();
+    assert!(handle.is_writable());
+    handle.write(zeros(MIB)).unwrap();
+    assert!(!handle.is_writable());
+    channel.run_pending();
+    assert!(!handle.is_writable());
+    channel.set_outbound_room(None);
+    assert!(handle.is_writable());
+}
+
+#[test]
+fn what_waits_stays_within_the_high_mark_and_one_message() {
+    for size in [1, 100, 10_000, 100_000] {
+        let mut channel = blocked(&ChannelOptions::new(), Recorder::new(&Log::new()));
+        let handle = channel.channel();
+        let mut written = 0;
+        while handle.is_writable() {
+            handle.write(zeros(size)).unwrap();
+            written += size;
+        }
+        assert!(written <= 65_536 + size, "{written} bytes in messages of {size}");
+        channel.run_pending();
+        assert!(channel.pending_bytes() >= written);
+    }
+}
+
+/// Sixteen threads see a writable channel at the same moment. Together they write four times the channel's limit.
+#[test]
+fn each_producer_that_saw_a_writable_channel_may_write_one_message() {
+    for policy in [Overflow::Refuse, Overflow::DropNewest, Overflow::Close] {
+        const PRODUCERS: usize = 16;
+        let options = ChannelOptions::new().overflow(policy);
+        let mut channel = blocked(&options, Recorder::new(&Log::new()));
+        let handle = channel.channel();
+        let barrier = Barrier::new(PRODUCERS);
+        thread::scope(|scope| {
+            for _ in 0..PRODUCERS {
+                let (handle, barrier) = (handle.clone(), &barrier);
+                scope.spawn(move || {
+                    assert!(handle.is_writable());
+                    barrier.wait();
+                    handle.write(zeros(4 * MIB)).expect("it was told that it may");
+                });
+            }
+        });
+        let late = handle.write(zeros(4 * MIB));
+        assert_eq!(late.is_err(), policy == Overflow::Refuse, "one that was not told is under the limit");
+        channel.run_pending();
+        assert_eq!(channel.is_open(), policy != Overflow::Close, "{policy:?}: the late one");
+        if channel.is_open() {
+            channel.set_outbound_room(None);
+            assert_eq!(channel.read_outbound().len(), PRODUCERS * (4 * MIB + 1));
+        }
+    }
+}
+
+#[test]
+fn writable_entitles_to_one_write_as_is_writable_does() {
+    let mut channel = blocked(&ChannelOptions::new().max_outbound(100), Recorder::new(&Log::new()));
+    let (one, two) = (channel.channel(), channel.channel());
+    let (first, second) = (one.writable(), two.writable());
+    assert!(first.is_done() && second.is_done());
+    one.write(zeros(1000)).unwrap();
+    two.write(zeros(1000)).unwrap();
+    assert!(matches!(two.write(zeros(1000)).unwrap_err().reason, Error::Full { .. }));
+    channel.run_pending();
+    assert!(channel.is_open());
+}
+
+/// Sends every byte thirty thousand times. Says nothing of its size.
+struct Expanding;
+
+impl Codec for Expanding {
+    type In = Bytes;
+    type Out = u8;
+
+    fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
+        RawBytes.decode(input)
+    }
+
+    fn encode(&mut self, byte: u8, output: &mut Outbound) -> Result {
+        output.put_slice(&[byte; 30_000]);
+        Ok(())
+    }
+}
+
+struct Quiet;
+
+impl Handler for Quiet {
+    type In = Bytes;
+    type Out = u8;
+
+    fn read(&mut self, _: &mut Context<'_, Self>, _: Bytes) -> Result {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_message_of_unknown_size_counts_as_the_longest_recent_one() {
+    let pipeline = Pipeline::new().codec(Expanding).handler(Quiet);
+    let mut channel = EmbeddedChannel::new(pipeline);
+    channel.set_outbound_room(Some(0));
+    let handle = channel.channel();
+    handle.write(0).unwrap();
+    assert!(!handle.is_writable(), "nobody knows how long it is");
+    channel.run_pending();
+    assert!(handle.is_writable(), "30,000 bytes are below the low mark");
+    handle.write(1).unwrap();
+    assert!(handle.is_writable(), "as many again are not above the high mark");
+    handle.write(2).unwrap();
+    assert!(!handle.is_writable(), "90,000 are");
+    channel.run_pending();
+    channel.set_outbound_room(None);
+    assert_eq!(channel.read_outbound().len(), 90_000);
+}
+
+/// `Json` counts the encoded size. A stage that passes messages on asks the next link.
+#[cfg(feature = "json")]
+#[test]
+fn messages_of_stages_count_their_encoded_size() {
+    use netwheel::stage::{Heartbeat, Json};
+    struct Texts;
+    impl Handler for Texts {
+        type In = String;
+        type Out = String;
+
+        fn read(&mut self, _: &mut Context<'_, Self>, _: String) -> Result {
+            Ok(())
+        }
+    }
+    let pipeline = Pipeline::new()
+        .codec(netwheel::codec::LengthField::u32())
+        .stage(Json::<String, String>::new())
+        .stage(Heartbeat::new(Duration::from_secs(1), String::new))
+        .handler(Texts);
+    let mut channel = EmbeddedChannel::new(pipeline);
+    let handle = channel.channel();
+    handle.write("x".repeat(60_000)).unwrap();
+    assert!(handle.is_writable());
+    handle.write("x".repeat(6_000)).unwrap();
+    assert!(!handle.is_writable());
+}
+
+/// The producer never waits for longer than the loop is held up; its peer reads as fast as it can.
+fn a_producer_that_obeys_outlives_a_loop_that_is_held_up() {
+    const MESSAGES: usize = 64;
+    let group = EventLoopGroup::builder().threads(1).build().unwrap();
+    let (hand_over, channels) = hand_over();
+    let server = ServerBootstrap::new(&group)
+        .pipeline(move |_| {
+            Pipeline::new().codec(RawBytes).handler(Recorder::with(&Log::new(), hand_over.clone()))
+        })
+        .bind(anywhere())
+        .unwrap();
+    let mut peer = connect(&server);
+    let channel = channels.recv().unwrap();
+    let (open, opened) = mpsc::channel::<()>();
+    let stands = move || {
+        let _ = opened.recv_timeout(PATIENCE);
+    };
+    group.next().execute(stands).unwrap();
+    let reader = thread::spawn(move || {
+        let (mut buffer, mut left) = (vec![0; MIB], MESSAGES * MIB);
+        while left > 0 {
+            let n = peer.read(&mut buffer).unwrap();
+            assert!(n > 0, "closed {left} bytes before the end");
+            left -= n;
+        }
+        peer
+    });
+    let mut ahead = 0;
+    while channel.is_writable() {
+        channel.write(zeros(MIB)).unwrap();
+        ahead += 1;
+    }
+    assert_eq!(ahead, 1, "messages while the loop stands");
+    drop(open);
+    for _ in ahead..MESSAGES {
+        done(channel.writable()).unwrap();
+        channel.write(zeros(MIB)).unwrap();
+    }
+    let _peer = reader.join().unwrap();
+    assert!(channel.is_open());
+}
+
+#[test]
+fn the_weight_of_a_closed_channel_is_nobodys() {
+    let clock = ManualClock::new();
+    let pipeline = Pipeline::new().codec(RawBytes).handler(Recorder::new(&Log::new()));
+    let tick = Duration::from_millis(1);
+    let mut channel = EmbeddedChannel::with(pipeline, &ChannelOptions::new(), clock, tick).unwrap();
+    let handle = channel.channel();
+    handle.write(zeros(MIB)).unwrap();
+    channel.close();
+    assert!(!handle.is_writable());
+    assert!(matches!(handle.write(zeros(1)).unwrap_err().reason, Error::Closed));
+}
+
+over_each_transport! {
+    a_producer_that_obeys_outlives_a_loop_that_is_held_up,
+}

@@ -1,0 +1,147 @@
+//! A connection counts until its handler is dropped and its socket is closed.
+
+use crate::support::{
+    loops::settle,
+    wait::{PATIENCE, done},
+};
+use bytes::Bytes;
+use netwheel::{Admission, Channel, codec::RawBytes, prelude::*};
+use std::{
+    io::{Read, Write},
+    net::{SocketAddr, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    thread,
+    time::Duration,
+};
+
+const LIMIT: usize = 10;
+const CLIENTS: usize = 16;
+const ROUNDS: usize = 60;
+
+/// Handlers that are alive, and the most that were at the same time.
+#[derive(Default)]
+struct Alive {
+    now: AtomicUsize,
+    most: AtomicUsize,
+}
+
+struct Counted {
+    alive: Arc<Alive>,
+    acceptor: EventLoop,
+}
+
+impl Counted {
+    fn new(alive: &Arc<Alive>, acceptor: &EventLoop) -> Self {
+        let now = alive.now.fetch_add(1, SeqCst) + 1;
+        alive.most.fetch_max(now, SeqCst);
+        Counted { alive: alive.clone(), acceptor: acceptor.clone() }
+    }
+}
+
+impl Handler for Counted {
+    type In = Bytes;
+    type Out = Bytes;
+
+    fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
+        match &message[..] {
+            b"n" => ctx.close_now(),
+            _ => ctx.close_with(message)?,
+        }
+        Ok(())
+    }
+
+    fn inactive(&mut self, _: &mut Context<'_, Self>) -> Result {
+        // Lets the acceptor poll and accept: it would admit another connection now if this one were
+        // no longer counted.
+        settle(&self.acceptor);
+        Ok(())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.alive.now.fetch_sub(1, SeqCst);
+    }
+}
+
+/// Comes and goes; how often it was let in.
+fn churn(to: SocketAddr, client: usize) -> usize {
+    let mut served = 0;
+    for round in 0..ROUNDS {
+        let mut stream = TcpStream::connect(to).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let how = [&b"n"[..], b"y"][(client + round) % 2];
+        let _ = stream.write_all(how);
+        served += usize::from(matches!(stream.read(&mut [0; 8]), Ok(1)));
+    }
+    served
+}
+
+#[test]
+fn never_are_more_handlers_alive_than_connections_may_be() {
+    let acceptors = EventLoopGroup::builder().threads(1).build().unwrap();
+    let children = EventLoopGroup::builder().threads(2).build().unwrap();
+    let alive = Arc::<Alive>::default();
+    let (handlers, acceptor) = (alive.clone(), acceptors.next().clone());
+    let server = ServerBootstrap::new(&children)
+        .acceptor_group(&acceptors)
+        .admission(Admission::new().max_connections(LIMIT))
+        .pipeline(move |_| Pipeline::new().codec(RawBytes).handler(Counted::new(&handlers, &acceptor)))
+        .bind("127.0.0.1:0")
+        .unwrap();
+    let to = server.local_address();
+    let clients: Vec<_> = (0..CLIENTS).map(|client| thread::spawn(move || churn(to, client))).collect();
+    let served: usize = clients.into_iter().map(|client| client.join().unwrap()).sum();
+    assert!(served > 0, "nobody was served");
+    assert!(alive.most.load(SeqCst) <= LIMIT, "{} handlers", alive.most.load(SeqCst));
+    for group in [&children, &acceptors] {
+        done(group.shutdown_gracefully(Duration::ZERO, PATIENCE)).unwrap();
+    }
+    assert_eq!(alive.now.load(SeqCst), 0);
+}
+
+#[test]
+fn the_connection_counts_while_its_handler_is_told_of_the_end_and_dropped() {
+    struct Last(EventLoop, std::sync::mpsc::Sender<usize>);
+    impl Handler for Last {
+        type In = Bytes;
+        type Out = Bytes;
+
+        fn read(&mut self, _: &mut Context<'_, Self>, _: Bytes) -> Result {
+            Ok(())
+        }
+
+        fn inactive(&mut self, _: &mut Context<'_, Self>) -> Result {
+            self.1.send(self.0.connections()).unwrap();
+            Ok(())
+        }
+    }
+    impl Drop for Last {
+        fn drop(&mut self) {
+            self.1.send(self.0.connections()).unwrap();
+        }
+    }
+    let group = EventLoopGroup::builder().threads(1).build().unwrap();
+    let event_loop = group.next().clone();
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let closes: [fn(&Channel<Bytes>); 2] = [Channel::close, Channel::close_now];
+    for close in closes {
+        let (sender, counts) = std::sync::mpsc::channel();
+        let me = event_loop.clone();
+        let client = ClientBootstrap::new(&group)
+            .pipeline(move |_| Pipeline::new().codec(RawBytes).handler(Last(me.clone(), sender.clone())));
+        let channel = done(client.connect(nobody.local_addr().unwrap())).unwrap();
+        close(&channel);
+        for _ in 0..2 {
+            assert_eq!(counts.recv_timeout(PATIENCE).unwrap(), 1);
+        }
+        drop(nobody.accept().unwrap());
+        while event_loop.connections() > 0 {
+            thread::yield_now();
+        }
+    }
+    done(group.shutdown_gracefully(Duration::ZERO, PATIENCE)).unwrap();
+}

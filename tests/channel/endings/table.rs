@@ -1,0 +1,526 @@
+//! Ends channels in every way that docs/endings.md lists, over sockets and embedded, and compares
+//! the events with the table there.
+
+use crate::support::{
+    codecs::AtLast,
+    journal::{Journal, Log},
+    logs::quiet_panics,
+    loops::{advance, settle, single},
+    recorder::Recorder,
+    wait::{HOUR, PATIENCE, done, ms},
+};
+use bytes::Bytes;
+use netwheel::{
+    ChannelOptions, ChannelPipeline, Overflow, PeerError, Scope, ShutdownOptions, TimeLimits,
+    buffer::Outbound,
+    pipeline::Codec,
+    prelude::*,
+    testing::{EmbeddedChannel, EmbeddedLoop, ManualClock},
+};
+use std::{
+    io::{Read, Write},
+    net::{Shutdown, TcpListener, TcpStream},
+    thread,
+    time::{Duration, Instant},
+};
+
+const DOCS: &str = include_str!("../../../docs/endings.md");
+const TABLE: &str = "| ending |";
+
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
+const LIMIT: Duration = Duration::from_secs(60);
+/// More than two kernels take, and less than a channel may have waiting.
+const MUCH: usize = 15 * 1024 * 1024;
+
+/// Every read is a message, except for one word.
+#[derive(Clone)]
+struct Words;
+
+impl Codec for Words {
+    type In = Bytes;
+    type Out = Bytes;
+
+    fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
+        if &input[..] == b"bad" {
+            return Err(PeerError::Malformed("bad".to_owned()).into());
+        }
+        let all = input.split_to(input.len());
+        Ok((!all.is_empty()).then_some(all))
+    }
+
+    fn encode(&mut self, message: Bytes, output: &mut Outbound) -> Result {
+        output.put(message);
+        Ok(())
+    }
+}
+
+/// Says so when it is dropped.
+struct Guard(Journal<&'static str>, &'static str);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.0.push(self.1);
+    }
+}
+
+/// Records the events of its end. Closes in `input_shutdown`, `idle`, `shutdown` and `error`.
+struct Mortal {
+    journal: Journal<&'static str>,
+    stays: bool,
+    _dropped: Guard,
+}
+
+impl Mortal {
+    fn new(journal: &Journal<&'static str>, stays: bool) -> Self {
+        Mortal { journal: journal.clone(), stays, _dropped: Guard(journal.clone(), "dropped") }
+    }
+}
+
+impl Handler for Mortal {
+    type In = Bytes;
+    type Out = Bytes;
+
+    fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        let closed = self.journal.clone();
+        ctx.channel().closed().on_complete(move |_| closed.push("closed"));
+        let task = Guard(self.journal.clone(), "task");
+        let _ = ctx.schedule(HOUR, move |_, _| {
+            drop(task);
+            panic!("it never runs");
+        });
+        Ok(())
+    }
+
+    fn read(&mut self, _: &mut Context<'_, Self>, word: Bytes) -> Result {
+        match &word[..] {
+            b"fail" => Err(Error::other("on purpose")),
+            b"panic" => panic!("on purpose"),
+            _ => Ok(()),
+        }
+    }
+
+    fn input_shutdown(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        self.journal.push("input_shutdown");
+        ctx.close();
+        Ok(())
+    }
+
+    fn idle(&mut self, ctx: &mut Context<'_, Self>, _: IdleEvent) -> Result {
+        self.journal.push("idle");
+        ctx.close();
+        Ok(())
+    }
+
+    fn shutdown(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        self.journal.push("shutdown");
+        if !self.stays {
+            ctx.close();
+        }
+        Ok(())
+    }
+
+    fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> Result {
+        self.journal.push("error");
+        if self.stays {
+            return Err(error);
+        }
+        ctx.close();
+        Ok(())
+    }
+
+    fn inactive(&mut self, _: &mut Context<'_, Self>) -> Result {
+        self.journal.push("inactive");
+        Ok(())
+    }
+}
+
+/// The settings of a channel.
+#[derive(Clone)]
+struct Setup {
+    options: ChannelOptions,
+    idle: IdleTimeouts,
+    limits: TimeLimits,
+    /// Whether the handler ignores `shutdown`, and fails in `error`.
+    stays: bool,
+}
+
+impl Setup {
+    fn usual() -> Self {
+        Setup {
+            options: ChannelOptions::new().close_timeout(CLOSE_TIMEOUT),
+            idle: IdleTimeouts::new(),
+            limits: TimeLimits::new(),
+            stays: false,
+        }
+    }
+
+    fn options(set: fn(ChannelOptions) -> ChannelOptions) -> Self {
+        let usual = Self::usual();
+        Setup { options: set(usual.options), ..usual }
+    }
+
+    fn pipeline(&self, journal: &Journal<&'static str>) -> ChannelPipeline<Bytes> {
+        let handler = Mortal::new(journal, self.stays);
+        Pipeline::new().idle(self.idle).time_limits(self.limits).codec(Words).handler(handler)
+    }
+}
+
+type Task = dyn FnOnce(&mut Scope<'_, Bytes>) -> Result + Send;
+
+/// A channel and its peer.
+trait Ends {
+    /// Runs a task on the channel.
+    fn execute(&mut self, task: Box<Task>);
+    /// Waits until the peer's kernel does not take further bytes.
+    fn stall(&mut self);
+    /// The peer reads everything from now on.
+    fn take(&mut self);
+    fn say(&mut self, word: &str);
+    fn end(&mut self);
+    fn reset(&mut self);
+    fn pass(&mut self, time: Duration);
+}
+
+/// Writes, and records the result.
+fn write(channel: &mut dyn Ends, journal: &Journal<&'static str>, bytes: usize) {
+    let journal = journal.clone();
+    channel.execute(Box::new(move |scope| {
+        let written = scope.write_notify(Bytes::from(vec![b'.'; bytes])).unwrap();
+        written.on_complete(move |result| journal.push(if result.is_ok() { "written" } else { "unsent" }));
+        Ok(())
+    }));
+}
+
+/// Writes more than the peer takes.
+fn wait(channel: &mut dyn Ends, journal: &Journal<&'static str>) {
+    write(channel, journal, MUCH);
+    channel.stall();
+}
+
+fn close(channel: &mut dyn Ends) {
+    channel.execute(Box::new(|scope| {
+        scope.close();
+        Ok(())
+    }));
+}
+
+// ---- sockets and embedded channels -----------------------------------------------------------
+
+/// A channel over TCP on a loop with a manual clock.
+struct Socket {
+    event_loop: EventLoop,
+    clock: ManualClock,
+    channel: Channel<Bytes>,
+    peer: Option<TcpStream>,
+    group: EventLoopGroup,
+}
+
+impl Socket {
+    fn new(setup: &Setup, journal: &Journal<&'static str>) -> Self {
+        let clock = ManualClock::new();
+        let (group, event_loop) = single(EventLoopGroup::builder().clock(clock.clone()).wheel_tick(ms(1)));
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (inner, of_channel) = (journal.clone(), setup.clone());
+        let client = ClientBootstrap::new(&group)
+            .channel_options(setup.options.clone())
+            .pipeline(move |_| of_channel.pipeline(&inner));
+        let channel = done(client.connect(listener.local_addr().unwrap())).unwrap();
+        let peer = listener.accept().unwrap().0;
+        peer.set_nodelay(true).unwrap();
+        Socket { event_loop, clock, channel, peer: Some(peer), group }
+    }
+
+    fn peer(&mut self) -> &mut TcpStream {
+        self.peer.as_mut().expect("the peer is there")
+    }
+}
+
+impl Ends for Socket {
+    fn execute(&mut self, task: Box<Task>) {
+        self.channel.execute(task).unwrap();
+        settle(&self.event_loop);
+    }
+
+    fn stall(&mut self) {
+        let began = Instant::now();
+        while self.event_loop.metrics().writes_blocked == 0 {
+            assert!(began.elapsed() < PATIENCE, "the kernel takes everything");
+            settle(&self.event_loop);
+        }
+    }
+
+    fn take(&mut self) {
+        let mut peer = self.peer().try_clone().unwrap();
+        thread::spawn(move || {
+            // It ends when the test has closed the other end, whichever way.
+            let _ = std::io::copy(&mut peer, &mut std::io::sink());
+        });
+    }
+
+    fn say(&mut self, word: &str) {
+        self.peer().write_all(word.as_bytes()).unwrap();
+        settle(&self.event_loop);
+    }
+
+    fn end(&mut self) {
+        self.peer().shutdown(Shutdown::Write).unwrap();
+    }
+
+    fn reset(&mut self) {
+        let peer = self.peer.take().expect("the peer is there");
+        socket2::SockRef::from(&peer).set_linger(Some(Duration::ZERO)).unwrap();
+    }
+
+    fn pass(&mut self, time: Duration) {
+        advance(&self.event_loop, &self.clock, time);
+    }
+}
+
+impl Ends for EmbeddedChannel<Bytes> {
+    fn execute(&mut self, task: Box<Task>) {
+        self.channel().execute(task).unwrap();
+        self.run_pending();
+    }
+
+    fn stall(&mut self) {
+        assert!(self.pending_bytes() > 0);
+    }
+
+    fn take(&mut self) {
+        self.set_outbound_room(None);
+    }
+
+    fn say(&mut self, word: &str) {
+        self.write_inbound(word.as_bytes()).unwrap();
+    }
+
+    fn end(&mut self) {
+        self.end_inbound();
+    }
+
+    fn reset(&mut self) {
+        self.break_with(std::io::ErrorKind::ConnectionReset.into());
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.advance(time);
+    }
+}
+
+// ---- endings -----------------------------------------------------------------------------------
+
+type Act = fn(&mut dyn Ends, &Journal<&'static str>);
+
+/// The setup and the actions of a row; `None` for rows with a function of their own.
+fn scenario(name: &str) -> Option<(Setup, Act)> {
+    let usual = Setup::usual();
+    Some(match name {
+        "`close`, and everything is sent" => (usual, |channel, journal| {
+            write(channel, journal, 9);
+            close(channel);
+        }),
+        "`close`, and the peer goes on sending" => (usual, |channel, journal| {
+            write(channel, journal, 9);
+            close(channel);
+            (0..9).for_each(|_| channel.say("ping"));
+        }),
+        "`close`, and the peer takes nothing until the close timeout" => (usual, |channel, journal| {
+            wait(channel, journal);
+            close(channel);
+            channel.pass(CLOSE_TIMEOUT);
+        }),
+        "`close`, and the peer resets the connection before everything is sent" => {
+            (usual, |channel, journal| {
+                wait(channel, journal);
+                close(channel);
+                channel.reset();
+            })
+        }
+        "`close_now`" => (usual, |channel, journal| {
+            wait(channel, journal);
+            channel.execute(Box::new(|scope| {
+                scope.close_now();
+                Ok(())
+            }));
+        }),
+        "the peer ends its stream" => (usual, |channel, _| channel.end()),
+        "the peer ends its stream, and takes all pending bytes" => (usual, |channel, journal| {
+            wait(channel, journal);
+            channel.end();
+            channel.take();
+        }),
+        "the peer ends its stream, with `half_close`" => {
+            (Setup::options(|options| options.half_close(true)), |channel, _| channel.end())
+        }
+        "the peer resets a quiet connection" => (usual, |channel, _| channel.reset()),
+        "the peer resets the connection while bytes wait" => (usual, |channel, journal| {
+            wait(channel, journal);
+            channel.reset();
+        }),
+        "the handler closes an idle channel" => {
+            let idle = IdleTimeouts::new().reader(LIMIT);
+            (Setup { idle, ..usual }, |channel, _| channel.pass(LIMIT + ms(1)))
+        }
+        "a time limit on input is reached" => {
+            let limits = TimeLimits::new().read(LIMIT);
+            (Setup { limits, ..usual }, |channel, _| channel.pass(LIMIT + ms(1)))
+        }
+        "a time limit on output is reached" => {
+            let limits = TimeLimits::new().write(LIMIT);
+            (Setup { limits, ..usual }, |channel, journal| {
+                wait(channel, journal);
+                channel.pass(LIMIT + ms(1));
+            })
+        }
+        "the output overflows, with `Overflow::Close`" => {
+            (Setup::options(|options| options.overflow(Overflow::Close)), |channel, journal| {
+                wait(channel, journal);
+                channel.execute(Box::new(|scope| scope.write(Bytes::from(vec![b'.'; MUCH]))));
+            })
+        }
+        "a callback fails" => (usual, |channel, _| channel.say("fail")),
+        "a callback panics while bytes wait" => (usual, |channel, journal| {
+            wait(channel, journal);
+            channel.say("panic");
+        }),
+        "the codec refuses the input" => (usual, |channel, _| channel.say("bad")),
+        "`error` fails itself while bytes wait" => (Setup { stays: true, ..usual }, |channel, journal| {
+            wait(channel, journal);
+            channel.say("fail");
+        }),
+        _ => return None,
+    })
+}
+
+fn over_a_socket(setup: &Setup, act: Act) -> Vec<&'static str> {
+    let journal = Journal::new();
+    let mut channel = Socket::new(setup, &journal);
+    act(&mut channel, &journal);
+    let began = Instant::now();
+    while journal.all().last() != Some(&"dropped") {
+        assert!(began.elapsed() < PATIENCE, "it does not end: {:?}", journal.all());
+        settle(&channel.event_loop);
+    }
+    // Nothing follows, even if the socket lingers until here.
+    drop(channel.peer.take());
+    while channel.event_loop.connections() > 0 {
+        assert!(began.elapsed() < PATIENCE, "the socket stays");
+        settle(&channel.event_loop);
+    }
+    done(channel.group.shutdown_gracefully(Duration::ZERO, PATIENCE)).unwrap();
+    journal.all()
+}
+
+fn embedded(setup: &Setup, act: Act) -> Vec<&'static str> {
+    let journal = Journal::new();
+    let pipeline = setup.pipeline(&journal);
+    let mut channel = EmbeddedChannel::with(pipeline, &setup.options, ManualClock::new(), ms(1)).unwrap();
+    channel.set_outbound_room(Some(100));
+    act(&mut channel, &journal);
+    assert!(channel.is_closed(), "{:?}", journal.all());
+    drop(channel);
+    journal.all()
+}
+
+fn a_factory_fails() -> Vec<&'static str> {
+    let (group, _) = single(EventLoopGroup::builder());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = ClientBootstrap::new(&group)
+        .pipeline(|_| -> Result<ChannelPipeline<Bytes>> { Err(Error::other("on purpose")) });
+    let connected = done(client.connect(listener.local_addr().unwrap()));
+    let mut end = Vec::new();
+    listener.accept().unwrap().0.read_to_end(&mut end).unwrap();
+    done(group.shutdown_gracefully(Duration::ZERO, PATIENCE)).unwrap();
+    connected.err().map(|_| "connect fails").into_iter().collect()
+}
+
+fn a_loop_shuts_down(stays: bool) -> Vec<&'static str> {
+    let journal = Journal::new();
+    let mut channel = Socket::new(&Setup { stays, ..Setup::usual() }, &journal);
+    if stays {
+        wait(&mut channel, &journal);
+    }
+    let options = ShutdownOptions::new().quiet(Duration::ZERO).timeout(LIMIT);
+    let ended = channel.group.shut_down(options);
+    if stays {
+        let began = Instant::now();
+        while !journal.all().contains(&"shutdown") {
+            assert!(began.elapsed() < PATIENCE, "it is not told");
+            thread::yield_now();
+        }
+        channel.clock.advance(LIMIT);
+    }
+    done(ended).unwrap();
+    journal.all()
+}
+
+fn an_embedded_one_is_gone(removed: bool) -> Vec<&'static str> {
+    let journal = Journal::new();
+    let pipeline = Setup::usual().pipeline(&journal);
+    if removed {
+        let mut event_loop = EmbeddedLoop::new();
+        let id = event_loop.open(pipeline);
+        event_loop.remove(id);
+        return journal.all();
+    }
+    let mut channel = EmbeddedChannel::new(pipeline);
+    channel.set_outbound_room(Some(0));
+    wait(&mut channel, &journal);
+    drop(channel);
+    journal.all()
+}
+
+/// The rows of the table: the ending, the events, and the kinds of channels.
+fn rows() -> Vec<[&'static str; 3]> {
+    let table = DOCS.lines().skip_while(|line| !line.starts_with(TABLE)).skip(2);
+    let rows = table.take_while(|line| line.starts_with('|')).map(|line| {
+        let cells: Vec<_> = line.trim_matches('|').split('|').map(str::trim).collect();
+        cells.try_into().expect("three cells")
+    });
+    rows.collect()
+}
+
+#[test]
+fn a_channel_ends_as_the_table_in_the_docs_says() {
+    quiet_panics();
+    let rows = rows();
+    assert!(rows.len() >= 20, "the table is there");
+    for [name, told, places] in rows {
+        let told: Vec<_> = told.split(", ").map(|event| event.trim_matches('`')).collect();
+        let ends = match (scenario(name), places) {
+            (Some((setup, act)), "both") => vec![over_a_socket(&setup, act), embedded(&setup, act)],
+            (Some((setup, act)), "socket") => vec![over_a_socket(&setup, act)],
+            (None, _) => vec![match name {
+                "the pipeline factory fails" => a_factory_fails(),
+                "the loop shuts down, and the handler closes" => a_loop_shuts_down(false),
+                "the loop shuts down, and the timeout passes" => a_loop_shuts_down(true),
+                "`EmbeddedLoop::remove`" => an_embedded_one_is_gone(true),
+                "the `EmbeddedChannel` is dropped" => an_embedded_one_is_gone(false),
+                _ => panic!("nothing tests the row {name:?}"),
+            }],
+            (Some(_), _) => panic!("{name}: where is {places:?}?"),
+        };
+        for happened in ends {
+            assert_eq!(happened, told, "{name}");
+        }
+    }
+}
+
+#[test]
+fn what_is_kept_is_decoded_at_the_peers_end_and_neither_at_ones_own_nor_after_a_reset() {
+    let end: fn(&mut EmbeddedChannel<Bytes>) = |channel| channel.end_inbound();
+    let reset: fn(&mut EmbeddedChannel<Bytes>) = |channel| Ends::reset(channel);
+    let close: fn(&mut EmbeddedChannel<Bytes>) = |channel| channel.close();
+    for (act, told) in [
+        (end, &["read a", "read b", "read_complete", "inactive"][..]),
+        (reset, &["error reading: connection reset", "inactive"]),
+        (close, &["inactive"]),
+    ] {
+        let log = Log::new();
+        let mut channel = EmbeddedChannel::new(Pipeline::new().codec(AtLast).handler(Recorder::new(&log)));
+        channel.write_inbound(b"ab").unwrap();
+        assert_eq!(log.take(), ["active", "read_complete"]);
+        act(&mut channel);
+        assert_eq!(log.take(), told);
+    }
+}

@@ -1,0 +1,104 @@
+//! `read_complete` comes once behind the messages of a read, in the same place whether it is a call of its own or part of the
+//! read's.
+
+use crate::support::{
+    channels::embedded_with,
+    journal::Log,
+    recorder::{Event, Recorder},
+};
+use bytes::Bytes;
+use netwheel::{ChannelOptions, buffer::WaterMark, prelude::*};
+use std::time::Duration;
+
+/// What a handler may do in a callback.
+type Act = fn(&mut Context<'_, Recorder>) -> Result;
+
+const ACTS: [(&str, Act); 10] = [
+    ("nothing", |_| Ok(())),
+    ("an error", |_| Err("on purpose".into())),
+    ("a panic", |_| panic!("on purpose")),
+    ("a write", |ctx| ctx.write("little".into())),
+    ("a flip", |ctx| ctx.write(vec![b'x'; 100].into())),
+    ("a flush", |ctx| {
+        ctx.write("little".into())?;
+        ctx.flush();
+        Ok(())
+    }),
+    ("a close", |ctx| {
+        ctx.close();
+        Ok(())
+    }),
+    ("the end of the output", |ctx| {
+        ctx.shutdown_write();
+        Ok(())
+    }),
+    ("a pause", |ctx| {
+        ctx.set_auto_read(false);
+        Ok(())
+    }),
+    ("too many tasks", |ctx| {
+        for _ in 0..3 {
+            ctx.schedule(Duration::from_secs(1), |_, _| Ok(()));
+        }
+        Ok(())
+    }),
+];
+
+/// What a channel tells and sends when `act` is done in its `nth` call of a kind, from that read on.
+fn story(act: Act, is_it: fn(&Event) -> bool, nth: usize, stays_open: bool) -> (Vec<String>, Bytes) {
+    let log = Log::new();
+    let mut calls = 0;
+    let hook = move |ctx: &mut Context<'_, Recorder>, call: &Event| {
+        if is_it(call) {
+            calls += 1;
+            if calls == nth {
+                return act(ctx);
+            }
+        }
+        Ok(())
+    };
+    let handler = if stays_open { Recorder::exactly(&log, hook) } else { Recorder::with(&log, hook) };
+    let options = ChannelOptions::new().water_mark(WaterMark::new(5, 50).unwrap()).max_scheduled_tasks(2);
+    let mut channel = embedded_with(&options, handler);
+    for _ in 1..nth {
+        channel.write_inbound(b"m\n").unwrap();
+    }
+    log.take();
+    let _ = channel.write_inbound(b"m\n");
+    let _ = channel.write_inbound(b"next\n");
+    (log.take(), channel.read_outbound())
+}
+
+/// The first read of a channel tells `read_complete` by a call of its own, later ones do not if they need not: in both it comes
+/// once, and in the same place, whatever the handler does then or before it.
+#[test]
+fn read_complete_comes_once_and_in_its_place() {
+    for (name, act) in ACTS {
+        for is_it in
+            [|call: &Event| matches!(call, Event::Read(_)), |call: &Event| *call == Event::ReadComplete]
+        {
+            for stays_open in [false, true] {
+                let first = story(act, is_it, 1, stays_open);
+                assert_eq!(first, story(act, is_it, 2, stays_open), "{name}");
+                let twice = first.0.windows(2).any(|pair| pair == ["read_complete", "read_complete"]);
+                assert!(!twice, "{name}: {first:?}");
+            }
+        }
+    }
+}
+
+/// What a message asks for comes first; a channel that is closing hears no more of reading.
+#[test]
+fn what_a_message_asks_for_comes_before_read_complete() {
+    let is_read = |call: &Event| matches!(call, Event::Read(_));
+    let told = |name: &str| {
+        let act = ACTS.iter().find(|(n, _)| *n == name).unwrap().1;
+        let told = story(act, is_read, 2, true).0;
+        told.into_iter().take_while(|e| e != "read next").collect::<Vec<_>>()
+    };
+    assert_eq!(told("a flip")[..4], ["read m", "writable false", "writable true", "read_complete"]);
+    assert_eq!(told("too many tasks")[2..], ["read_complete"]);
+    assert!(told("too many tasks")[1].starts_with("error "));
+    assert_eq!(told("a close"), ["read m", "inactive"]);
+    assert_eq!(told("an error"), ["read m", "error on purpose", "read_complete"]);
+}

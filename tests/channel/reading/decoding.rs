@@ -1,0 +1,284 @@
+//! When a codec is asked, and what it is given: C-59, D-01, D-07.
+
+use crate::over_each_transport;
+use crate::reading::{serve, with_codec};
+use crate::support::{
+    codecs::AtLast,
+    journal::Log,
+    loops::{end, one_loop},
+    recorder::{Event, Recorder},
+    streams::connect,
+    tcp,
+};
+use bytes::Bytes;
+use netwheel::{
+    ChannelOptions,
+    buffer::Outbound,
+    codec::{LengthField, Line},
+    pipeline::{Codec, Stage, StageContext},
+    prelude::*,
+    testing::EmbeddedChannel,
+};
+use std::{cell::RefCell, io::Write, rc::Rc, time::Duration};
+
+/// C-59, D-06: the last messages, the end of a read, the end of the channel.
+#[test]
+fn c_59_what_is_left_at_the_end_is_decoded_for_the_last_time_even_across_flushes() {
+    let log = Log::new();
+    let mut channel = with_codec(
+        &ChannelOptions::new(),
+        AtLast,
+        Recorder::with(&log, |ctx, call| match call {
+            Event::Read(message) => {
+                ctx.write(message.clone())?;
+                ctx.flush();
+                Ok(())
+            }
+            _ => Ok(()),
+        }),
+    );
+    channel.write_inbound(b"abc").unwrap();
+    assert_eq!(log.take(), ["active", "read_complete"]);
+    channel.end_inbound();
+    assert_eq!(log.take(), ["read a", "read b", "read c", "read_complete", "inactive"]);
+    assert_eq!(channel.read_outbound(), "abc");
+}
+
+/// Writes down what it is given and when, and takes one byte for a message, but only at last if it is `x`.
+struct Asked(Log);
+
+impl Codec for Asked {
+    type In = Bytes;
+    type Out = Bytes;
+
+    fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
+        self.0.push(format!("decode {}", String::from_utf8_lossy(input)));
+        Ok(input.first().is_some_and(|first| *first != b'x').then(|| input.split_to(1)))
+    }
+
+    fn decode_last(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
+        self.0.push(format!("decode_last {}", String::from_utf8_lossy(input)));
+        Ok((!input.is_empty()).then(|| input.split_to(input.len())))
+    }
+
+    fn encode(&mut self, message: Bytes, output: &mut Outbound) -> Result {
+        output.put(message);
+        Ok(())
+    }
+}
+
+/// D-06, D-07, D-08: at the end of input what is left is decoded for the last time, and then the channel closes, or is told of
+/// the end and nothing else. Nothing but `decode_last`, which may have a last word, is asked with no bytes.
+#[test]
+fn d_07_the_last_decoding_is_asked_until_nothing_is_left_also_at_a_half_close() {
+    for half_close in [false, true] {
+        let log = Log::new();
+        let options = ChannelOptions::new().half_close(half_close);
+        // The recorder closes when it is told of the end; that is the default.
+        let mut channel = with_codec(&options, Asked(log.clone()), Recorder::new(&log));
+        channel.write_inbound(b"axy").unwrap();
+        assert_eq!(log.take(), ["active", "decode axy", "read a", "decode xy", "read_complete"]);
+        channel.end_inbound();
+        assert_eq!(log.take(), ["decode_last xy", "read xy", "decode_last ", "read_complete", "inactive"]);
+
+        let mut channel = with_codec(&options, Asked(log.clone()), Recorder::new(&log));
+        channel.write_inbound(b"a").unwrap();
+        channel.end_inbound();
+        let told = log.take();
+        assert_eq!(told[told.len() - 3..], ["decode_last ", "read_complete", "inactive"]);
+    }
+}
+
+/// Reads its first byte without a look at whether there is one, as a decoder may that was ported from Netty.
+#[derive(Clone)]
+struct Unasking;
+
+impl Codec for Unasking {
+    type In = Bytes;
+    type Out = Bytes;
+
+    fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
+        let len = usize::from(input[0] - b'0');
+        Ok((input.len() > len).then(|| input.split_to(len + 1).slice(1..)))
+    }
+
+    fn encode(&mut self, message: Bytes, output: &mut Outbound) -> Result {
+        output.put(message);
+        Ok(())
+    }
+}
+
+#[test]
+fn a_codec_is_not_asked_to_decode_no_bytes_whatever_happens_around_it() {
+    let log = Log::new();
+    let hook = |ctx: &mut Context<'_, Recorder>, call: &Event| {
+        if let Event::Read(message) = call {
+            ctx.write(message.clone())?;
+            ctx.flush();
+        }
+        Ok(())
+    };
+    let mut channel = with_codec(&ChannelOptions::new(), Unasking, Recorder::with(&log, hook));
+    channel.write_inbound(b"1a").unwrap();
+    channel.write_inbound(b"").unwrap();
+    channel
+        .channel()
+        .execute(|scope| {
+            scope.read();
+            Ok(())
+        })
+        .unwrap();
+    channel.run_pending();
+    channel.write_inbound(b"2b").unwrap();
+    channel.write_inbound(b"c").unwrap();
+    channel.end_inbound();
+    let reads: Vec<_> = log.take().into_iter().filter(|entry| !entry.starts_with("read_complete")).collect();
+    assert_eq!(reads, ["active", "read a", "read bc", "inactive"]);
+}
+
+fn a_codec_is_not_asked_to_decode_no_bytes_over_a_socket() {
+    let group = one_loop();
+    let log = Log::new();
+    let server = serve(&group, ChannelOptions::new(), Unasking, &log, |log| {
+        Recorder::with(log, |ctx, call| match call {
+            Event::Read(message) => ctx.write(message.clone()),
+            _ => Ok(()),
+        })
+    });
+    let mut peer = connect(&server);
+    tcp::ask(&mut peer, "1a", "a");
+    tcp::ask(&mut peer, "2bc1d", "bcd");
+    drop(peer);
+    log.wait_for("drop");
+    assert!(log.take().iter().all(|entry| !entry.starts_with("error")));
+    end(&group);
+}
+
+/// Writes down what it is given, and wants four bytes for a message.
+struct Fours(Rc<RefCell<Vec<Bytes>>>);
+
+impl Codec for Fours {
+    type In = Bytes;
+    type Out = Bytes;
+
+    fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
+        self.0.borrow_mut().push(input.clone());
+        Ok((input.len() >= 4).then(|| input.split_to(4)))
+    }
+
+    fn encode(&mut self, message: Bytes, output: &mut Outbound) -> Result {
+        output.put(message);
+        Ok(())
+    }
+}
+
+#[test]
+fn d_01_a_codec_is_not_asked_again_before_more_bytes_come_and_what_it_leaves_is_kept() {
+    let log = Log::new();
+    let asked = Rc::new(RefCell::new(Vec::new()));
+    let mut channel = with_codec(&ChannelOptions::new(), Fours(asked.clone()), Recorder::new(&log));
+    channel.write_inbound(b"ab").unwrap();
+    channel.run_pending();
+    channel.channel().execute(|scope| scope.write("x".into())).unwrap();
+    channel
+        .channel()
+        .execute(|scope| {
+            scope.read();
+            scope.set_auto_read(true);
+            Ok(())
+        })
+        .unwrap();
+    channel.run_pending();
+    channel.advance(Duration::from_secs(10));
+    channel.write_inbound(b"").unwrap();
+    assert_eq!(asked.take(), ["ab"], "once, whatever else happens");
+    channel.write_inbound(b"cdef").unwrap();
+    assert_eq!(asked.take(), ["abcdef", "ef"]);
+    channel.write_inbound(b"gh").unwrap();
+    assert_eq!(asked.take()[0], "efgh");
+    let reads: Vec<_> = log.take().into_iter().filter(|e| e.starts_with("read ")).collect();
+    assert_eq!(reads, ["read abcd", "read efgh"]);
+}
+
+fn d_01_over_tcp_a_frame_that_comes_byte_by_byte_is_whole() {
+    let group = one_loop();
+    let log = Log::new();
+    let server = serve(&group, ChannelOptions::new(), LengthField::u16(), &log, Recorder::new);
+    let mut peer = connect(&server);
+    for byte in b"\0\x05hello\0\x05world" {
+        peer.write_all(&[*byte]).unwrap();
+    }
+    log.wait_for("read world");
+    assert_eq!(log.count("read hello"), 1);
+    end(&group);
+}
+
+fn a_large_frame_grows_across_many_reads() {
+    let group = one_loop();
+    let log = Log::new();
+    let codec = LengthField::u32().max_len(4 << 20);
+    let server = serve(&group, ChannelOptions::new(), codec, &log, |log| {
+        let inner = log.clone();
+        Recorder::with(&Log::new(), move |ctx, call| {
+            if let Event::Read(message) = call {
+                inner.push(format!("{} {}", message.len(), message.iter().all(|b| *b == 7)));
+                ctx.write(message.slice(..3))?;
+            }
+            Ok(())
+        })
+    });
+    let mut peer = connect(&server);
+    for size in [3_000_000u32, 10, 70_000] {
+        peer.write_all(&size.to_be_bytes()).unwrap();
+        peer.write_all(&vec![7; size as usize]).unwrap();
+        tcp::ask(&mut peer, "", "\0\0\0\x03\x07\x07\x07");
+    }
+    assert_eq!(log.take(), ["3000000 true", "10 true", "70000 true"]);
+    end(&group);
+}
+
+/// Swallows what begins with `-`, answers `?` by itself, shouts the rest.
+struct Shouting;
+
+impl Stage for Shouting {
+    type In = Bytes;
+    type Out = Bytes;
+    type WriteIn = Bytes;
+    type WriteOut = Bytes;
+
+    fn read(&mut self, ctx: &mut StageContext<'_, Bytes>, message: Bytes) -> Result<Option<Bytes>> {
+        match message.first() {
+            Some(b'-') => Ok(None),
+            Some(b'?') => ctx.write("answer".into()).map(|()| None),
+            Some(b'.') => {
+                ctx.close();
+                Ok(None)
+            }
+            _ => Ok(Some(message.to_ascii_uppercase().into())),
+        }
+    }
+
+    fn write(&mut self, ctx: &mut StageContext<'_, Bytes>, message: Bytes) -> Result {
+        ctx.write(message)
+    }
+}
+
+#[test]
+fn a_stage_may_swallow_answer_change_and_close() {
+    let log = Log::new();
+    let handler = Recorder::with(&log, |ctx, call| match call {
+        Event::Read(message) => ctx.write(message.clone()),
+        _ => Ok(()),
+    });
+    let mut channel =
+        EmbeddedChannel::new(Pipeline::new().codec(Line::new()).stage(Shouting).handler(handler));
+    channel.write_inbound(b"-a\nb\n?\n-c\nd\n.\ne\n").unwrap();
+    assert_eq!(log.take(), ["active", "read B", "read D", "inactive"]);
+    assert_eq!(channel.read_outbound(), "B\nanswer\nD\n");
+}
+
+over_each_transport! {
+    a_codec_is_not_asked_to_decode_no_bytes_over_a_socket,
+    d_01_over_tcp_a_frame_that_comes_byte_by_byte_is_whole,
+    a_large_frame_grows_across_many_reads,
+}

@@ -1,0 +1,49 @@
+//! Reading: bursts and their end, errors, reading on demand, limits, and codecs that misbehave.
+
+mod bursts;
+mod complete;
+mod decoding;
+mod flow_control;
+mod on_demand;
+mod several;
+mod stuck;
+
+use crate::support::{journal::Log, recorder::Recorder, streams::anywhere};
+use bytes::Bytes;
+use netwheel::{
+    Address, ChannelOptions,
+    codec::RawBytes,
+    pipeline::Codec,
+    prelude::*,
+    testing::{EmbeddedChannel, ManualClock},
+};
+use std::time::Duration;
+
+fn raw(options: &ChannelOptions, handler: Recorder) -> EmbeddedChannel<Bytes> {
+    with_codec(options, RawBytes, handler)
+}
+
+fn with_codec<C: Codec<In = Bytes, Out = Bytes>>(
+    options: &ChannelOptions,
+    codec: C,
+    handler: Recorder,
+) -> EmbeddedChannel<Bytes> {
+    let pipeline = Pipeline::new().codec(codec).handler(handler);
+    EmbeddedChannel::with(pipeline, options, ManualClock::new(), Duration::from_millis(1)).unwrap()
+}
+
+/// A server whose channels are read with `options` and write down what happens.
+fn serve<C: Codec<In = Bytes, Out = Bytes> + Clone + Send + Sync>(
+    group: &EventLoopGroup,
+    options: ChannelOptions,
+    codec: C,
+    log: &Log,
+    handler: impl Fn(&Log) -> Recorder + Send + Sync + 'static,
+) -> Server<Address> {
+    let log = log.clone();
+    ServerBootstrap::new(group)
+        .channel_options(options)
+        .pipeline(move |_| Pipeline::new().codec(codec.clone()).handler(handler(&log)))
+        .bind(anywhere())
+        .unwrap()
+}

@@ -1,0 +1,592 @@
+//! Codecs and stages that make several messages of one input: order, interruptions, bounds.
+
+use crate::over_each_transport;
+use crate::reading::{serve, with_codec};
+use crate::support::{
+    channels::{read, set_auto_read},
+    journal::Log,
+    loops::{end, one_loop},
+    recorder::{Event, Recorder, hand_over, stop_reading},
+    streams::{anywhere, connect},
+    tcp::{ask, read_to_end},
+};
+use bytes::{Buf, Bytes};
+use netwheel::{
+    ChannelOptions,
+    buffer::Outbound,
+    codec::{LengthField, Line, RawBytes},
+    pipeline::{Codec, Stage, StageContext},
+    prelude::*,
+    testing::{EmbeddedChannel, ManualClock},
+};
+use proptest::{arbitrary::any, collection::vec, prop_assert_eq, proptest, sample::select};
+use std::{collections::VecDeque, io::Write, net::Shutdown, time::Duration};
+
+/// A digit and a byte make as many messages as the digit says, `a1`, `a2` and so on. At the end of the stream each byte
+/// that is left makes 3000.
+#[derive(Clone, Default)]
+struct Runs {
+    byte: u8,
+    made: u32,
+    of: u32,
+}
+
+impl Runs {
+    fn begin(&mut self, byte: u8, of: u32) -> Result<Option<Bytes>> {
+        *self = Runs { byte, made: 0, of };
+        self.decode_more()
+    }
+}
+
+impl Codec for Runs {
+    type In = Bytes;
+    type Out = Bytes;
+
+    fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
+        assert!(!self.has_more(), "asked for more input before its messages were taken");
+        while input.len() >= 2 {
+            let of = u32::from(input.get_u8() - b'0');
+            if let Some(message) = self.begin(input.get_u8(), of)? {
+                return Ok(Some(message));
+            }
+        }
+        Ok(None)
+    }
+
+    fn has_more(&self) -> bool {
+        self.made < self.of
+    }
+
+    fn decode_more(&mut self) -> Result<Option<Bytes>> {
+        if !self.has_more() {
+            return Ok(None);
+        }
+        self.made += 1;
+        Ok(Some(format!("{}{}", self.byte as char, self.made).into()))
+    }
+
+    fn decode_last(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
+        if input.is_empty() { Ok(None) } else { self.begin(input.get_u8(), 3000) }
+    }
+
+    fn encode(&mut self, message: Bytes, output: &mut Outbound) -> Result {
+        output.put(message);
+        Ok(())
+    }
+}
+
+/// An embedded channel of `Runs`.
+fn runs(options: &ChannelOptions, handler: Recorder) -> EmbeddedChannel<Bytes> {
+    with_codec(options, Runs::default(), handler)
+}
+
+#[test]
+fn all_messages_of_one_input_come_before_those_of_the_next() {
+    let log = Log::new();
+    let mut channel = runs(&ChannelOptions::new(), Recorder::new(&log));
+    channel.write_inbound(b"3a0x2b1").unwrap();
+    assert_eq!(
+        log.take(),
+        ["active", "read a1", "read a2", "read a3", "read b1", "read b2", "read_complete"]
+    );
+    channel.write_inbound(b"c").unwrap();
+    assert_eq!(log.take(), ["read c1", "read_complete"]);
+}
+
+#[test]
+fn auto_read_off_between_two_messages_leaves_the_others_for_the_next_read() {
+    for one in [false, true] {
+        let log = Log::new();
+        let options = ChannelOptions::new().one_message_per_read(one);
+        let mut channel = runs(
+            &options,
+            Recorder::with(&log, |ctx, call| {
+                if *call == Event::Read("a1".into()) {
+                    ctx.set_auto_read(false);
+                }
+                Ok(())
+            }),
+        );
+        channel.write_inbound(b"3a").unwrap();
+        channel.run_pending();
+        assert_eq!(log.take(), ["active", "read a1", "read_complete"]);
+        read(&channel.channel());
+        channel.run_pending();
+        if one {
+            assert_eq!(log.take(), ["read a2", "read_complete"]);
+            set_auto_read(&channel.channel(), true);
+            channel.run_pending();
+            assert_eq!(log.take(), ["read a3", "read_complete"]);
+        } else {
+            assert_eq!(log.take(), ["read a2", "read a3", "read_complete"]);
+        }
+    }
+}
+
+fn auto_read_off_between_two_messages_needs_no_further_event() {
+    let group = one_loop();
+    let log = Log::new();
+    let (hook, channels) = hand_over();
+    let options = ChannelOptions::new().auto_read(false).one_message_per_read(true);
+    let server = serve(&group, options, Runs::default(), &log, move |log| Recorder::with(log, hook.clone()));
+    let mut peer = connect(&server);
+    let channel = channels.recv().unwrap();
+    peer.write_all(b"3a1b").unwrap();
+    for message in ["read a1", "read a2", "read a3", "read b1"] {
+        read(&channel);
+        log.wait_for(message);
+        log.wait_until("the end of the read", |log| log.last().unwrap() == "read_complete");
+        assert_eq!(log.take().iter().filter(|entry| entry.starts_with("read ")).count(), 1);
+    }
+    end(&group);
+}
+
+#[test]
+fn a_flush_between_two_messages_loses_none() {
+    let log = Log::new();
+    let mut channel = runs(
+        &ChannelOptions::new(),
+        Recorder::with(&log, |ctx, call| {
+            if let Event::Read(message) = call {
+                ctx.write(message.clone())?;
+                ctx.flush();
+            }
+            Ok(())
+        }),
+    );
+    channel.write_inbound(b"3a2b").unwrap();
+    assert_eq!(channel.read_outbound(), "a1a2a3b1b2");
+    assert_eq!(log.take().len(), 7);
+}
+
+fn a_flush_between_two_messages_loses_none_over_a_socket() {
+    let group = one_loop();
+    let log = Log::new();
+    let server = serve(&group, ChannelOptions::new(), Runs::default(), &log, |log| {
+        Recorder::with(log, |ctx, call| {
+            if let Event::Read(message) = call {
+                ctx.write(message.clone())?;
+                ctx.flush();
+            }
+            Ok(())
+        })
+    });
+    let mut peer = connect(&server);
+    ask(&mut peer, "9a", "a1a2a3a4a5a6a7a8a9");
+    ask(&mut peer, "2b2c", "b1b2c1c2");
+    end(&group);
+}
+
+#[test]
+fn a_close_between_two_messages_drops_the_others() {
+    let log = Log::new();
+    let mut channel = runs(
+        &ChannelOptions::new(),
+        Recorder::with(&log, |ctx, call| {
+            if let Event::Read(_) = call {
+                ctx.close();
+            }
+            Ok(())
+        }),
+    );
+    channel.write_inbound(b"3a").unwrap();
+    assert!(channel.is_closed());
+    assert_eq!(log.take(), ["active", "read a1", "inactive"]);
+}
+
+#[test]
+fn another_pipeline_gets_the_bytes_and_not_the_messages_of_the_one_before() {
+    let log = Log::new();
+    let (other, rest) = (log.clone(), [("3aone\n", vec!["read one"]), ("3a", vec![])]);
+    for (input, expected) in rest {
+        let other = other.clone();
+        let mut channel = runs(
+            &ChannelOptions::new(),
+            Recorder::with(&log, move |ctx, call| match call {
+                Event::Read(_) => {
+                    let lines = Pipeline::new().codec(Line::new()).handler(Recorder::new(&other));
+                    ctx.replace_pipeline(lines)
+                }
+                _ => Ok(()),
+            }),
+        );
+        channel.write_inbound(input.as_bytes()).unwrap();
+        channel.run_pending();
+        let reads: Vec<_> = log.take().into_iter().filter(|entry| entry.starts_with("read ")).collect();
+        assert_eq!(reads, [vec!["read a1"], expected].concat());
+    }
+}
+
+#[test]
+fn an_error_between_two_messages_costs_neither() {
+    /// Fails at the second of three.
+    #[derive(Default)]
+    struct Fails(VecDeque<Result<Bytes>>);
+    impl Codec for Fails {
+        type In = Bytes;
+        type Out = Bytes;
+        fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
+            input.clear();
+            self.0 = [Ok("two".into()), Err("bang".into()), Ok("three".into())].into();
+            Ok(Some("one".into()))
+        }
+        fn has_more(&self) -> bool {
+            !self.0.is_empty()
+        }
+        fn decode_more(&mut self) -> Result<Option<Bytes>> {
+            self.0.pop_front().transpose()
+        }
+        fn encode(&mut self, _: Bytes, _: &mut Outbound) -> Result {
+            Ok(())
+        }
+    }
+    let log = Log::new();
+    let mut channel =
+        with_codec(&ChannelOptions::new(), Fails::default(), Recorder::exactly(&log, |_, _| Ok(())));
+    channel.write_inbound(b"x").unwrap();
+    assert_eq!(log.take(), ["active", "read one", "read two", "error bang", "read three", "read_complete"]);
+}
+
+/// A codec that says it has more and has not is asked, and goes on with its input.
+#[test]
+fn a_codec_that_promises_more_and_has_none_does_not_go_round_for_ever() {
+    #[derive(Clone)]
+    struct Promises;
+    impl Codec for Promises {
+        type In = Bytes;
+        type Out = Bytes;
+        fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
+            Ok(Some(input.split_to(1)))
+        }
+        fn has_more(&self) -> bool {
+            true
+        }
+        fn encode(&mut self, _: Bytes, _: &mut Outbound) -> Result {
+            Ok(())
+        }
+    }
+    let log = Log::new();
+    let mut channel = with_codec(&ChannelOptions::new(), Promises, Recorder::new(&log));
+    log.take();
+    channel.write_inbound(b"ab").unwrap();
+    assert_eq!(log.take(), ["read a", "read b", "read_complete"]);
+}
+
+#[test]
+fn a_codec_that_panics_when_it_is_asked_for_more_closes_its_channel_alone() {
+    #[derive(Default)]
+    struct Panics(bool);
+    impl Codec for Panics {
+        type In = Bytes;
+        type Out = Bytes;
+        fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
+            self.0 = true;
+            Ok(Some(input.split_to(1)))
+        }
+        fn has_more(&self) -> bool {
+            assert!(!self.0, "on purpose");
+            false
+        }
+        fn encode(&mut self, _: Bytes, _: &mut Outbound) -> Result {
+            Ok(())
+        }
+    }
+    let log = Log::new();
+    let handler = Recorder::exactly(&log, |_, _| Ok(()));
+    let mut channel = with_codec(&ChannelOptions::new(), Panics::default(), handler);
+    channel.write_inbound(b"a").unwrap();
+    assert!(channel.is_closed());
+    assert_eq!(log.take(), ["active", "read a", "error panicked: on purpose", "inactive"]);
+}
+
+// ---- stages -----------------------------------------------------------------------------------------------
+
+/// Hands each message on twice. With a timer it hands on `tick` and `tock` when that expires.
+#[derive(Default)]
+struct Twice {
+    queue: VecDeque<Bytes>,
+    timer: Option<Duration>,
+}
+
+impl Stage for Twice {
+    type In = Bytes;
+    type Out = Bytes;
+    type WriteIn = Bytes;
+    type WriteOut = Bytes;
+
+    fn active(&mut self, ctx: &mut StageContext<'_, Bytes>) -> Result {
+        if let Some(delay) = self.timer {
+            ctx.wake_after(delay);
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, _: &mut StageContext<'_, Bytes>, message: Bytes) -> Result<Option<Bytes>> {
+        // Also a stage that answers nothing at first may have more.
+        self.queue.extend([message.clone(), message]);
+        Ok(None)
+    }
+
+    fn has_more(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    fn read_more(&mut self, _: &mut StageContext<'_, Bytes>) -> Result<Option<Bytes>> {
+        Ok(self.queue.pop_front())
+    }
+
+    fn timer(&mut self, _: &mut StageContext<'_, Bytes>) -> Result {
+        self.queue.extend(["tick".into(), "tock".into()]);
+        Ok(())
+    }
+
+    fn write(&mut self, ctx: &mut StageContext<'_, Bytes>, message: Bytes) -> Result {
+        ctx.write(message)
+    }
+}
+
+#[test]
+fn stages_that_make_several_messages_stand_behind_each_other_and_behind_such_a_codec() {
+    let log = Log::new();
+    let pipeline = Pipeline::new()
+        .codec(Runs::default())
+        .stage(Twice::default())
+        .stage(Twice::default())
+        .handler(Recorder::new(&log));
+    let mut channel = EmbeddedChannel::new(pipeline);
+    channel.write_inbound(b"2a").unwrap();
+    let expected = [&["active"][..], &["read a1"; 4], &["read a2"; 4], &["read_complete"]].concat();
+    assert_eq!(log.take(), expected);
+}
+
+#[test]
+fn auto_read_off_between_two_messages_of_a_stage_leaves_the_others_for_the_next_read() {
+    let log = Log::new();
+    let handler = Recorder::with(&log, stop_reading);
+    let pipeline = Pipeline::new().codec(Runs::default()).stage(Twice::default()).handler(handler);
+    let mut channel = EmbeddedChannel::new(pipeline);
+    channel.write_inbound(b"2a").unwrap();
+    assert_eq!(log.take(), ["active", "read a1", "read_complete"]);
+    for message in ["read a1", "read a2", "read a2"] {
+        read(&channel.channel());
+        channel.run_pending();
+        assert_eq!(log.take(), [message, "read_complete"]);
+    }
+    read(&channel.channel());
+    channel.run_pending();
+    assert_eq!(log.take(), [""; 0], "nothing is left");
+}
+
+#[test]
+fn what_a_stage_makes_when_its_timer_expires_needs_no_input() {
+    let log = Log::new();
+    let stage = Twice { timer: Some(Duration::from_secs(1)), ..Twice::default() };
+    let pipeline = Pipeline::new().codec(LengthField::u8()).stage(stage).handler(Recorder::new(&log));
+    let mut channel = EmbeddedChannel::new(pipeline);
+    // An incomplete frame is kept meanwhile.
+    channel.write_inbound(b"\x02h").unwrap();
+    log.take();
+    channel.advance(Duration::from_secs(2));
+    assert_eq!(log.take(), ["read tick", "read tock", "read_complete"]);
+    channel.write_inbound(b"i").unwrap();
+    assert_eq!(log.take(), ["read hi", "read hi", "read_complete"]);
+}
+
+fn what_a_stage_makes_when_its_timer_expires_comes_over_a_socket_too() {
+    let group = one_loop();
+    let log = Log::new();
+    let handlers = log.clone();
+    let server = ServerBootstrap::new(&group)
+        .pipeline(move |_| {
+            let stage = Twice { timer: Some(Duration::from_millis(1)), ..Twice::default() };
+            Pipeline::new().codec(RawBytes).stage(stage).handler(Recorder::new(&handlers))
+        })
+        .bind(anywhere())
+        .unwrap();
+    let peer = connect(&server);
+    log.wait_for("read tock");
+    drop(peer);
+    end(&group);
+}
+
+// ---- all together -----------------------------------------------------------------------------------------
+
+/// What a handler does when it has been given a message.
+#[derive(Debug, Clone, Copy)]
+enum Interruption {
+    None,
+    Flush,
+    Pause,
+    FlushAndPause,
+}
+
+proptest! {
+    /// However the stream is cut and whatever the handler does between two messages, each message
+    /// comes once and in order.
+    #[test]
+    fn no_message_is_lost_or_repeated_whatever_happens_between_two_of_them(
+        runs in vec((0..5u8, select(b"abc".to_vec())), 0..8),
+        interruptions in vec(select(vec![
+            Interruption::None, Interruption::Flush, Interruption::Pause, Interruption::FlushAndPause,
+        ]), 1..6),
+        cut in 1..6usize, one_message_per_read in any::<bool>(), twice in any::<bool>(),
+    ) {
+        let mut expected = String::new();
+        for (of, byte) in &runs {
+            for made in 1..=*of {
+                let message = format!("{}{made}", *byte as char);
+                expected += &message.repeat(if twice { 2 } else { 1 });
+            }
+        }
+        let stream: Vec<u8> = runs.iter().flat_map(|(of, byte)| [of + b'0', *byte]).collect();
+        let mut next = interruptions.into_iter().cycle();
+        let handler = Recorder::with(&Log::new(), move |ctx, call| {
+            if let Event::Read(message) = call {
+                ctx.write(message.clone())?;
+                let interruption = next.next();
+                if let Some(Interruption::Flush | Interruption::FlushAndPause) = interruption {
+                    ctx.flush();
+                }
+                if let Some(Interruption::Pause | Interruption::FlushAndPause) = interruption {
+                    ctx.set_auto_read(false);
+                }
+            }
+            Ok(())
+        });
+        let options = ChannelOptions::new().one_message_per_read(one_message_per_read);
+        let (clock, tick) = (ManualClock::new(), Duration::from_millis(1));
+        let begin = Pipeline::new().codec(Runs::default());
+        let mut channel = if twice {
+            EmbeddedChannel::with(begin.stage(Twice::default()).handler(handler), &options, clock, tick)
+        } else {
+            EmbeddedChannel::with(begin.handler(handler), &options, clock, tick)
+        }.unwrap();
+        let mut sent = String::new();
+        for piece in stream.chunks(cut) {
+            channel.write_inbound(piece).unwrap();
+            read(&channel.channel());
+            channel.run_pending();
+            sent += std::str::from_utf8(&channel.read_outbound()).unwrap();
+        }
+        // A read brings a message, or nothing is left.
+        for _ in 0..=expected.len() {
+            read(&channel.channel());
+            channel.run_pending();
+            sent += std::str::from_utf8(&channel.read_outbound()).unwrap();
+        }
+        prop_assert_eq!(sent, expected);
+    }
+}
+
+// ---- bounds -----------------------------------------------------------------------------------------------
+
+/// A codec that makes an endless number of messages from one byte.
+#[derive(Clone, Default)]
+struct Endless(bool);
+
+impl Codec for Endless {
+    type In = Bytes;
+    type Out = Bytes;
+
+    fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
+        self.0 = true;
+        Ok(Some(input.split_to(1)))
+    }
+
+    fn has_more(&self) -> bool {
+        self.0
+    }
+
+    fn decode_more(&mut self) -> Result<Option<Bytes>> {
+        Ok(Some("more".into()))
+    }
+
+    fn encode(&mut self, message: Bytes, output: &mut Outbound) -> Result {
+        output.put(message);
+        Ok(())
+    }
+}
+
+/// The bound of a turn is reached again and again; other channels of the loop have their turn nevertheless.
+fn messages_without_end_take_a_share_of_each_turn_and_not_the_loop() {
+    for flushes in [false, true] {
+        let group = one_loop();
+        let quiet = Log::new();
+        let (hook, channels) = hand_over();
+        // A log would grow without bound.
+        let endless = serve(&group, ChannelOptions::new(), Endless::default(), &quiet, move |_| {
+            let hook = hook.clone();
+            Recorder::with(&Log::new(), move |ctx, call| {
+                if flushes && matches!(call, Event::Read(_)) {
+                    ctx.flush();
+                }
+                hook(ctx, call)
+            })
+        });
+        let log = Log::new();
+        let lines = serve(&group, ChannelOptions::new(), Line::new(), &log, |log| {
+            Recorder::with(log, |ctx, call| match call {
+                Event::Read(message) => ctx.write(message.clone()),
+                _ => Ok(()),
+            })
+        });
+        let mut busy = connect(&endless);
+        busy.write_all(b"xx").unwrap();
+        let channel = channels.recv().unwrap();
+        let mut other = connect(&lines);
+        for _ in 0..10 {
+            ask(&mut other, "hello\n", "hello\n");
+        }
+        // A task reaches the busy channel between two of its messages.
+        channel.close();
+        assert!(read_to_end(&mut busy).is_empty());
+        channel.closed().wait().unwrap();
+        end(&group);
+    }
+}
+
+#[test]
+fn more_messages_than_a_turn_delivers_all_come_at_the_end_of_the_stream() {
+    for half_close in [false, true] {
+        let log = Log::new();
+        let options = ChannelOptions::new().half_close(half_close);
+        let mut channel = runs(
+            &options,
+            Recorder::with(&log, |ctx, call| {
+                if let Event::Read(_) = call {
+                    ctx.flush();
+                }
+                Ok(())
+            }),
+        );
+        channel.write_inbound(b"a").unwrap();
+        channel.end_inbound();
+        channel.run_pending();
+        assert!(channel.is_closed());
+        let log = log.take();
+        assert_eq!(log.iter().filter(|entry| entry.starts_with("read a")).count(), 3000);
+        assert_eq!(log.last().unwrap(), "inactive");
+    }
+}
+
+fn more_messages_than_a_turn_delivers_all_come_behind_the_end_of_a_socket() {
+    let group = one_loop();
+    let log = Log::new();
+    let server = serve(&group, ChannelOptions::new(), Runs::default(), &log, Recorder::new);
+    let mut peer = connect(&server);
+    peer.write_all(b"a").unwrap();
+    peer.shutdown(Shutdown::Write).unwrap();
+    log.wait_for("drop");
+    let log = log.take();
+    assert_eq!(log.iter().filter(|entry| entry.starts_with("read a")).count(), 3000);
+    assert_eq!(log[log.len() - 3..], ["read_complete", "inactive", "drop"]);
+    end(&group);
+}
+
+over_each_transport! {
+    auto_read_off_between_two_messages_needs_no_further_event,
+    a_flush_between_two_messages_loses_none_over_a_socket,
+    what_a_stage_makes_when_its_timer_expires_comes_over_a_socket_too,
+    messages_without_end_take_a_share_of_each_turn_and_not_the_loop,
+    more_messages_than_a_turn_delivers_all_come_behind_the_end_of_a_socket,
+}

@@ -1,0 +1,190 @@
+//! A handle that knows the handler: what it runs, where, in which order, and what becomes of it when nothing runs.
+
+use crate::support::wait::PATIENCE;
+use netwheel::{
+    ClientBootstrap, Error, EventLoopGroup, Remote, ServerBootstrap, codec::Line, prelude::*,
+    testing::EmbeddedChannel,
+};
+use std::{
+    cell::RefCell,
+    rc::Rc,
+    sync::mpsc::{Sender, channel},
+    thread,
+    time::Duration,
+};
+
+/// Keeps what it is given; not `Send`, like most handlers.
+struct Shelf {
+    kept: Rc<RefCell<Vec<String>>>,
+    made: Option<Sender<Remote<Shelf>>>,
+}
+
+impl Handler for Shelf {
+    type In = bytes::Bytes;
+    type Out = bytes::Bytes;
+
+    fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        match self.made.take() {
+            Some(made) => made.send(ctx.remote()).map_err(Error::other),
+            None => Ok(()),
+        }
+    }
+
+    fn read(&mut self, ctx: &mut Context<'_, Self>, message: bytes::Bytes) -> Result {
+        self.kept.borrow_mut().push(String::from_utf8_lossy(&message).into_owned());
+        ctx.write(message)
+    }
+
+    fn error(&mut self, _: &mut Context<'_, Self>, error: Error) -> Result {
+        self.kept.borrow_mut().push(format!("error: {error}"));
+        Ok(())
+    }
+}
+
+type Kept = Rc<RefCell<Vec<String>>>;
+
+fn shelf() -> (EmbeddedChannel<bytes::Bytes>, Remote<Shelf>, Kept) {
+    let (made, remote) = channel();
+    let kept = Rc::default();
+    let handler = Shelf { kept: Rc::clone(&kept), made: Some(made) };
+    let channel = EmbeddedChannel::new(Pipeline::new().codec(Line::new()).handler(handler));
+    (channel, remote.recv().unwrap(), kept)
+}
+
+fn keep(remote: &Remote<Shelf>, text: &'static str) -> Result {
+    remote.execute(move |me, ctx| {
+        me.kept.borrow_mut().push(text.to_owned());
+        ctx.write(text.into())
+    })
+}
+
+/// Says when it is dropped.
+struct Token(Sender<()>);
+
+impl Drop for Token {
+    fn drop(&mut self) {
+        self.0.send(()).unwrap();
+    }
+}
+
+#[test]
+fn it_runs_with_the_handler_in_order_with_writes() {
+    let (mut channel, remote, kept) = shelf();
+    assert_eq!(remote.channel(), &channel.channel());
+    let other = remote.clone();
+    thread::spawn(move || {
+        keep(&other, "one").unwrap();
+        other.channel().write("two".into()).unwrap();
+        keep(&other, "three").unwrap();
+    })
+    .join()
+    .unwrap();
+    assert_eq!(*kept.borrow(), [""; 0], "nothing happens on another thread");
+    channel.run_pending();
+    assert_eq!(*kept.borrow(), ["one", "three"]);
+    assert_eq!(channel.read_outbound(), "one\ntwo\nthree\n");
+}
+
+#[test]
+fn it_never_runs_within_a_callback() {
+    let (mut channel, remote, kept) = shelf();
+    let other = remote.clone();
+    remote
+        .execute(move |me, _| {
+            keep(&other, "inner")?;
+            me.kept.borrow_mut().push("outer".to_owned());
+            Ok(())
+        })
+        .unwrap();
+    channel.run_pending();
+    assert_eq!(*kept.borrow(), ["outer", "inner"]);
+}
+
+#[test]
+fn it_may_schedule_and_cancel() {
+    let (mut channel, remote, kept) = shelf();
+    remote
+        .execute(|_, ctx| {
+            let note = |text: &'static str| {
+                move |me: &mut Shelf, _: &mut Context<'_, Shelf>| {
+                    me.kept.borrow_mut().push(text.to_owned());
+                    Ok(())
+                }
+            };
+            ctx.schedule(Duration::from_secs(1), note("kept"));
+            let cancelled = ctx.schedule(Duration::from_secs(1), note("cancelled"));
+            assert!(ctx.cancel(cancelled));
+            Ok(())
+        })
+        .unwrap();
+    channel.run_pending();
+    channel.advance(Duration::from_secs(1));
+    assert_eq!(*kept.borrow(), ["kept"]);
+}
+
+#[test]
+fn its_error_goes_to_the_handler() {
+    let (mut channel, remote, kept) = shelf();
+    remote.execute(|_, _| Err("no room".into())).unwrap();
+    channel.run_pending();
+    assert_eq!(*kept.borrow(), ["error: no room"]);
+    assert!(channel.is_open());
+}
+
+#[test]
+fn a_task_whose_channel_is_gone_is_dropped() {
+    let (mut channel, remote, kept) = shelf();
+    let (dropped, drops) = std::sync::mpsc::channel();
+    let token = Token(dropped.clone());
+    remote
+        .execute(move |me, _| {
+            me.kept.borrow_mut().push("too late".to_owned());
+            drop(token);
+            Ok(())
+        })
+        .unwrap();
+    channel.break_with(std::io::ErrorKind::ConnectionReset.into());
+    channel.run_pending();
+    assert_eq!(drops.try_iter().count(), 1);
+    let token = Token(dropped);
+    let refused = remote.execute(move |_, _| {
+        drop(token);
+        Ok(())
+    });
+    assert!(matches!(refused, Err(Error::Closed)));
+    assert_eq!(drops.try_iter().count(), 1);
+    assert_eq!(*kept.borrow(), ["error: reading: connection reset"]);
+}
+
+#[test]
+fn it_reaches_a_handler_on_another_loop() {
+    let group = EventLoopGroup::builder().threads(2).build().unwrap();
+    let (made, remotes) = channel();
+    let server = ServerBootstrap::new(&group)
+        .pipeline(move |_| {
+            let handler = Shelf { kept: Rc::default(), made: Some(made.clone()) };
+            Pipeline::new().codec(Line::new()).handler(handler)
+        })
+        .bind("127.0.0.1:0")
+        .unwrap();
+    let client = ClientBootstrap::new(&group)
+        .pipeline(|_| Pipeline::new().codec(Line::new()).handler(Shelf { kept: Rc::default(), made: None }));
+    let clients: Vec<_> = (0..2).map(|_| client.connect(server.local_address()).wait().unwrap()).collect();
+    let first = remotes.recv_timeout(PATIENCE).unwrap();
+    let second = remotes.recv_timeout(PATIENCE).unwrap();
+    let (tell, told) = channel();
+    // From the test to the first, from there to the second, and back to the test.
+    first
+        .execute(move |me, _| {
+            me.kept.borrow_mut().push("here".to_owned());
+            second.execute(move |me, ctx| {
+                me.kept.borrow_mut().push("there".to_owned());
+                assert!(ctx.channel().in_event_loop());
+                tell.send(me.kept.borrow().clone()).map_err(Error::other)
+            })
+        })
+        .unwrap();
+    assert_eq!(told.recv_timeout(PATIENCE).unwrap(), ["there"]);
+    drop(clients);
+    group.shutdown_gracefully(Duration::ZERO, PATIENCE).wait().unwrap();
+}

@@ -1,0 +1,209 @@
+//! What handles of a channel are told whose pipeline was replaced.
+
+use crate::support::{
+    channels::{Guard, frames, lines},
+    journal::Log,
+    recorder::{Event, named, quiet},
+    wait::{SECOND, done, reason},
+};
+use bytes::Bytes;
+use netwheel::{
+    ChannelGroup, Error, Remote, buffer::Outbound, codec::Line, pipeline::Codec, prelude::*,
+    testing::EmbeddedChannel,
+};
+use std::sync::mpsc;
+
+/// Lines of text.
+struct Text(Line);
+
+impl Codec for Text {
+    type In = String;
+    type Out = String;
+
+    fn decode(&mut self, input: &mut Bytes) -> Result<Option<String>> {
+        Ok(self.0.decode(input)?.map(|line| String::from_utf8_lossy(&line).into_owned()))
+    }
+
+    fn encode(&mut self, message: String, output: &mut Outbound) -> Result {
+        self.0.encode(message.into(), output)
+    }
+}
+
+/// Handles texts, and tells the test of its own handles.
+struct Texts {
+    handle: Option<mpsc::Sender<Remote<Texts>>>,
+    heard: usize,
+}
+
+impl Handler for Texts {
+    type In = String;
+    type Out = String;
+
+    fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        if let Some(handle) = self.handle.take() {
+            handle.send(ctx.remote()).unwrap();
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, _: &mut Context<'_, Self>, _: String) -> Result {
+        self.heard += 1;
+        Ok(())
+    }
+
+    fn error(&mut self, _: &mut Context<'_, Self>, error: Error) -> Result {
+        panic!("nobody's error reached the new handler: {error}");
+    }
+}
+
+#[test]
+fn handles_of_another_message_type_are_told_so_and_get_the_message_back() {
+    let log = Log::new();
+    let (sender, remotes) = mpsc::channel();
+    let mut handle = Some(sender);
+    let (sender, olds) = mpsc::channel();
+    let mut channel = EmbeddedChannel::new(lines(named("old", &log, move |ctx, call| {
+        match call {
+            Event::Active(_) => sender.send(ctx.remote()).unwrap(),
+            Event::Read(_) => {
+                let new = Texts { handle: handle.take(), heard: 0 };
+                ctx.replace_pipeline(Pipeline::new().codec(Text(Line::new())).handler(new))?;
+            }
+            _ => {}
+        }
+        Ok(())
+    })));
+    let old_remote = olds.recv().unwrap();
+    let old = old_remote.channel().clone();
+    let closed = old.closed();
+    old.write("before".into()).unwrap();
+    channel.run_pending();
+    channel.write_inbound(b"go\n").unwrap();
+    let new_remote = remotes.recv().unwrap();
+    let new = new_remote.channel().clone();
+    assert_eq!(channel.read_outbound(), "before\n");
+
+    let refused = old.write("stale".into()).unwrap_err();
+    assert!(matches!(refused.reason, Error::Replaced) && refused.value == "stale", "{refused}");
+    assert!(matches!(old.write_notify("stale".into()).unwrap_err().reason, Error::Replaced));
+    assert!(matches!(old.execute(|_| panic!("it runs")), Err(Error::Replaced)));
+    assert!(matches!(old.schedule(SECOND, |_| panic!("it runs")), Err(Error::Replaced)));
+    assert!(matches!(old_remote.execute(|_, _| panic!("it runs")), Err(Error::Replaced)));
+    assert!(matches!(reason(channel.channel().write("stale".into())), Error::Replaced));
+    channel.run_pending();
+    assert_eq!((channel.read_outbound(), channel.timers()), (Bytes::new(), 0));
+
+    // What knows no message goes on, and both name the same channel.
+    assert_eq!(old.id(), new.id());
+    assert!(old.is_open());
+    new.write("fresh".to_owned()).unwrap();
+    new_remote
+        .execute(|me, ctx| {
+            me.heard += 1;
+            ctx.write(format!("heard {}", me.heard))
+        })
+        .unwrap();
+    channel.run_pending();
+    assert_eq!(channel.read_outbound(), "fresh\nheard 1\n");
+    old.close();
+    channel.run_pending();
+    done(closed).unwrap();
+    assert!(matches!(old.write("late".into()).unwrap_err().reason, Error::Closed));
+}
+
+#[test]
+fn what_such_handles_had_in_the_queue_is_dropped_and_answered_and_is_nobodys_error() {
+    let log = Log::new();
+    let (sender, olds) = mpsc::channel();
+    let mut channel = EmbeddedChannel::new(lines(named("old", &log, move |ctx, call| {
+        if call.is_active() {
+            sender.send(ctx.remote()).unwrap();
+        }
+        Ok(())
+    })));
+    let remote = olds.recv().unwrap();
+    let old = remote.channel().clone();
+    old.execute(|scope| {
+        let new = Texts { handle: None, heard: 0 };
+        scope.replace_pipeline(Pipeline::new().codec(Text(Line::new())).handler(new))
+    })
+    .unwrap();
+    old.write("stale".into()).unwrap();
+    let answer = old.write_notify("stale".into()).unwrap();
+    let guards = ["task", "later", "remote"].map(|name| Guard(name, log.clone()));
+    let [task, later, of_remote] = guards;
+    old.execute(move |_| task.runs()).unwrap();
+    old.schedule(SECOND, move |_| later.runs()).unwrap();
+    remote.execute(move |_, _| of_remote.runs()).unwrap();
+    channel.run_pending();
+    assert!(matches!(done(answer), Err(Error::Replaced)));
+    assert_eq!(log.take(), ["old active", "old drop", "task gone", "remote gone"]);
+    channel.advance(2 * SECOND);
+    assert_eq!(log.take(), ["later gone"]);
+    assert!(channel.is_open());
+    assert_eq!(channel.read_outbound(), "");
+}
+
+#[test]
+fn handles_of_the_same_types_go_on() {
+    let log = Log::new();
+    let (sender, olds) = mpsc::channel();
+    let inner = log.clone();
+    let mut channel = EmbeddedChannel::new(lines(named("old", &log, move |ctx, call| {
+        match call {
+            Event::Active(_) => sender.send(ctx.remote()).unwrap(),
+            Event::Read(_) => ctx.replace_pipeline(frames(quiet("new", &inner)))?,
+            _ => {}
+        }
+        Ok(())
+    })));
+    let remote = olds.recv().unwrap();
+    channel.write_inbound(b"go\n").unwrap();
+    log.take();
+    remote.channel().write("one".into()).unwrap();
+    let answer = remote.channel().write_notify("two".into()).unwrap();
+    remote
+        .execute(|me, _| {
+            me.log.push(format!("{} has it", me.name));
+            Ok(())
+        })
+        .unwrap();
+    channel.run_pending();
+    done(answer).unwrap();
+    assert_eq!(channel.read_outbound(), &b"\0\x03one\0\x03two"[..]);
+    assert_eq!(log.take(), ["new has it"]);
+}
+
+/// A member of a group whose messages become others leaves it; one whose messages stay does not, and encodes them anew.
+#[test]
+fn groups_are_left_if_the_message_type_changes() {
+    let log = Log::new();
+    let room = ChannelGroup::new();
+    let inner = log.clone();
+    let mut stays = EmbeddedChannel::new(lines(quiet("stays", &log)));
+    let mut leaves = EmbeddedChannel::new(lines(quiet("leaves", &log)));
+    let handle = leaves.channel();
+    let closed = handle.closed();
+    assert!(room.join(stays.channel()) && room.join(handle.clone()));
+    stays.channel().execute(move |scope| scope.replace_pipeline(frames(quiet("stayed", &inner)))).unwrap();
+    handle
+        .execute(|scope| {
+            let new = Texts { handle: None, heard: 0 };
+            scope.replace_pipeline(Pipeline::new().codec(Text(Line::new())).handler(new))
+        })
+        .unwrap();
+    // On its way when the pipelines change.
+    let broadcast = room.broadcast(Bytes::from("news")).unwrap();
+    for channel in [&mut stays, &mut leaves] {
+        channel.run_pending();
+    }
+    let report = done(broadcast.report()).unwrap();
+    assert_eq!((report.members, report.written, report.gone), (2, 1, 1));
+    assert_eq!(stays.read_outbound(), &b"\0\x04news"[..]);
+    assert_eq!(leaves.read_outbound(), "");
+    assert!(leaves.is_open());
+    assert!(room.contains(stays.channel().id()) && !room.contains(handle.id()));
+    assert!(!room.join(handle), "its messages are others");
+    leaves.close();
+    done(closed).unwrap();
+}

@@ -1,0 +1,265 @@
+//! What goes with a pipeline that is replaced: tasks, timeouts, limits, stages.
+
+use crate::support::{
+    channels::{Guard, embedded_pipeline, lines, raw},
+    journal::Log,
+    recorder::{Event, named, quiet},
+    wait::SECOND,
+};
+use bytes::Bytes;
+use netwheel::{
+    ChannelOptions, ChannelPipeline, TimeLimits,
+    buffer::Outbound,
+    codec::Line,
+    pipeline::{Codec, Stage, StageContext},
+    prelude::*,
+    testing::EmbeddedChannel,
+};
+use std::time::Duration;
+
+#[test]
+fn its_tasks_are_cancelled_and_what_they_hold_is_dropped_before_the_new_one_begins() {
+    let log = Log::new();
+    let inner = log.clone();
+    let mut channel = EmbeddedChannel::new(lines(named("old", &log, move |ctx, call| {
+        match call {
+            Event::Active(_) => {
+                let (exact, coarse) = (Guard("exact", inner.clone()), Guard("coarse", inner.clone()));
+                ctx.schedule(SECOND, move |_, _| exact.runs());
+                ctx.timeout(SECOND, move |_, _| coarse.runs());
+            }
+            Event::Read(_) => {
+                ctx.replace_pipeline(lines(named("new", &inner, |ctx, call| {
+                    if call.is_active() {
+                        ctx.schedule(SECOND, |me, _| {
+                            me.log.push("new task");
+                            Ok(())
+                        });
+                    }
+                    Ok(())
+                })))?;
+                // One that is armed behind the request is the old one's as well.
+                ctx.schedule(Duration::ZERO, |_, _| panic!("the last one runs"));
+            }
+            _ => {}
+        }
+        Ok(())
+    })));
+    let guard = Guard("handle's", log.clone());
+    channel.channel().schedule(SECOND, move |_| guard.runs()).unwrap();
+    channel.run_pending();
+    assert_eq!(channel.timers(), 3);
+    channel.write_inbound(b"go\n").unwrap();
+    assert_eq!(channel.timers(), 1);
+    let mut told = log.take();
+    told[2..5].sort();
+    assert_eq!(
+        told,
+        [
+            "old active",
+            "old read go",
+            "coarse gone",
+            "exact gone",
+            "handle's gone",
+            "old drop",
+            "new active",
+            "new read_complete"
+        ]
+    );
+    channel.advance(2 * SECOND);
+    assert_eq!(log.take(), ["new task"]);
+}
+
+#[test]
+fn idle_timeouts_and_time_limits_are_those_of_the_new_one_from_now_on() {
+    let log = Log::new();
+    let inner = log.clone();
+    let old = Pipeline::new()
+        .idle(IdleTimeouts::new().reader(SECOND).all(SECOND))
+        .time_limits(TimeLimits::new().read(SECOND).first_message(SECOND))
+        .codec(Line::new())
+        .handler(named("old", &log, move |ctx, call| match call {
+            Event::Idle(_) => {
+                // Both kinds of quiet and both limits are due: of these the new one hears nothing.
+                let new = Pipeline::new()
+                    .idle(IdleTimeouts::new().reader(3 * SECOND).all(3 * SECOND))
+                    .time_limits(TimeLimits::new().first_message(5 * SECOND))
+                    .codec(Line::new())
+                    .handler(quiet("new", &inner));
+                ctx.replace_pipeline(new)
+            }
+            _ => Ok(()),
+        }));
+    let mut channel = EmbeddedChannel::new(old);
+    channel.advance(SECOND + SECOND / 2);
+    assert_eq!(log.take(), ["old active", "old idle Reader idle, first", "old drop", "new active"]);
+    channel.advance(2 * SECOND);
+    assert_eq!(log.take(), [""; 0]);
+    channel.advance(SECOND);
+    assert_eq!(log.take(), ["new idle Reader idle, first", "new idle All idle, first"]);
+    assert_eq!(channel.timers(), 1);
+    channel.advance(2 * SECOND);
+    assert_eq!(log.take(), ["new error the first message timed out after 5s", "new inactive"]);
+}
+
+#[test]
+fn the_first_message_is_waited_for_anew() {
+    let log = Log::new();
+    let inner = log.clone();
+    let mut channel = EmbeddedChannel::new(lines(named("old", &log, move |ctx, call| match call {
+        Event::Read(_) => {
+            let limits = TimeLimits::new().first_byte(SECOND).first_message(2 * SECOND);
+            let new = Pipeline::new().time_limits(limits).codec(Line::new()).handler(quiet("new", &inner));
+            ctx.replace_pipeline(new)
+        }
+        _ => Ok(()),
+    })));
+    channel.write_inbound(b"go\n").unwrap();
+    log.take();
+    channel.advance(SECOND + SECOND / 2);
+    assert_eq!(log.take(), [""; 0], "the first byte has come already");
+    channel.advance(SECOND);
+    assert_eq!(log.take(), ["new error the first message timed out after 2s", "new inactive"]);
+}
+
+#[test]
+fn a_task_of_the_old_one_that_was_refused_is_no_error_of_the_new_one() {
+    let log = Log::new();
+    let inner = log.clone();
+    let options = ChannelOptions::new().max_scheduled_tasks(1);
+    let mut channel = embedded_pipeline(
+        &options,
+        lines(named("old", &log, move |ctx, call| {
+            if let Event::Read(_) = call {
+                for _ in 0..3 {
+                    ctx.schedule(SECOND, |_, _| Ok(()));
+                }
+                ctx.replace_pipeline(lines(quiet("new", &inner)))?;
+            }
+            Ok(())
+        })),
+    );
+    channel.write_inbound(b"go\n").unwrap();
+    assert_eq!(log.take()[2..], ["old drop", "new active", "new read_complete"]);
+}
+
+/// Fails on what begins with `!`, and takes nothing then; anything else is one message.
+struct Picky;
+
+impl Codec for Picky {
+    type In = Bytes;
+    type Out = Bytes;
+
+    fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
+        match input.first() {
+            Some(b'!') => Err("picky".into()),
+            Some(_) => Ok(Some(input.split_to(input.len()))),
+            None => Ok(None),
+        }
+    }
+
+    fn encode(&mut self, message: Bytes, output: &mut Outbound) -> Result {
+        output.put(message);
+        Ok(())
+    }
+}
+
+/// Each codec may fail once without taking a byte: here three do so on the same byte, and the fourth takes it.
+#[test]
+fn what_the_old_codec_failed_on_is_the_new_ones_to_try() {
+    fn link(log: &Log, names: &'static [&'static str]) -> ChannelPipeline<Bytes> {
+        let inner = log.clone();
+        let mut handler = named(names[0], log, move |ctx, call| match call {
+            Event::Error(_) if names.len() == 1 => ctx.replace_pipeline(raw(quiet("last", &inner))),
+            Event::Error(_) => ctx.replace_pipeline(link(&inner, &names[1..])),
+            _ => Ok(()),
+        });
+        handler.closes = false;
+        Pipeline::new().codec(Picky).handler(handler)
+    }
+    let log = Log::new();
+    let mut channel = EmbeddedChannel::new(link(&log, &["a", "b", "c"]));
+    channel.write_inbound(b"!").unwrap();
+    assert!(channel.is_open(), "{:?}", log.all());
+    assert_eq!(log.take()[9..], ["last active", "last read !", "last read_complete"]);
+}
+
+#[test]
+fn without_idle_timeouts_nothing_is_left_on_the_wheel() {
+    let log = Log::new();
+    let inner = log.clone();
+    let old = Pipeline::new().idle(IdleTimeouts::new().reader(SECOND)).codec(Line::new()).handler(named(
+        "old",
+        &log,
+        move |ctx, call| match call {
+            Event::Read(_) => ctx.replace_pipeline(lines(quiet("new", &inner))),
+            _ => Ok(()),
+        },
+    ));
+    let mut channel = EmbeddedChannel::new(old);
+    assert_eq!(channel.timers(), 1);
+    channel.write_inbound(b"x\n").unwrap();
+    assert_eq!(channel.timers(), 0);
+}
+
+/// Wakes every second and says so.
+struct Ticking(&'static str, Log);
+
+impl Stage for Ticking {
+    type In = Bytes;
+    type Out = Bytes;
+    type WriteIn = Bytes;
+    type WriteOut = Bytes;
+
+    fn read(&mut self, _: &mut StageContext<'_, Bytes>, message: Bytes) -> Result<Option<Bytes>> {
+        Ok(Some(message))
+    }
+
+    fn write(&mut self, ctx: &mut StageContext<'_, Bytes>, message: Bytes) -> Result {
+        ctx.write(message)
+    }
+
+    fn active(&mut self, ctx: &mut StageContext<'_, Bytes>) -> Result {
+        self.1.push(format!("{} stage active", self.0));
+        ctx.wake_after(SECOND);
+        Ok(())
+    }
+
+    fn timer(&mut self, ctx: &mut StageContext<'_, Bytes>) -> Result {
+        self.1.push(format!("{} tick", self.0));
+        ctx.wake_after(SECOND);
+        Ok(())
+    }
+}
+
+#[test]
+fn stages_and_their_timers_give_way_too() {
+    let log = Log::new();
+    let ticking = |name, log: &Log, handler| {
+        Pipeline::new().codec(Line::new()).stage(Ticking(name, log.clone())).handler(handler)
+    };
+    let inner = log.clone();
+    let old = named("old", &log, move |ctx, call| match call {
+        Event::Read(_) => ctx.replace_pipeline(ticking("new", &inner, quiet("new", &inner))),
+        _ => Ok(()),
+    });
+    let mut channel = EmbeddedChannel::new(ticking("old", &log, old));
+    channel.advance(SECOND);
+    channel.advance(SECOND / 2);
+    channel.write_inbound(b"go\n").unwrap();
+    channel.advance(SECOND);
+    assert_eq!(
+        log.take(),
+        [
+            "old stage active",
+            "old active",
+            "old tick",
+            "old read go",
+            "old drop",
+            "new stage active",
+            "new active",
+            "new read_complete",
+            "new tick"
+        ]
+    );
+}

@@ -1,0 +1,164 @@
+//! What a channel says that it has moved, and what it is called.
+
+use crate::support::{
+    loops::single,
+    wait::{PATIENCE, done, ms},
+};
+use bytes::Bytes;
+use netwheel::{
+    ChannelId, ChannelOptions, ChannelStats, ClientBootstrap, Overflow,
+    codec::{LengthField, Line},
+    prelude::*,
+    testing::{EmbeddedChannel, ManualClock},
+};
+use std::{
+    collections::HashSet,
+    io::{Read, Write},
+    net::TcpListener,
+    sync::mpsc::{Sender, channel},
+};
+
+/// Echoes, and says what the channel has moved at the moment of each call.
+struct Echo(Sender<ChannelStats>);
+
+impl Handler for Echo {
+    type In = Bytes;
+    type Out = Bytes;
+
+    fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
+        if message != "silent" {
+            ctx.write(message)?;
+        }
+        self.0.send(ctx.stats()).map_err(Error::other)
+    }
+
+    fn inactive(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        let _ = self.0.send(ctx.stats());
+        Ok(())
+    }
+}
+
+#[test]
+fn bytes_and_messages_are_counted_and_times_are_those_of_the_loop() {
+    let clock = ManualClock::new();
+    let (told, tells) = channel();
+    let begin = netwheel::Clock::now(&clock);
+    let pipeline = Pipeline::new().codec(LengthField::u16()).handler(Echo(told));
+    let mut peer = EmbeddedChannel::with(pipeline, &ChannelOptions::new(), clock, ms(1)).unwrap();
+    let handle = peer.channel();
+    let ask = |peer: &mut EmbeddedChannel<Bytes>| {
+        let asked = handle.stats();
+        peer.run_pending();
+        done(asked).unwrap()
+    };
+    let first = ask(&mut peer);
+    assert_eq!((first.bytes_read, first.bytes_written, first.pending_bytes), (0, 0, 0));
+    assert_eq!((first.messages_read, first.messages_written, first.messages_dropped), (0, 0, 0));
+    assert_eq!((first.connected, first.last_read, first.last_written), (begin, None, None));
+
+    peer.advance(ms(10));
+    peer.set_outbound_room(Some(3));
+    // A whole frame, and the beginning of another one.
+    peer.write_inbound(b"\0\x02hi\0").unwrap();
+    let within = tells.recv().unwrap();
+    assert_eq!((within.messages_read, within.messages_written), (1, 1), "the one it has is counted");
+    assert_eq!((within.bytes_read, within.bytes_written, within.pending_bytes), (5, 0, 4));
+    let then = ask(&mut peer);
+    assert_eq!((then.bytes_read, then.bytes_written, then.pending_bytes), (5, 3, 1));
+    assert_eq!((then.last_read, then.last_written), (Some(begin + ms(10)), Some(begin + ms(10))));
+
+    peer.advance(ms(10));
+    peer.write_inbound(b"\x06silent\0").unwrap();
+    let later = ask(&mut peer);
+    assert_eq!((later.bytes_read, later.messages_read, later.messages_written), (13, 2, 1));
+    assert_eq!((later.last_read, later.last_written), (Some(begin + ms(20)), Some(begin + ms(10))));
+    assert_eq!(later.connected, begin);
+}
+
+#[test]
+fn dropped_messages_are_counted_whatever_the_policy() {
+    for (overflow, dropped, written) in [(Overflow::DropNewest, 1, 2), (Overflow::DropOldest, 2, 3)] {
+        let options = ChannelOptions::new().max_outbound(10).overflow(overflow);
+        let (told, tells) = channel();
+        let pipeline = Pipeline::new().codec(Line::new()).handler(Echo(told));
+        let mut peer = EmbeddedChannel::with(pipeline, &options, ManualClock::new(), ms(1)).unwrap();
+        peer.set_outbound_room(Some(0));
+        peer.write_inbound(b"seven77\neight88\nnine999\n").unwrap();
+        let last = tells.iter().take(3).last().unwrap();
+        assert_eq!((last.messages_dropped, last.messages_written), (dropped, written), "{overflow:?}");
+    }
+}
+
+#[test]
+fn a_channel_over_tcp_counts_what_crosses_its_socket() {
+    const SIZE: usize = 3 * 1024 * 1024;
+    let (group, _) = single(EventLoopGroup::builder());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (told, tells) = channel();
+    let client = ClientBootstrap::new(&group).pipeline(move |_| {
+        Pipeline::new().codec(LengthField::u32().max_len(2 * SIZE)).handler(Echo(told.clone()))
+    });
+    let channel = done(client.connect(listener.local_addr().unwrap())).unwrap();
+    let mut peer = listener.accept().unwrap().0;
+    let message = vec![7; SIZE];
+    // A frame that is read in many pieces, and kept in between.
+    peer.write_all(&(SIZE as u32).to_be_bytes()).unwrap();
+    peer.write_all(&message).unwrap();
+    let mut back = vec![0; SIZE + 4];
+    peer.read_exact(&mut back).unwrap();
+    peer.write_all(b"\0\0\0\x06silent").unwrap();
+    drop(peer);
+    let end = tells.iter().take(3).last().unwrap();
+    assert_eq!((end.bytes_read, end.messages_read), ((SIZE + 14) as u64, 2));
+    assert_eq!((end.bytes_written, end.messages_written, end.pending_bytes), ((SIZE + 4) as u64, 1, 0));
+    assert!(end.connected <= end.last_read.unwrap() && end.connected <= end.last_written.unwrap());
+    done(channel.closed()).unwrap();
+    assert!(matches!(done(channel.stats()), Err(Error::Closed)));
+    done(group.shutdown_gracefully(ms(0), PATIENCE)).unwrap();
+}
+
+#[test]
+fn who_asks_a_channel_that_closes_first_hears_that_it_is_closed() {
+    let (told, _tells) = channel();
+    let mut peer = EmbeddedChannel::new(Pipeline::new().codec(Line::new()).handler(Echo(told)));
+    let handle = peer.channel();
+    handle.close();
+    let asked = handle.stats();
+    peer.run_pending();
+    assert!(matches!(done(asked), Err(Error::Closed)));
+}
+
+/// C-12: ids print as short text that is stable and unique in the process.
+#[test]
+fn c_12_ids_print_as_short_text_that_is_stable_and_unique() {
+    let (group, _) = single(EventLoopGroup::builder());
+    let another = EventLoopGroup::builder().threads(2).build().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut ids: Vec<(ChannelId, String)> = Vec::new();
+    for group in [&group, &another] {
+        let client = ClientBootstrap::new(group)
+            .pipeline(|_| Pipeline::new().codec(Line::new()).handler(Echo(channel().0)));
+        for _ in 0..2 {
+            let open: Vec<_> =
+                (0..4).map(|_| done(client.connect(listener.local_addr().unwrap())).unwrap()).collect();
+            for channel in &open {
+                assert_eq!(channel.id().to_string(), format!("{:?}", channel.clone().id()));
+                ids.push((channel.id(), channel.id().to_string()));
+                channel.close_now();
+            }
+            // The next ones are in the same slots.
+            for channel in open {
+                done(channel.closed()).unwrap();
+            }
+        }
+    }
+    assert_eq!(ids.iter().map(|(_, text)| text).collect::<HashSet<_>>().len(), ids.len(), "{ids:?}");
+    for (id, text) in &ids {
+        assert_eq!(id.to_string(), *text, "after the channel is gone as well");
+        let parts: Vec<u32> = text.split(['-', '.']).map(|part| part.parse().unwrap()).collect();
+        assert_eq!(format!("{}-{}.{}", parts[0], parts[1], parts[2]), *text);
+    }
+    for group in [&group, &another] {
+        done(group.shutdown_gracefully(ms(0), PATIENCE)).unwrap();
+    }
+}

@@ -1,0 +1,49 @@
+//! Writing: what leaves when, what is counted, what is refused, and what a failure leaves behind.
+
+mod buffer_model;
+mod encoding;
+mod flush;
+mod leaving;
+mod marks;
+mod notify;
+mod refusals;
+
+use crate::support::recorder::Recorder;
+use bytes::Bytes;
+use netwheel::{
+    ChannelOptions,
+    buffer::WaterMark,
+    codec::RawBytes,
+    prelude::*,
+    testing::{EmbeddedChannel, ManualClock},
+};
+use std::time::Duration;
+
+/// What an entry counts against the marks besides its bytes.
+const OVERHEAD: usize = 96;
+
+/// A channel of bytes without any framing, so that a test can count them.
+fn raw(options: &ChannelOptions, handler: Recorder) -> EmbeddedChannel<Bytes> {
+    let pipeline = Pipeline::new().codec(RawBytes).handler(handler);
+    EmbeddedChannel::with(pipeline, options, ManualClock::new(), Duration::from_millis(1)).unwrap()
+}
+
+fn marks(low: usize, high: usize) -> ChannelOptions {
+    ChannelOptions::new().water_mark(WaterMark::new(low, high).unwrap())
+}
+
+fn zeros(n: usize) -> Bytes {
+    Bytes::from(vec![0; n])
+}
+
+/// Writes `n` bytes to the channel as a task of its own.
+fn write(channel: &mut EmbeddedChannel<Bytes>, n: usize) {
+    channel.channel().execute(move |scope| scope.write(zeros(n))).unwrap();
+    channel.run_pending();
+}
+
+/// Lets the peer take `n` bytes.
+fn take(channel: &mut EmbeddedChannel<Bytes>, n: usize) {
+    channel.set_outbound_room(Some(n));
+    assert_eq!(channel.read_outbound().len(), n);
+}

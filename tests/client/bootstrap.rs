@@ -1,0 +1,404 @@
+//! Bootstraps: settings that are copied and checked, who runs what on which loop, listening and its end.
+
+use crate::support::{
+    journal::Log,
+    loops::{end, one_loop},
+    recorder::{Event, Recorder},
+    tcp::{ask, connect, read_to_end},
+    wait::{self, SECOND, done},
+};
+use bytes::Bytes;
+use netwheel::{
+    ChannelOptions, ChannelPipeline, Error, ListenerOptions, MissedRuns, Peer, SettingError,
+    buffer::WaterMark,
+    codec::{Line, RawBytes},
+    prelude::*,
+    testing::{EmbeddedChannel, ManualClock},
+};
+use std::{
+    io::{ErrorKind, Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    sync::{Arc, Mutex, mpsc},
+    time::Duration,
+};
+
+fn echo(log: &Log) -> Recorder {
+    Recorder::with(log, |ctx, call| match call {
+        Event::Read(message) if message == "bye" => {
+            ctx.close();
+            Ok(())
+        }
+        Event::Read(message) => ctx.write(message.clone()),
+        _ => Ok(()),
+    })
+}
+
+fn lines(_: &Peer) -> ChannelPipeline<Bytes> {
+    Pipeline::new().codec(Line::new()).handler(echo(&Log::new()))
+}
+
+/// The refusal of a setting must name the setting, the value, and what is allowed.
+#[track_caller]
+fn assert_refused<T>(result: Result<T>, setting: &str, value: &str, allowed: &str) {
+    let Err(error) = result else { panic!("{setting} = {value} was taken") };
+    let Error::Setting(SettingError { setting: s, value: v, allowed: a }) = &error else { panic!("{error}") };
+    assert_eq!((*s, v.as_str(), *a), (setting, value, allowed));
+    assert_eq!(error.to_string(), format!("{setting} = {value} is refused: allowed is {allowed}"));
+}
+
+#[test]
+fn c_67_channel_settings_out_of_range_are_refused_when_built() {
+    let group = one_loop();
+    let new = ChannelOptions::new;
+    for (options, setting, value, allowed) in [
+        (new().max_outbound(0), "max_outbound", "0", "1 byte or more"),
+        (new().max_inbound(0), "max_inbound", "0", "1 byte or more"),
+        (new().read_size(0), "read_size", "0", "1 to 65536 bytes"),
+        (new().read_size(65_537), "read_size", "65537", "1 to 65536 bytes"),
+        (new().reads_per_turn(0), "reads_per_turn", "0", "1 or more"),
+        (new().writes_per_turn(0), "writes_per_turn", "0", "1 or more"),
+    ] {
+        let server = ServerBootstrap::new(&group).channel_options(options.clone()).pipeline(lines);
+        assert_refused(server.bind("127.0.0.1:0"), setting, value, allowed);
+        let client = ClientBootstrap::new(&group).channel_options(options.clone()).pipeline(lines);
+        assert_refused(done(client.connect("127.0.0.1:1")), setting, value, allowed);
+        let pipeline = Pipeline::new().codec(Line::new()).handler(echo(&Log::new()));
+        let embedded = EmbeddedChannel::with(pipeline, &options, ManualClock::new(), SECOND);
+        assert_refused(embedded, setting, value, allowed);
+    }
+    for options in [new().read_size(1), new().read_size(65_536), new().close_timeout(Duration::ZERO)] {
+        let server = ServerBootstrap::new(&group).channel_options(options).pipeline(lines);
+        server.bind("127.0.0.1:0").unwrap();
+    }
+    end(&group);
+}
+
+#[test]
+fn c_67_socket_settings_out_of_range_are_refused_when_built() {
+    let group = one_loop();
+    for (options, setting, value, allowed) in [
+        (TcpOptions::new().linger(SECOND / 2), "linger", "500ms", "whole seconds, 0 to 65,535"),
+        (TcpOptions::new().keepalive(SECOND / 2), "keepalive", "500ms", "whole seconds, 1 to 32,767"),
+        (TcpOptions::new().send_buffer(0), "send_buffer", "0", "1 to 2147483647 bytes"),
+        (TcpOptions::new().receive_buffer(1 << 31), "receive_buffer", "2147483648", "1 to 2147483647 bytes"),
+    ] {
+        let server = ServerBootstrap::new(&group).child_options(options.clone()).pipeline(lines);
+        assert_refused(server.bind("127.0.0.1:0"), setting, value, allowed);
+        let client = ClientBootstrap::new(&group).options(options).pipeline(lines);
+        assert_refused(done(client.connect("127.0.0.1:1")), setting, value, allowed);
+    }
+    for backlog in [0, 1 << 31] {
+        let value = backlog.to_string();
+        let server = ServerBootstrap::new(&group).backlog(backlog).pipeline(lines);
+        assert_refused(server.bind("127.0.0.1:0"), "backlog", &value, "1 to 2147483647 connections");
+    }
+    assert_refused(WaterMark::new(0, 1), "water_mark.low", "0", "1 byte or more");
+    assert_refused(WaterMark::new(3, 2), "water_mark.low", "3", "at most water_mark.high");
+    end(&group);
+}
+
+#[test]
+fn c_67_loop_settings_out_of_range_are_refused_when_built() {
+    let new = || EventLoopGroup::builder().threads(1);
+    assert_refused(new().io_ratio(0).build(), "io_ratio", "0", "1 to 100 percent");
+    assert_refused(new().io_ratio(101).build(), "io_ratio", "101", "1 to 100 percent");
+    assert_refused(new().io_ratio(356).build(), "io_ratio", "356", "1 to 100 percent");
+    assert_refused(new().max_pending_tasks(15).build(), "max_pending_tasks", "15", "16 tasks or more");
+    assert_refused(new().wheel_slots(0).build(), "wheel_slots", "0", "1 to 65536");
+    assert_refused(new().wheel_slots(65_537).build(), "wheel_slots", "65537", "1 to 65536");
+    let Err(Error::Setting(refused)) = new().wheel_tick(Duration::ZERO).build() else { panic!("no tick") };
+    assert_eq!(refused.setting, "wheel_tick");
+    let group = new().io_ratio(100).max_pending_tasks(16).wheel_slots(1).build().unwrap();
+    let event_loop = group.next();
+    let rate = event_loop.schedule_at_fixed_rate(SECOND, Duration::ZERO, || Ok(()));
+    assert_refused(rate, "period", "0", "more than zero");
+    let rate = event_loop.schedule_at_fixed_rate_with(MissedRuns::CatchUp, SECOND, Duration::ZERO, || Ok(()));
+    assert_refused(rate, "period", "0", "more than zero");
+    let delay = event_loop.schedule_with_fixed_delay(SECOND, Duration::ZERO, || Ok(()));
+    assert_refused(delay, "delay", "0", "more than zero");
+    let shutdown = done(group.shutdown_gracefully(2 * SECOND, SECOND));
+    assert_refused(shutdown, "timeout", "1s", "at least the quiet period");
+    assert!(!event_loop.is_shutting_down(), "it goes on");
+    end(&group);
+}
+
+/// Of 6 bytes that come at once: how many reads they make with a server's settings.
+fn reads_of(server: &Server, log: &Log) -> usize {
+    let mut peer = connect(server.local_address());
+    peer.write_all(b"abcdef").unwrap();
+    let mut echoed = [0; 6];
+    peer.read_exact(&mut echoed).unwrap();
+    assert_eq!(&echoed, b"abcdef");
+    drop(peer);
+    log.wait_for("drop");
+    log.take().iter().filter(|e| e.starts_with("read ")).count()
+}
+
+#[test]
+fn c_67_settings_are_copied_and_later_changes_do_not_reach_what_was_built() {
+    let group = one_loop();
+    let log = Log::new();
+    let handler_log = log.clone();
+    let six = ServerBootstrap::new(&group)
+        .channel_options(ChannelOptions::new().read_size(2).read_size(1))
+        .pipeline(move |_| Pipeline::new().codec(RawBytes).handler(echo(&handler_log)));
+    let first = six.clone().bind("127.0.0.1:0").unwrap();
+    let three = six.clone().channel_options(ChannelOptions::new().read_size(2));
+    let second = three.bind("127.0.0.1:0").unwrap();
+    let third = six.bind("127.0.0.1:0").unwrap();
+    assert_eq!(reads_of(&first, &log), 6, "of the same setting twice the later one holds");
+    assert_eq!(reads_of(&second, &log), 3, "a changed copy");
+    assert_eq!(reads_of(&third, &log), 6, "the original is as it was");
+    assert_eq!(reads_of(&first, &log), 6);
+    end(&group);
+}
+
+#[test]
+fn c_67_socket_options_are_copied_and_applied_before_the_pipeline_is_made() {
+    let group = one_loop();
+    // Zero linger can be seen from outside: a close is a reset.
+    let reset = ServerBootstrap::new(&group)
+        .child_options(TcpOptions::new().linger(Duration::ZERO))
+        .pipeline(|peer: &Peer| -> Result<ChannelPipeline<Bytes>> { Err(format!("{peer:?}").into()) });
+    let changed = reset.clone().child_options(TcpOptions::new());
+    let (reset, changed) = (reset.bind("127.0.0.1:0").unwrap(), changed.bind("127.0.0.1:0").unwrap());
+    let mut buffer = [0];
+    assert_eq!(
+        connect(reset.local_address()).read(&mut buffer).unwrap_err().kind(),
+        ErrorKind::ConnectionReset
+    );
+    assert_eq!(connect(changed.local_address()).read(&mut buffer).unwrap(), 0);
+    assert_eq!(
+        connect(reset.local_address()).read(&mut buffer).unwrap_err().kind(),
+        ErrorKind::ConnectionReset
+    );
+    end(&group);
+}
+
+#[test]
+fn c_67_a_client_bootstrap_makes_any_number_of_connections_with_its_own_settings() {
+    let group = one_loop();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let log = Log::new();
+    let handler_log = log.clone();
+    let client = ClientBootstrap::new(&group)
+        .channel_options(ChannelOptions::new().read_size(1))
+        .pipeline(move |_| Pipeline::new().codec(RawBytes).handler(echo(&handler_log)));
+    let changed = client.clone().channel_options(ChannelOptions::new());
+    for (client, reads) in [(&client, 3), (&changed, 1), (&client, 3)] {
+        let channel = done(client.connect(address)).unwrap();
+        let (mut peer, _) = listener.accept().unwrap();
+        assert_eq!(channel.peer_address(), Some(address));
+        assert_eq!(channel.local_address(), Some(peer.peer_addr().unwrap()));
+        ask(&mut peer, "abc", "abc");
+        drop(peer);
+        log.wait_for("drop");
+        assert_eq!(log.take().iter().filter(|e| e.starts_with("read ")).count(), reads);
+    }
+    end(&group);
+}
+
+#[test]
+fn c_67_the_factory_runs_on_the_childs_loop_and_connections_go_round() {
+    let group = EventLoopGroup::builder().threads(2).name("child").build().unwrap();
+    let log = Log::new();
+    let handler_log = log.clone();
+    let server = ServerBootstrap::new(&group)
+        .pipeline(move |_| {
+            let name = || std::thread::current().name().unwrap_or_default().to_owned();
+            let (made, log) = (name(), handler_log.clone());
+            Pipeline::new().codec(Line::new()).handler(Recorder::with(
+                &Log::new(),
+                move |ctx, call| match call {
+                    Event::Active(_) => {
+                        log.push(format!("{made} {}", name()));
+                        Ok(())
+                    }
+                    Event::Read(message) => ctx.write(message.clone()),
+                    _ => Ok(()),
+                },
+            ))
+        })
+        .bind("127.0.0.1:0")
+        .unwrap();
+    let mut peers = Vec::new();
+    for n in 0..4 {
+        let mut peer = connect(server.local_address());
+        ask(&mut peer, "x\n", "x\n");
+        assert_eq!(log.all().len(), n + 1);
+        peers.push(peer);
+    }
+    let mut names = log.take();
+    assert_eq!(names[..2], names[2..], "round and round");
+    names.sort();
+    assert_eq!(names, ["child-0 child-0", "child-0 child-0", "child-1 child-1", "child-1 child-1"]);
+    assert_eq!(group.metrics().iter().map(|m| m.channels).collect::<Vec<_>>(), [2, 2]);
+    end(&group);
+}
+
+#[test]
+fn c_68_an_acceptor_group_accepts_and_the_children_are_served_elsewhere() {
+    let acceptors = EventLoopGroup::builder().threads(1).name("acceptor").build().unwrap();
+    let children = EventLoopGroup::builder().threads(1).name("child").build().unwrap();
+    let log = Log::new();
+    let handler_log = log.clone();
+    let server = ServerBootstrap::new(&children)
+        .acceptor_group(&acceptors)
+        .pipeline(move |_| {
+            handler_log.push(std::thread::current().name().unwrap_or_default());
+            Pipeline::new().codec(Line::new()).handler(echo(&Log::new()))
+        })
+        .bind("127.0.0.1:0")
+        .unwrap();
+    let mut peers: Vec<_> = (0..3).map(|_| connect(server.local_address())).collect();
+    for peer in &mut peers {
+        ask(peer, "x\n", "x\n");
+    }
+    assert_eq!(log.take(), ["child-0"; 3]);
+    let (acceptor, child) = (acceptors.next().metrics(), children.next().metrics());
+    assert_eq!((acceptor.accepted, acceptor.channels, acceptor.reads), (3, 0, 0));
+    assert_eq!((child.accepted, child.channels), (0, 3));
+    // The end of the acceptors is the end of listening, not of the connections.
+    end(&acceptors);
+    done(server.closed()).unwrap();
+    ask(&mut peers[0], "still\n", "still\n");
+    end(&children);
+}
+
+#[test]
+fn c_68_the_factory_is_told_who_is_at_the_other_end() {
+    let group = one_loop();
+    let seen: Arc<Mutex<Vec<Peer>>> = Arc::default();
+    let told = seen.clone();
+    let server = ServerBootstrap::new(&group)
+        .pipeline(move |peer: &Peer| {
+            told.lock().unwrap().push(*peer);
+            lines(peer)
+        })
+        .bind("127.0.0.1:0")
+        .unwrap();
+    let mut peer = connect(server.local_address());
+    ask(&mut peer, "x\n", "x\n");
+    let seen = seen.lock().unwrap();
+    assert_eq!(seen[0].address, Some(peer.local_addr().unwrap()));
+    assert_eq!(seen[0].local_address, Some(server.local_address()));
+    drop(seen);
+    end(&group);
+}
+
+#[test]
+fn c_69_a_bind_that_fails_says_so_at_once() {
+    let group = one_loop();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let failed = ServerBootstrap::new(&group).pipeline(lines).bind(taken.local_addr().unwrap()).unwrap_err();
+    assert_eq!(failed.io_kind(), Some(ErrorKind::AddrInUse));
+    assert!(failed.to_string().starts_with("listening: "), "{failed}");
+    let nowhere: &[SocketAddr] = &[];
+    let failed = ServerBootstrap::new(&group).pipeline(lines).bind(nowhere).unwrap_err();
+    assert_eq!(failed.io_kind(), Some(ErrorKind::NotFound));
+    let failed = done(ClientBootstrap::new(&group).pipeline(lines).connect(nowhere)).unwrap_err();
+    assert_eq!(failed.io_kind(), Some(ErrorKind::NotFound));
+    end(&group);
+    let failed = ServerBootstrap::new(&group).pipeline(lines).bind("127.0.0.1:0").unwrap_err();
+    assert!(matches!(failed, Error::ShutDown), "{failed}");
+    let failed = done(ClientBootstrap::new(&group).pipeline(lines).connect("127.0.0.1:1")).unwrap_err();
+    assert!(matches!(failed, Error::ShutDown), "{failed}");
+}
+
+#[test]
+fn c_69_of_several_addresses_the_first_that_can_be_bound_is_taken() {
+    let group = one_loop();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addresses = [taken.local_addr().unwrap(), "127.0.0.1:0".parse().unwrap()];
+    let server = ServerBootstrap::new(&group).pipeline(lines).bind(&addresses[..]).unwrap();
+    assert_ne!(server.local_address(), addresses[0]);
+    ask(&mut connect(server.local_address()), "x\n", "x\n");
+    end(&group);
+}
+
+#[test]
+fn a_server_that_is_closed_takes_no_more_and_keeps_what_it_has() {
+    let group = one_loop();
+    let server = ServerBootstrap::new(&group).pipeline(lines).bind("127.0.0.1:0").unwrap();
+    let mut peer = connect(server.local_address());
+    ask(&mut peer, "before\n", "before\n");
+    assert!(!server.closed().is_done());
+    done(server.close()).unwrap();
+    done(server.close()).unwrap();
+    let refused = TcpStream::connect(server.local_address()).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+    ask(&mut peer, "after\n", "after\n");
+    peer.write_all(b"bye\n").unwrap();
+    assert!(read_to_end(&mut peer).is_empty());
+    let again = ServerBootstrap::new(&group).pipeline(lines).bind(server.local_address()).unwrap();
+    ask(&mut connect(again.local_address()), "again\n", "again\n");
+    end(&group);
+}
+
+#[test]
+fn dropping_the_handle_of_a_server_lets_it_run() {
+    let group = one_loop();
+    let options = ListenerOptions::new().backlog(5);
+    let server =
+        ServerBootstrap::new(&group).listener_options(options).pipeline(lines).bind("127.0.0.1:0").unwrap();
+    let address = server.local_address();
+    drop(server);
+    let mut peer = TcpStream::connect(address).unwrap();
+    ask(&mut peer, "x\n", "x\n");
+    end(&group);
+}
+
+/// C-70: loops that bind and connect through each other's bootstraps at the same time wait for nobody.
+#[test]
+fn c_70_loops_that_use_each_others_bootstraps_do_not_deadlock() {
+    const ROUNDS: usize = 1024;
+    /// Rounds of a loop that are in progress at the same time. Bounds the number of descriptors.
+    const CHAINS: usize = 8;
+
+    /// Runs on `here`: binds and connects on `there`, then starts the next round.
+    fn round(here: EventLoop, there: EventLoopGroup, to: SocketAddr, left: usize, rounds: mpsc::Sender<()>) {
+        if left == 0 {
+            return;
+        }
+        let bound = ServerBootstrap::new(&there).pipeline(lines).bind("127.0.0.1:0").unwrap();
+        let connecting = ClientBootstrap::new(&there).pipeline(lines).connect(to);
+        connecting.on_complete(move |channel| {
+            channel.unwrap().close_now();
+            bound.close().detach();
+            rounds.send(()).unwrap();
+            let next = here.clone();
+            here.execute(move || round(next, there, to, left - 1, rounds)).unwrap();
+        });
+    }
+
+    let (one, other, servers) = (one_loop(), one_loop(), one_loop());
+    let server = ServerBootstrap::new(&servers).pipeline(lines).bind("127.0.0.1:0").unwrap();
+    let (sender, rounds) = mpsc::channel();
+    for (here, there) in [(&one, &other), (&other, &one)] {
+        for _ in 0..CHAINS {
+            let (me, there, to, sender) =
+                (here.next().clone(), there.clone(), server.local_address(), sender.clone());
+            here.next().execute(move || round(me, there, to, ROUNDS / CHAINS, sender)).unwrap();
+        }
+    }
+    for _ in 0..2 * ROUNDS {
+        rounds.recv_timeout(wait::PATIENCE).expect("neither loop waits for the other");
+    }
+    end(&one);
+    end(&other);
+    end(&servers);
+}
+
+/// C-71: an address that cannot be resolved fails the connect, and no pipeline is made.
+#[test]
+fn c_71_a_connect_to_nowhere_fails_and_makes_nothing() {
+    let group = one_loop();
+    let client = ClientBootstrap::new(&group)
+        .pipeline(|_| -> ChannelPipeline<Bytes> { panic!("there is nobody to make it for") });
+    let nowhere: &[std::net::SocketAddr] = &[];
+    let failed = done(client.connect(nowhere)).unwrap_err();
+    assert_eq!(failed.io_kind(), Some(std::io::ErrorKind::NotFound), "{failed}");
+    assert_eq!(group.next().connections(), 0);
+    end(&group);
+}

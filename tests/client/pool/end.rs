@@ -1,0 +1,171 @@
+//! The end of a pool, and hooks that fail: H-21.
+
+use crate::pool::{Trial, pool};
+use crate::support::{
+    logs::quiet_panics,
+    loops::{block, end, metrics, one_loop, some_turns},
+    nobody::Nobody,
+    recorder::silent,
+    servers::{Settings, serve},
+    wait::done,
+};
+use bytes::Bytes;
+use netwheel::prelude::*;
+use std::{
+    io::ErrorKind,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+};
+
+#[test]
+fn h_21_a_closed_pool() {
+    let trial = Trial::new(|pool| pool.size(2));
+    let (held, dropped) = (trial.get(), trial.get());
+    let handles = [Channel::clone(&held), Channel::clone(&dropped)];
+    let waiting = [trial.pool.acquire(), trial.pool.acquire()];
+    some_turns(&trial.group);
+    trial.pool.close();
+    trial.pool.close();
+    assert!(trial.pool.is_closed());
+    for acquire in waiting {
+        assert!(acquire.is_done(), "at once");
+        assert!(matches!(done(acquire), Err(Error::Closed)));
+    }
+    assert!(matches!(done(trial.pool.acquire()), Err(Error::Closed)));
+    assert_eq!(trial.counts(), (2, 0, 0), "what is out stays");
+    assert!(held.is_open());
+    assert!(matches!(trial.pool.release(held), Err(Error::Closed)));
+    drop(dropped);
+    for handle in handles {
+        done(handle.closed()).unwrap();
+    }
+    assert_eq!(trial.counts(), (0, 0, 0));
+    trial.connections(0);
+    assert_eq!(metrics(&trial.group).timers_pending, 0);
+    end(&trial.group);
+}
+
+#[test]
+fn h_21_free_channels_are_closed_with_the_pool_or_its_last_handle() {
+    let trial = Trial::new(|pool| pool.size(1));
+    drop(trial.get());
+    trial.connections(1);
+    trial.pool.close();
+    trial.connections(0);
+    let another = pool(&trial.group, trial._server.local_address(), |pool| pool.size(2));
+    let (free, out) = (done(another.acquire()).unwrap(), done(another.acquire()).unwrap());
+    drop(free);
+    drop(another);
+    some_turns(&trial.group);
+    trial.connections(2);
+    drop(out);
+    trial.connections(0);
+    end(&trial.group);
+}
+
+#[test]
+fn h_21_closed_while_a_channel_is_made() {
+    let trial = Trial::new(|pool| pool.size(1));
+    let release = block(&trial.group);
+    let acquire = trial.pool.acquire();
+    trial.pool.close();
+    drop(release);
+    assert!(matches!(done(acquire), Err(Error::Closed)));
+    assert_eq!(trial.counts(), (0, 0, 0));
+    trial.connections(0);
+    end(&trial.group);
+}
+
+#[test]
+fn h_21_a_hook_that_fails_fails_the_acquire_and_leaks_nothing() {
+    quiet_panics();
+    let calls = Arc::new(AtomicUsize::new(0));
+    let hook = {
+        let calls = calls.clone();
+        move |_: &Channel<Bytes>| match calls.fetch_add(1, SeqCst) {
+            // A new channel, and one that was used.
+            0 | 4 => Err("not this one".into()),
+            1 | 6 => panic!("on purpose"),
+            _ => Ok(()),
+        }
+    };
+    let trial = Trial::new(|pool| pool.size(1).on_acquire(hook));
+    let outcome = || match done(trial.pool.acquire()) {
+        Ok(channel) => {
+            drop(channel);
+            "given"
+        }
+        Err(Error::Other(e)) if e.to_string() == "not this one" => "refused",
+        Err(Error::Panicked(e)) if e == "on purpose" => "panicked",
+        other => panic!("{other:?}"),
+    };
+    let outcomes: Vec<_> = (0..8).map(|_| (outcome(), trial.counts())).collect();
+    let (none, one) = ((0, 0, 0), (0, 1, 0));
+    let (given, refused, panicked) = (("given", one), ("refused", none), ("panicked", none));
+    assert_eq!(outcomes, [refused, panicked, given, given, refused, given, panicked, given]);
+    trial.connections(1);
+    end(&trial.group);
+}
+
+#[test]
+fn h_21_a_hook_that_fails_for_one_leaves_the_channels_place_to_the_next() {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let hook = {
+        let calls = calls.clone();
+        move |_: &Channel<Bytes>| if calls.fetch_add(1, SeqCst) == 1 { Err("no".into()) } else { Ok(()) }
+    };
+    let trial = Trial::new(|pool| pool.size(1).on_acquire(hook));
+    let held = trial.get();
+    let [fails, succeeds] = [trial.pool.acquire(), trial.pool.acquire()];
+    drop(held);
+    assert!(done(fails).is_err());
+    let channel = done(succeeds).unwrap();
+    assert!(channel.is_open());
+    assert_eq!(trial.counts(), (1, 0, 0));
+    end(&trial.group);
+}
+
+#[test]
+fn h_21_nobody_answers_and_everybody_who_waits_hears_of_it() {
+    let group = one_loop();
+    let nobody = Nobody::new();
+    let pool = pool(&group, nobody.address, |pool| pool.size(1));
+    let acquires: Vec<_> = (0..20).map(|_| pool.acquire()).collect();
+    for acquire in acquires {
+        assert_eq!(done(acquire).unwrap_err().io_kind(), Some(ErrorKind::ConnectionRefused));
+    }
+    assert_eq!((pool.acquired(), pool.free(), pool.waiters()), (0, 0, 0));
+    end(&group);
+}
+
+#[test]
+fn h_21_a_loop_with_as_many_connections_as_it_may_have_leaks_no_place() {
+    let group = EventLoopGroup::builder().threads(1).max_connections(1).build().unwrap();
+    let servers = one_loop();
+    let (server, _at_server) = serve(&servers, Settings::new(), silent);
+    let pool = pool(&group, server.local_address(), |pool| pool.size(2));
+    let only = done(pool.acquire()).unwrap();
+    assert!(matches!(done(pool.acquire()), Err(Error::Full { .. })));
+    assert_eq!((pool.acquired(), pool.free()), (1, 0));
+    drop(only);
+    drop(done(pool.acquire()).unwrap());
+    end(&group);
+    end(&servers);
+}
+
+#[test]
+fn h_21_the_loops_are_shut_down() {
+    let trial = Trial::new(|pool| pool.size(1));
+    let held = trial.get();
+    let waiting = trial.pool.acquire();
+    some_turns(&trial.group);
+    end(&trial.group);
+    assert!(matches!(done(waiting), Err(Error::ShutDown)));
+    assert!(!held.is_open());
+    drop(held);
+    assert_eq!(trial.counts(), (0, 0, 0));
+    assert!(matches!(done(trial.pool.acquire()), Err(Error::ShutDown)));
+    assert_eq!(trial.counts(), (0, 0, 0));
+}

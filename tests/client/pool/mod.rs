@@ -1,0 +1,73 @@
+//! A pool of channels: H-19 to H-21.
+
+mod choice;
+mod end;
+mod sharing;
+mod waiting;
+
+use crate::support::{
+    loops::turn_until,
+    recorder::{Event, Events, silent},
+    servers::{Settings, client, serve},
+    wait::done,
+};
+use bytes::Bytes;
+use netwheel::{ChannelPool, PoolBuilder, Pooled, prelude::*, testing::ManualClock};
+use std::net::SocketAddr;
+
+/// A loop whose time stands still, a server on it, and a pool of channels to that server.
+struct Trial {
+    group: EventLoopGroup,
+    clock: ManualClock,
+    _server: Server,
+    at_server: Events,
+    pool: ChannelPool<Bytes>,
+}
+
+type Builder =
+    PoolBuilder<Box<dyn Fn(&netwheel::Peer) -> netwheel::ChannelPipeline<Bytes> + Send + Sync>, Bytes>;
+
+impl Trial {
+    fn new(settings: impl FnOnce(Builder) -> Builder) -> Self {
+        let clock = ManualClock::new();
+        let group = EventLoopGroup::builder().threads(1).clock(clock.clone()).build().unwrap();
+        let (server, at_server) = serve(&group, Settings::new(), silent);
+        let pool = pool(&group, server.local_address(), settings);
+        Trial { group, clock, _server: server, at_server, pool }
+    }
+
+    /// What the pool says of itself: channels that are out, free ones, acquires that wait.
+    fn counts(&self) -> (usize, usize, usize) {
+        (self.pool.acquired(), self.pool.free(), self.pool.waiters())
+    }
+
+    /// All of the pool's channels that have a socket; the server has as many.
+    #[track_caller]
+    fn connections(&self, n: u64) {
+        turn_until(&self.group, |metrics| metrics.channels == 2 * n);
+    }
+
+    #[track_caller]
+    fn get(&self) -> Pooled<Bytes> {
+        done(self.pool.acquire()).unwrap()
+    }
+
+    /// The next child of the server.
+    #[track_caller]
+    fn child(&self) -> Channel<Bytes> {
+        loop {
+            if let Event::Active(child) = self.at_server.next() {
+                return child;
+            }
+        }
+    }
+}
+
+fn pool(
+    group: &EventLoopGroup,
+    to: SocketAddr,
+    settings: impl FnOnce(Builder) -> Builder,
+) -> ChannelPool<Bytes> {
+    let (bootstrap, _) = client(group, Settings::new(), silent);
+    settings(bootstrap.pool()).build(to).unwrap()
+}

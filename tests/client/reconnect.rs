@@ -1,0 +1,570 @@
+//! A client that stays connected: what users ask for in 10.4 (a herd of clients after a restart), and how it ends.
+
+#[cfg(target_os = "linux")]
+use crate::support::nobody::BlackHole;
+use crate::support::{
+    logs::quiet_panics,
+    loops::{block, end, metrics, one_loop, some_turns, the_loop, turn_until},
+    nobody::Nobody,
+    recorder::{Event, Events, echo, silent},
+    servers::{Settings, client, dial, serve},
+    tcp::ANY_PORT,
+    wait::{PATIENCE, done, ms, receive},
+};
+use bytes::Bytes;
+use netwheel::{Backoff, ReconnectEvent, Reconnecting, prelude::*, testing::ManualClock};
+use std::{
+    io::ErrorKind,
+    net::SocketAddr,
+    ops::ControlFlow::{self, Break, Continue},
+    sync::{
+        Arc, Weak,
+        mpsc::{self, Receiver},
+    },
+    time::Duration,
+};
+
+const NANO: Duration = Duration::from_nanos(1);
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// A loop whose time stands still.
+fn manual() -> (EventLoopGroup, ManualClock) {
+    let clock = ManualClock::new();
+    (EventLoopGroup::builder().threads(1).clock(clock.clone()).build().unwrap(), clock)
+}
+
+/// Waits for a loop whose queue is full, so that nothing can be given to it.
+#[track_caller]
+fn wait_until(is_met: impl Fn() -> bool) {
+    let end = std::time::Instant::now() + PATIENCE;
+    while !is_met() {
+        assert!(std::time::Instant::now() < end, "waited in vain");
+        std::thread::yield_now();
+    }
+}
+
+/// What the hook was told.
+#[derive(Debug, PartialEq)]
+enum Told {
+    Connecting(u32, SocketAddr),
+    Connected(u32),
+    Failed(u32, Option<ErrorKind>, Option<Duration>),
+    Lost(Duration, Option<Duration>),
+}
+
+fn told<M>(event: &ReconnectEvent<'_, M>) -> Told {
+    match event {
+        ReconnectEvent::Connecting { attempt, address } => {
+            Told::Connecting(*attempt, address.as_tcp().unwrap())
+        }
+        ReconnectEvent::Connected { attempt, .. } => Told::Connected(*attempt),
+        ReconnectEvent::Failed { attempt, error, next } => Told::Failed(*attempt, error.io_kind(), *next),
+        ReconnectEvent::Lost { held, next } => Told::Lost(*held, *next),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A client on trial.
+struct Trial {
+    client: Reconnecting<Bytes>,
+    told: Receiver<Told>,
+    /// What its handlers are told.
+    events: Events,
+    /// Alive as long as anything of the client is.
+    alive: Weak<()>,
+}
+
+impl Trial {
+    /// A client that does what `hook` says.
+    fn with(
+        group: &EventLoopGroup,
+        to: SocketAddr,
+        backoff: Backoff,
+        hook: impl Fn(&Told) -> ControlFlow<()> + Send + Sync + 'static,
+    ) -> Self {
+        let (sender, received) = mpsc::channel();
+        let alive = Arc::new(());
+        let weak = Arc::downgrade(&alive);
+        let (bootstrap, events) = client(group, Settings::new(), silent);
+        let on_event = move |event: ReconnectEvent<'_, Bytes>| {
+            let _ = &alive;
+            let event = told(&event);
+            let answer = hook(&event);
+            let _ = sender.send(event);
+            answer
+        };
+        let client = bootstrap.reconnect(backoff).on_event(on_event).connect(to).unwrap();
+        Trial { client, told: received, events, alive: weak }
+    }
+
+    fn new(group: &EventLoopGroup, to: SocketAddr, backoff: Backoff) -> Self {
+        Self::with(group, to, backoff, |_| Continue(()))
+    }
+
+    #[track_caller]
+    fn next(&self) -> Told {
+        receive(&self.told)
+    }
+
+    /// The delay that the next failure or loss is told with; the loop waits for it when this returns.
+    #[track_caller]
+    fn delay(&self, group: &EventLoopGroup) -> Duration {
+        let next = loop {
+            match self.next() {
+                Told::Failed(_, _, next) | Told::Lost(_, next) => break next,
+                Told::Connecting(..) | Told::Connected(_) => {}
+            }
+        };
+        some_turns(group);
+        next.expect("it goes on")
+    }
+
+    /// Nothing of it is left: no timer, no attempt, no channel, no memory.
+    #[track_caller]
+    fn assert_gone(self, group: &EventLoopGroup) {
+        if !the_loop(group).is_terminated() {
+            some_turns(group);
+            // Its socket may linger until the server has closed the other end.
+            while the_loop(group).connections() > 0 {
+                some_turns(group);
+            }
+            assert_eq!(metrics(group).timers_pending, 0);
+        }
+        assert_eq!(the_loop(group).connections(), 0);
+        assert!(self.told.try_iter().next().is_none(), "it says nothing more");
+        drop(self.client);
+        assert!(self.alive.upgrade().is_none(), "somebody keeps it");
+    }
+}
+
+// ---- delays ----------------------------------------------------------------------------------------------
+
+#[test]
+fn attempts_come_after_the_delay_that_was_told_and_it_is_within_its_bounds() {
+    let (group, clock) = manual();
+    let nobody = Nobody::new();
+    let backoff = Backoff::new().initial(ms(100)).factor(2.0).cap(ms(1000));
+    let trial = Trial::new(&group, nobody.address, backoff);
+    for attempt in 1..=12 {
+        assert_eq!(trial.next(), Told::Connecting(attempt, nobody.address));
+        let delay = match trial.next() {
+            Told::Failed(n, Some(ErrorKind::ConnectionRefused), Some(delay)) if n == attempt => delay,
+            other => panic!("{other:?}"),
+        };
+        let longest = ms(100 << (attempt - 1).min(4)).min(ms(1000));
+        assert!(delay <= longest, "attempt {attempt}: {delay:?} of {longest:?}");
+        some_turns(&group);
+        if !delay.is_zero() {
+            assert_eq!(metrics(&group).timers_pending, 1, "one timer, whatever happens");
+            clock.advance(delay - NANO);
+            some_turns(&group);
+            assert!(trial.told.try_recv().is_err(), "attempt {attempt}: early");
+            clock.advance(NANO);
+        }
+    }
+    trial.client.stop();
+    done(trial.client.ended()).unwrap();
+    end(&group);
+}
+
+#[test]
+fn a_herd_is_spread() {
+    let (group, _clock) = manual();
+    let nobody = Nobody::new();
+    let herd: Vec<_> =
+        (0..100).map(|_| Trial::new(&group, nobody.address, Backoff::new().initial(ms(10_000)))).collect();
+    let mut delays: Vec<_> = herd.iter().map(|client| client.delay(&group)).collect();
+    delays.sort();
+    assert!(delays[10] < ms(3_000) && delays[90] > ms(7_000), "{delays:?}");
+    end(&group);
+}
+
+#[test]
+fn a_connection_that_held_begins_anew_and_one_that_did_not_counts_as_a_failure() {
+    let (group, clock) = manual();
+    let (server, at_server) = serve(&group, Settings::new(), silent);
+    let backoff = Backoff::new().initial(ms(100)).jitter(false).reset_after(ms(5000));
+    let trial = Trial::new(&group, server.local_address(), backoff);
+    for (attempt, held, delay) in [(1, 0, 100), (2, 4999, 200), (3, 5000, 100), (1, 0, 200), (2, 60_000, 100)]
+    {
+        assert_eq!(trial.next(), Told::Connecting(attempt, server.local_address()));
+        assert_eq!(trial.next(), Told::Connected(attempt));
+        some_turns(&group);
+        clock.advance(ms(held));
+        loop {
+            if let Event::Active(child) = at_server.next() {
+                child.close_now();
+                break;
+            }
+        }
+        assert_eq!(trial.next(), Told::Lost(ms(held), Some(ms(delay))));
+        some_turns(&group);
+        assert!(trial.client.channel().is_none());
+        clock.advance(ms(delay));
+    }
+    end(&group);
+}
+
+// ---- coming back -----------------------------------------------------------------------------------------
+
+#[test]
+fn the_server_restarts_and_the_client_is_back() {
+    let (group, clock) = manual();
+    let servers = one_loop();
+    let (server, _at_server) = serve(&servers, Settings::new(), echo);
+    let address = server.local_address();
+    let trial = Trial::new(&group, address, Backoff::new().jitter(false).initial(ms(100)).reset_after(ms(0)));
+    let before = done(trial.client.connected()).unwrap();
+    assert_eq!(trial.client.channel().as_ref(), Some(&before));
+    end(&servers);
+    assert_eq!(trial.delay(&group), ms(100));
+    assert!(trial.client.channel().is_none());
+    let connected = trial.client.connected();
+
+    clock.advance(ms(100));
+    assert_eq!(trial.delay(&group), ms(200), "the server is not back yet");
+    assert!(!connected.is_done());
+
+    let servers = one_loop();
+    let server = ServerBootstrap::new(&servers)
+        .pipeline(|_| Pipeline::new().codec(netwheel::codec::RawBytes).handler(Greeter))
+        .bind(address)
+        .unwrap();
+    clock.advance(ms(200));
+    let after = done(connected).unwrap();
+    assert_ne!(after, before);
+    assert_eq!(trial.client.channel(), Some(after));
+    let inactive = trial.events.until_inactive();
+    assert_eq!(inactive.last(), Some(&Event::Inactive), "the old handler was told");
+    trial.events.channel();
+    assert_eq!(trial.events.bytes(7), b"welcome");
+    drop(server);
+    end(&group);
+    end(&servers);
+}
+
+struct Greeter;
+
+impl Handler for Greeter {
+    type In = Bytes;
+    type Out = Bytes;
+
+    fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        ctx.write("welcome".into())
+    }
+
+    fn read(&mut self, _: &mut Context<'_, Self>, _: Bytes) -> Result {
+        Ok(())
+    }
+}
+
+#[test]
+fn it_stays_connected_without_its_handle() {
+    let (group, clock) = manual();
+    let (server, at_server) = serve(&group, Settings::new(), silent);
+    let trial = Trial::new(&group, server.local_address(), Backoff::new().jitter(false));
+    let Trial { client, told, .. } = trial;
+    drop(client);
+    at_server.channel().close_now();
+    loop {
+        if let Told::Lost(_, next) = receive(&told) {
+            some_turns(&group);
+            clock.advance(next.unwrap());
+            break;
+        }
+    }
+    assert!(matches!(receive(&told), Told::Connecting(2, _)));
+    assert_eq!(receive(&told), Told::Connected(2));
+    end(&group);
+}
+
+#[test]
+fn a_full_queue_does_not_keep_it_away() {
+    let clock = ManualClock::new();
+    let group = EventLoopGroup::builder().threads(1).max_pending_tasks(16).max_scheduled_tasks(16);
+    let group = group.clock(clock.clone()).build().unwrap();
+    let nobody = Nobody::new();
+    let event_loop = the_loop(&group).clone();
+    let fill = move |_: &Told| {
+        while event_loop.schedule(DAY, || ()).is_ok() {}
+        while event_loop.execute(|| ()).is_ok() {}
+        Continue(())
+    };
+    let trial = Trial::with(&group, nobody.address, Backoff::new().jitter(false), fill);
+    for attempt in 1..5 {
+        assert_eq!(trial.next(), Told::Connecting(attempt, nobody.address));
+        match trial.next() {
+            Told::Failed(_, Some(ErrorKind::ConnectionRefused), Some(delay)) => {
+                // As many as there may be, and its own.
+                wait_until(|| metrics(&group).timers_pending == 17 && metrics(&group).tasks_pending == 0);
+                clock.advance(delay);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    end(&group);
+}
+
+#[test]
+fn a_loop_with_as_many_connections_as_it_may_have_is_tried_again() {
+    let clock = ManualClock::new();
+    let group = EventLoopGroup::builder().threads(1).max_connections(1).clock(clock.clone()).build().unwrap();
+    let servers = one_loop();
+    let (server, _at_server) = serve(&servers, Settings::new(), silent);
+    let (channel, _events) = dial(&group, server.local_address(), Settings::new(), silent);
+    let trial = Trial::new(&group, server.local_address(), Backoff::new().jitter(false));
+    let delay = trial.delay(&group);
+    channel.close();
+    done(channel.closed()).unwrap();
+    // Its socket counts until the server has closed the other end.
+    while the_loop(&group).connections() > 0 {
+        some_turns(&group);
+    }
+    clock.advance(delay);
+    assert!(done(trial.client.connected()).unwrap().is_open());
+    end(&group);
+    end(&servers);
+}
+
+// ---- giving up -------------------------------------------------------------------------------------------
+
+#[test]
+fn it_gives_up_with_the_last_error() {
+    let (group, clock) = manual();
+    let nobody = Nobody::new();
+    let trial = Trial::new(&group, nobody.address, Backoff::new().max_attempts(3));
+    let waiting = trial.client.connected();
+    let ended = trial.client.ended();
+    for _ in 0..2 {
+        clock.advance(trial.delay(&group));
+    }
+    assert_eq!(trial.next(), Told::Connecting(3, nobody.address));
+    assert_eq!(trial.next(), Told::Failed(3, Some(ErrorKind::ConnectionRefused), None));
+    for error in
+        [done(waiting).unwrap_err(), done(ended).unwrap_err(), done(trial.client.ended()).unwrap_err()]
+    {
+        assert!(matches!(error, Error::Io { during: "connecting", .. }), "{error}");
+        assert_eq!(error.io_kind(), Some(ErrorKind::ConnectionRefused));
+    }
+    clock.advance(DAY);
+    trial.client.stop();
+    assert!(done(trial.client.ended()).is_err(), "too late to stop");
+    trial.assert_gone(&group);
+    end(&group);
+}
+
+#[test]
+fn connections_that_do_not_hold_count_as_attempts() {
+    let (group, clock) = manual();
+    let (server, _events) = serve(&group, Settings::new(), |ctx, event| {
+        if matches!(event, Event::Active(_)) {
+            ctx.close_now();
+        }
+        Ok(())
+    });
+    let trial = Trial::new(&group, server.local_address(), Backoff::new().max_attempts(2));
+    clock.advance(trial.delay(&group));
+    assert!(matches!(done(trial.client.ended()), Err(Error::Closed)));
+    end(&group);
+}
+
+// ---- stopping --------------------------------------------------------------------------------------------
+
+#[test]
+fn stopped_while_it_waits() {
+    let (group, clock) = manual();
+    let nobody = Nobody::new();
+    let trial = Trial::new(&group, nobody.address, Backoff::new().initial(DAY).cap(DAY).jitter(false));
+    assert_eq!(trial.delay(&group), DAY);
+    assert_eq!(metrics(&group).timers_pending, 1);
+    let waiting = trial.client.connected();
+    trial.client.stop();
+    trial.client.stop();
+    done(trial.client.ended()).unwrap();
+    assert!(matches!(done(waiting), Err(Error::Cancelled)));
+    assert!(matches!(done(trial.client.connected()), Err(Error::Cancelled)));
+    some_turns(&group);
+    assert_eq!(metrics(&group).timers_pending, 0, "the timer is gone before its time");
+    clock.advance(2 * DAY);
+    trial.assert_gone(&group);
+    end(&group);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn stopped_while_it_connects() {
+    let (group, clock) = manual();
+    let hole = BlackHole::open();
+    let trial = Trial::new(&group, hole.address, Backoff::new());
+    assert_eq!(trial.next(), Told::Connecting(1, hole.address));
+    some_turns(&group);
+    assert_eq!((the_loop(&group).connections(), metrics(&group).timers_pending), (1, 1));
+    trial.client.stop();
+    done(trial.client.ended()).unwrap();
+    clock.advance(DAY);
+    trial.assert_gone(&group);
+    end(&group);
+}
+
+#[test]
+fn stopped_before_the_loop_has_heard_of_it() {
+    let (group, _clock) = manual();
+    let (server, _at_server) = serve(&group, Settings::new(), silent);
+    let release = block(&group);
+    let trial = Trial::new(&group, server.local_address(), Backoff::new());
+    trial.client.stop();
+    drop(release);
+    done(trial.client.ended()).unwrap();
+    trial.assert_gone(&group);
+    end(&group);
+}
+
+#[test]
+fn stopped_while_it_is_connected() {
+    let (group, clock) = manual();
+    let (server, at_server) = serve(&group, Settings::new(), silent);
+    let trial = Trial::new(&group, server.local_address(), Backoff::new());
+    let channel = done(trial.client.connected()).unwrap();
+    channel.write("last words".into()).unwrap();
+    trial.client.stop();
+    done(trial.client.ended()).unwrap();
+    done(channel.closed()).unwrap();
+    assert_eq!(at_server.bytes(10), b"last words");
+    turn_until(&group, |metrics| metrics.channels == 0);
+    clock.advance(DAY);
+    let all: Vec<_> = trial.told.try_iter().collect();
+    assert_eq!(all, [Told::Connecting(1, server.local_address()), Told::Connected(1)], "a stop is no loss");
+    trial.assert_gone(&group);
+    end(&group);
+}
+
+#[test]
+fn the_hook_stops_it() {
+    type Which = fn(&Told) -> bool;
+    let cases: [(Which, bool); 4] = [
+        (|told| matches!(told, Told::Connecting(..)), false),
+        (|told| matches!(told, Told::Connected(_)), true),
+        (|told| matches!(told, Told::Lost(..)), true),
+        (|told| matches!(told, Told::Failed(..)), false),
+    ];
+    for (n, (which, answered)) in cases.into_iter().enumerate() {
+        let (group, clock) = manual();
+        let (server, _events) = serve(&group, Settings::new(), |ctx, event| {
+            if matches!(event, Event::Active(_)) {
+                ctx.close_now();
+            }
+            Ok(())
+        });
+        let nobody = Nobody::new();
+        let to = if answered { server.local_address() } else { nobody.address };
+        let stops = move |told: &Told| if which(told) { Break(()) } else { Continue(()) };
+        let trial = Trial::with(&group, to, Backoff::new(), stops);
+        done(trial.client.ended()).unwrap_or_else(|e| panic!("case {n}: {e}"));
+        clock.advance(DAY);
+        let last = trial.told.try_iter().last().unwrap();
+        assert!(which(&last), "case {n}: {last:?} after it was stopped");
+        turn_until(&group, |metrics| metrics.channels == 0);
+        trial.assert_gone(&group);
+        end(&group);
+    }
+}
+
+#[test]
+fn a_hook_that_panics_does_not_stop_it() {
+    quiet_panics();
+    let (group, clock) = manual();
+    let nobody = Nobody::new();
+    let (sender, received) = mpsc::channel();
+    let (bootstrap, _events) = client(&group, Settings::new(), silent);
+    let _client = bootstrap
+        .reconnect(Backoff::new().jitter(false))
+        .on_event(move |event| {
+            sender.send(told(&event)).unwrap();
+            panic!("on purpose");
+        })
+        .connect(nobody.address)
+        .unwrap();
+    for attempt in 1..4 {
+        assert_eq!(receive(&received), Told::Connecting(attempt, nobody.address));
+        match receive(&received) {
+            Told::Failed(_, _, Some(delay)) => {
+                some_turns(&group);
+                clock.advance(delay);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    end(&group);
+}
+
+// ---- the loop's end --------------------------------------------------------------------------------------
+
+#[test]
+fn its_loop_is_shut_down_while_it_waits() {
+    let (group, _clock) = manual();
+    let nobody = Nobody::new();
+    let trial = Trial::new(&group, nobody.address, Backoff::new().initial(DAY).cap(DAY).jitter(false));
+    trial.delay(&group);
+    let waiting = trial.client.connected();
+    end(&group);
+    assert!(matches!(done(trial.client.ended()), Err(Error::ShutDown)));
+    assert!(matches!(done(waiting), Err(Error::ShutDown)));
+    trial.assert_gone(&group);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn its_loop_is_shut_down_while_it_connects() {
+    let (group, _clock) = manual();
+    let hole = BlackHole::open();
+    let trial = Trial::new(&group, hole.address, Backoff::new());
+    trial.next();
+    some_turns(&group);
+    end(&group);
+    assert_eq!(trial.next(), Told::Failed(1, None, None));
+    assert!(matches!(done(trial.client.ended()), Err(Error::ShutDown)));
+    trial.assert_gone(&group);
+}
+
+#[test]
+fn its_loop_is_shut_down_while_it_is_connected() {
+    let (group, _clock) = manual();
+    let servers = one_loop();
+    let (server, _at_server) = serve(&servers, Settings::new(), silent);
+    let trial = Trial::new(&group, server.local_address(), Backoff::new());
+    done(trial.client.connected()).unwrap();
+    end(&group);
+    assert!(matches!(done(trial.client.ended()), Err(Error::ShutDown)));
+    assert_eq!(trial.told.try_iter().last(), Some(Told::Lost(Duration::ZERO, None)));
+    trial.assert_gone(&group);
+    end(&servers);
+}
+
+#[test]
+fn a_loop_that_has_ended_takes_no_client() {
+    let group = one_loop();
+    end(&group);
+    let (bootstrap, _events) = client(&group, Settings::new(), silent);
+    let refused = bootstrap.reconnect(Backoff::new()).connect(Nobody::new().address);
+    assert!(matches!(refused, Err(Error::ShutDown)));
+}
+
+// ---- settings --------------------------------------------------------------------------------------------
+
+#[test]
+fn settings_are_refused_when_it_begins() {
+    let group = one_loop();
+    let (bootstrap, _events) = client(&group, Settings::new(), silent);
+    let setting = |client: Result<Reconnecting<Bytes>>| match client {
+        Err(Error::Setting(refused)) => refused.setting,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(setting(bootstrap.reconnect(Backoff::new().factor(0.5)).connect(ANY_PORT)), "factor");
+    assert_eq!(
+        setting(bootstrap.reconnect(Backoff::new().max_attempts(0)).connect(ANY_PORT)),
+        "max_attempts"
+    );
+    let linger = bootstrap.options(TcpOptions::new().linger(ms(1500)));
+    assert_eq!(setting(linger.reconnect(Backoff::new()).connect(ANY_PORT)), "linger");
+    end(&group);
+}

@@ -1,0 +1,10 @@
+//! Codecs and stages of a pipeline through the public API.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod delimiter;
+mod heartbeat;
+mod length_field;
+mod line;
+mod model;

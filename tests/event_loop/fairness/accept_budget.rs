@@ -1,0 +1,59 @@
+//! How many connections a listener accepts in one turn: never more than its share, and none is forgotten.
+
+use crate::support::servers::Quiet;
+use netwheel::{
+    Admission, Error, IpFilter, IpRule, LoopMetrics, ManualEventLoop, SettingError, codec::RawBytes,
+    prelude::*,
+};
+use std::{net::TcpStream, time::Duration};
+
+/// Of `waiting` connections: how many each turn accepts, until they all are.
+fn shares(
+    settings: impl FnOnce(ServerBootstrap) -> ServerBootstrap,
+    waiting: usize,
+    count: impl Fn(&LoopMetrics) -> u64,
+) -> Vec<u64> {
+    let mut by_hand = EventLoopGroup::builder().build_manual().unwrap();
+    let bootstrap = settings(ServerBootstrap::new(by_hand.group())).accepting(false);
+    let server = bootstrap.pipeline(|_| Pipeline::new().codec(RawBytes).handler(Quiet)).bind("127.0.0.1:0");
+    let server = server.unwrap();
+    let clients: Vec<_> = (0..waiting).map(|_| TcpStream::connect(server.local_address()).unwrap()).collect();
+    while by_hand.run_once(Duration::ZERO) > 0 {}
+    let counted = |by_hand: &ManualEventLoop| count(&by_hand.event_loop().metrics());
+    assert_eq!(counted(&by_hand), 0, "it does not accept yet");
+    server.set_accepting(true).unwrap();
+    let mut shares = Vec::new();
+    while counted(&by_hand) < waiting as u64 {
+        let before = counted(&by_hand);
+        by_hand.run_once(Duration::ZERO);
+        shares.push(counted(&by_hand) - before);
+    }
+    drop(clients);
+    shares
+}
+
+#[test]
+fn a_turn_accepts_as_many_as_is_said_and_the_rest_in_the_next_ones() {
+    assert_eq!(shares(|server| server.accepts_per_turn(3), 10, |m| m.accepted), [3, 3, 3, 1]);
+    assert_eq!(shares(|server| server.accepts_per_turn(1), 4, |m| m.accepted), [1, 1, 1, 1]);
+    assert_eq!(shares(|server| server.accepts_per_turn(10), 10, |m| m.accepted), [10]);
+    assert_eq!(shares(|server| server, 100, |m| m.accepted), [64, 36], "64 unless something else is said");
+}
+
+#[test]
+fn those_that_are_not_let_in_count_as_well() {
+    let nobody = Admission::new().ip_filter(IpFilter::new([IpRule::deny("0.0.0.0/0").unwrap()]));
+    let settings = |server: ServerBootstrap| server.accepts_per_turn(4).admission(nobody);
+    assert_eq!(shares(settings, 10, |m| m.rejected_filter), [4, 4, 2]);
+}
+
+#[test]
+fn a_share_of_nothing_is_refused() {
+    let group = EventLoopGroup::builder().threads(1).build().unwrap();
+    let bootstrap = ServerBootstrap::new(&group).accepts_per_turn(0);
+    let refused = bootstrap.pipeline(|_| Pipeline::new().codec(RawBytes).handler(Quiet)).bind("127.0.0.1:0");
+    let Err(Error::Setting(SettingError { setting, value, allowed })) = refused else {
+        panic!("it was taken")
+    };
+    assert_eq!((setting, value.as_str(), allowed), ("accepts_per_turn", "0", "1 connection or more"));
+}

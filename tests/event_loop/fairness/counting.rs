@@ -1,0 +1,173 @@
+//! What a turn costs, counted and not timed: readings of the clock, writes to the waker (E-23).
+
+use crate::support::{
+    loops::{block, end, metrics, on_loop, one_loop, some_turns, the_loop},
+    recorder::silent,
+    servers::{Echo, Settings, serve},
+    tcp::{ANY_PORT, connect, ping, read_n},
+    wait::{PATIENCE, receive},
+};
+use netwheel::{Clock, LoopMetrics, codec::LengthField, prelude::*};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::SeqCst},
+        mpsc,
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+// ---- the clock -------------------------------------------------------------------------------------------
+
+/// The system's clock, counting who looks at it.
+#[derive(Debug, Clone, Default)]
+struct CountingClock {
+    by_loop: Arc<AtomicU64>,
+    by_others: Arc<AtomicU64>,
+}
+
+impl Clock for CountingClock {
+    fn now(&self) -> Instant {
+        let on_loop = thread::current().name() == Some("counted-0");
+        let counter = if on_loop { &self.by_loop } else { &self.by_others };
+        counter.fetch_add(1, SeqCst);
+        Instant::now()
+    }
+}
+
+/// Readings of the clock and turns in so many echoes, each of which is a turn: as the loop counts them, before and
+/// after, and as the clock does.
+fn readings(idle: IdleTimeouts) -> (LoopMetrics, LoopMetrics, u64) {
+    const ECHOES: usize = 2_000;
+    let clock = CountingClock::default();
+    let group = EventLoopGroup::builder().threads(1).name("counted").clock(clock.clone()).build().unwrap();
+    let server = ServerBootstrap::new(&group)
+        .pipeline(move |_| Pipeline::new().idle(idle).codec(LengthField::u32()).handler(Echo))
+        .bind(ANY_PORT)
+        .unwrap();
+    let mut stream = connect(server.local_address());
+    let mut echo = |times| (0..times).for_each(|_| ping(&mut stream, b"\0\0\0\x05hello"));
+    echo(10);
+
+    let (before, looked_before) = (metrics(&group), clock.by_loop.load(SeqCst));
+    let others = clock.by_others.load(SeqCst);
+    echo(ECHOES);
+    let (after, looked) = (metrics(&group), clock.by_loop.load(SeqCst) - looked_before);
+    assert_eq!(clock.by_others.load(SeqCst), others, "no other thread looks at the loop's clock");
+    // The turn that brings the first echo may have begun, asleep, before the count did.
+    assert!(after.turns - before.turns + 1 >= ECHOES as u64);
+    end(&group);
+    (before, after, looked)
+}
+
+/// Where a snapshot falls within a turn is left open: one turn at either end.
+const SLACK: u64 = 4;
+
+#[track_caller]
+fn at_most_two_readings_per_turn(idle: IdleTimeouts) {
+    let (before, after, looked) = readings(idle);
+    let (turns, counted) = (after.turns - before.turns, after.clock_reads - before.clock_reads);
+    assert!(counted <= 2 * turns + SLACK, "{counted} readings in {turns} turns");
+    assert!(
+        looked.abs_diff(counted) <= SLACK,
+        "the clock was read {looked} times, {counted} of them are counted"
+    );
+}
+
+#[test]
+fn at_most_two_clock_readings_in_a_turn_of_the_echo_path() {
+    at_most_two_readings_per_turn(IdleTimeouts::new());
+}
+
+#[test]
+fn at_most_two_clock_readings_in_a_turn_with_idle_timeouts() {
+    let minute = Duration::from_secs(60);
+    at_most_two_readings_per_turn(IdleTimeouts::new().reader(minute).writer(minute).all(minute));
+}
+
+// ---- the waker -------------------------------------------------------------------------------------------
+
+#[test]
+fn e_23_a_thousand_submissions_to_a_sleeping_loop_are_one_write_to_the_waker() {
+    let group = one_loop();
+    let event_loop = the_loop(&group);
+    // Whether the loop sleeps cannot be asked, but it can be seen afterwards: the first submission has woken it.
+    // However that goes, there is never more than one write.
+    let end_of_patience = Instant::now() + PATIENCE;
+    loop {
+        some_turns(&group);
+        let before = metrics(&group);
+        let (release, released) = mpsc::channel::<()>();
+        let (sender, ran) = mpsc::channel();
+        event_loop
+            .execute(move || {
+                // The loop stays awake until all of them are there.
+                let _ = released.recv_timeout(PATIENCE);
+            })
+            .unwrap();
+        for n in 1..1000 {
+            let sender = sender.clone();
+            event_loop.execute(move || sender.send(n).unwrap()).unwrap();
+        }
+        let written = metrics(&group).wakes_written - before.wakes_written;
+        drop(release);
+        for n in 1..1000 {
+            assert_eq!(receive(&ran), n, "in order");
+        }
+        assert!(written <= 1, "{written} writes to the waker");
+        if written == 1 {
+            break;
+        }
+        assert!(Instant::now() < end_of_patience, "the loop never sleeps, or is never woken");
+    }
+    end(&group);
+}
+
+#[test]
+fn e_23_messages_from_other_threads_are_one_write_to_the_waker() {
+    let group = one_loop();
+    let (server, events) = serve(&group, Settings::new(), silent);
+    let mut stream = connect(server.local_address());
+    let channel = events.channel();
+    some_turns(&group);
+
+    let release = block(&group);
+    let before = metrics(&group).wakes_written;
+    let writers: Vec<_> = (0..4)
+        .map(|_| {
+            let channel = channel.clone();
+            thread::spawn(move || (0..250).for_each(|_| channel.write("x".into()).unwrap()))
+        })
+        .collect();
+    writers.into_iter().for_each(|writer| writer.join().unwrap());
+    assert_eq!(metrics(&group).wakes_written - before, 0, "a loop that is awake is not woken");
+    drop(release);
+    assert_eq!(read_n(&mut stream, 1000), [b'x'; 1000]);
+    end(&group);
+}
+
+#[test]
+fn submissions_from_the_loop_itself_write_nothing_to_the_waker() {
+    let group = one_loop();
+    let (server, events) = serve(&group, Settings::new(), silent);
+    let mut stream = connect(server.local_address());
+    let channel = events.channel();
+    let event_loop = the_loop(&group).clone();
+    let (sender, written) = mpsc::channel();
+
+    on_loop(&group, move || {
+        let before = event_loop.metrics().wakes_written;
+        for _ in 0..1000 {
+            event_loop.execute(|| ()).unwrap();
+            event_loop.schedule(Duration::ZERO, || ()).unwrap();
+            channel.write("x".into()).unwrap();
+        }
+        // Runs after the others: in later turns, before which the loop may not have slept.
+        let last = event_loop.clone();
+        event_loop.execute(move || sender.send(last.metrics().wakes_written - before).unwrap()).unwrap();
+    });
+    assert_eq!(receive(&written), 0);
+    assert_eq!(read_n(&mut stream, 1000), [b'x'; 1000]);
+    end(&group);
+}

@@ -1,0 +1,94 @@
+//! A peer that ends its stream while its channel waits in the list of those that are read without an event, with more before it
+//! than a turn reads.
+
+#![cfg(target_os = "linux")]
+
+use crate::support::resources::need_descriptors;
+use crate::support::{
+    journal::Journal,
+    loops::{Gate, settle, single},
+    wait::PATIENCE,
+};
+use bytes::Bytes;
+use netwheel::{EventLoopGroup, codec::Line, prelude::*, testing::ManualClock};
+use std::{
+    io::{Read, Write},
+    net::{Shutdown, TcpStream},
+    time::Instant,
+};
+
+/// Pauses at its first message.
+struct Pauses(Journal<(u16, Channel<Bytes>)>, bool);
+
+impl Handler for Pauses {
+    type In = Bytes;
+    type Out = Bytes;
+
+    fn read(&mut self, ctx: &mut Context<'_, Self>, _: Bytes) -> Result {
+        if !std::mem::replace(&mut self.1, true) {
+            ctx.set_auto_read(false);
+            let port = ctx.peer_address().expect("it has a peer").port();
+            self.0.push((port, ctx.channel()));
+        }
+        Ok(())
+    }
+}
+
+/// What it has sent meanwhile nobody reads, but it is no reason for a reset, which could overtake the last words.
+#[test]
+fn a_close_before_a_listed_channel_was_read_to_its_end_is_no_reset() {
+    // A turn reads 1024 of them.
+    const CHANNELS: usize = 1100;
+    need_descriptors(2 * CHANNELS + 200);
+    let (group, event_loop) = single(EventLoopGroup::builder().clock(ManualClock::new()).io_ratio(100));
+    let channels = Journal::new();
+    let journal = channels.clone();
+    let server = ServerBootstrap::new(&group)
+        .pipeline(move |_| Pipeline::new().codec(Line::new()).handler(Pauses(journal.clone(), false)))
+        .bind("127.0.0.1:0")
+        .unwrap();
+    let mut clients: Vec<_> = (0..CHANNELS)
+        .map(|_| {
+            let mut client = TcpStream::connect(server.local_address()).unwrap();
+            client.write_all(b"first\nsecond\n").unwrap();
+            client
+        })
+        .collect();
+    let began = Instant::now();
+    while channels.len() < CHANNELS {
+        settle(&event_loop);
+        assert!(began.elapsed() < PATIENCE, "{} channels", channels.len());
+    }
+    settle(&event_loop);
+
+    let last = clients.pop().unwrap();
+    let port = last.local_addr().unwrap().port();
+    let (ours, others): (Vec<_>, Vec<_>) = channels.all().into_iter().partition(|(other, _)| *other == port);
+    let ours = ours[0].1.clone();
+    let closed = ours.closed();
+    let gate = Gate::shut(&event_loop);
+    // They are listed in this order at the end of the turn, before which the peer ends its stream.
+    for channel in others.iter().map(|(_, channel)| channel).chain([&ours]) {
+        channel
+            .execute(|scope| {
+                scope.set_auto_read(true);
+                Ok(())
+            })
+            .unwrap();
+    }
+    let mut peer = last.try_clone().unwrap();
+    event_loop
+        .schedule_at_turn_end(move || {
+            peer.write_all(b"what nobody reads\n").unwrap();
+            peer.shutdown(Shutdown::Write).unwrap();
+            // In the next turn.
+            ours.write("bye".into()).unwrap();
+            ours.close();
+        })
+        .unwrap();
+    drop(gate);
+    closed.wait().unwrap();
+    let mut got = String::new();
+    (&last).read_to_string(&mut got).expect("the stream ends");
+    assert_eq!(got, "bye\n");
+}

@@ -1,0 +1,591 @@
+//! A loop that its owner drives by hand (E-32). That it cannot be run on another thread is in `channel/types.rs`: it does not
+//! compile.
+
+use crate::support::{
+    journal::Journal,
+    loops::{Gate, on, single},
+    servers::echo_server,
+    tcp::connect,
+    wait::{HOUR, PATIENCE, done, ms},
+};
+use bytes::Bytes;
+use netwheel::{
+    BoxError, Channel, ChannelPipeline, ManualEventLoop, codec::RawBytes, prelude::*, testing::ManualClock,
+};
+use std::{
+    cell::RefCell,
+    io::{ErrorKind, Read, Write},
+    rc::Rc,
+    sync::{Arc, Barrier, Mutex},
+    thread,
+    time::{Duration, Instant},
+};
+
+const NOT_AT_ALL: Duration = Duration::ZERO;
+fn by_hand() -> (ManualEventLoop, ManualClock) {
+    let clock = ManualClock::new();
+    (EventLoopGroup::builder().clock(clock.clone()).build_manual().unwrap(), clock)
+}
+
+/// Runs it until nothing is left to do; how many things that were.
+fn run_all(by_hand: &mut ManualEventLoop) -> usize {
+    let mut all = 0;
+    loop {
+        let ran = by_hand.run_once(NOT_AT_ALL);
+        all += ran;
+        if ran == 0 {
+            return all;
+        }
+    }
+}
+
+/// Runs it until all of this was told. What goes through the kernel may take a moment, so it sleeps between turns.
+fn run_until_told(by_hand: &mut ManualEventLoop, journal: &Journal<String>, entries: &[&str]) {
+    let began = Instant::now();
+    while !entries.iter().all(|entry| journal.all().iter().any(|told| told == entry)) {
+        by_hand.run_once(ms(100));
+        assert!(began.elapsed() < PATIENCE, "{entries:?} are not all in {:?}", journal.all());
+    }
+}
+
+/// Says what is called, and sends back what it reads unless it is the client.
+struct Member {
+    name: &'static str,
+    journal: Journal<String>,
+    echoes: bool,
+}
+
+impl Member {
+    fn say(&self, what: impl AsRef<str>) -> Result {
+        self.journal.push(format!("{}: {}", self.name, what.as_ref()));
+        Ok(())
+    }
+}
+
+impl Handler for Member {
+    type In = Bytes;
+    type Out = Bytes;
+
+    fn active(&mut self, _: &mut Context<'_, Self>) -> Result {
+        self.say("active")
+    }
+
+    fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
+        self.say(format!("reads {}", String::from_utf8_lossy(&message)))?;
+        if self.echoes { ctx.write(message) } else { Ok(()) }
+    }
+
+    fn idle(&mut self, ctx: &mut Context<'_, Self>, _: IdleEvent) -> Result {
+        ctx.close();
+        self.say("idle")
+    }
+
+    fn shutdown(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        self.say("shutdown")?;
+        ctx.write(Bytes::from_static(b"bye"))?;
+        ctx.close();
+        Ok(())
+    }
+
+    fn inactive(&mut self, _: &mut Context<'_, Self>) -> Result {
+        self.say("inactive")
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.journal.push(format!("{}: gone", self.name));
+    }
+}
+
+fn member(name: &'static str, journal: &Journal<String>, echoes: bool) -> ChannelPipeline<Bytes> {
+    let idle = IdleTimeouts::new().reader(Duration::from_secs(60));
+    let idle = if echoes { idle } else { IdleTimeouts::new() };
+    Pipeline::new().idle(idle).codec(RawBytes).handler(Member { name, journal: journal.clone(), echoes })
+}
+
+fn serve(by_hand: &ManualEventLoop, journal: &Journal<String>) -> Server {
+    let journal = Mutex::new(journal.clone());
+    let bootstrap = ServerBootstrap::new(by_hand.group());
+    bootstrap.pipeline(move |_| member("server", &journal.lock().unwrap(), true)).bind("127.0.0.1:0").unwrap()
+}
+
+fn dial(by_hand: &ManualEventLoop, to: &Server, journal: &Journal<String>) -> Completion<Channel<Bytes>> {
+    let journal = Mutex::new(journal.clone());
+    let bootstrap = ClientBootstrap::new(by_hand.group());
+    let bootstrap = bootstrap.pipeline(move |_| member("client", &journal.lock().unwrap(), false));
+    bootstrap.connect(to.local_address())
+}
+
+// ---- E-32: what a turn reports ---------------------------------------------------------------------------
+
+#[test]
+fn e_32_run_once_reports_how_many_things_it_ran() {
+    let (mut by_hand, clock) = by_hand();
+    let event_loop = by_hand.event_loop().clone();
+    assert_eq!(by_hand.run_once(NOT_AT_ALL), 0);
+    for _ in 0..3 {
+        event_loop.execute(|| ()).unwrap();
+    }
+    assert_eq!(by_hand.run_once(NOT_AT_ALL), 3, "tasks");
+    assert_eq!(by_hand.run_once(NOT_AT_ALL), 0);
+
+    let timer = event_loop.schedule(ms(5), || ()).unwrap();
+    assert_eq!(by_hand.run_once(NOT_AT_ALL), 1, "the timer's way into the heap");
+    clock.advance(ms(4));
+    assert_eq!(by_hand.run_once(NOT_AT_ALL), 0);
+    clock.advance(ms(1));
+    assert_eq!(by_hand.run_once(NOT_AT_ALL), 1, "the timer");
+    assert!(timer.is_done());
+
+    // More than a turn may run is left for the next one, and none is reported twice.
+    for _ in 0..100 {
+        event_loop.execute(|| ()).unwrap();
+    }
+    assert_eq!([(); 3].map(|()| by_hand.run_once(NOT_AT_ALL)), [64, 36, 0]);
+}
+
+#[test]
+fn e_32_io_is_reported_too() {
+    let (mut by_hand, _clock) = by_hand();
+    let (server, _errors) = echo_server(by_hand.group());
+    assert_eq!(by_hand.run_once(NOT_AT_ALL), 1, "the listener's way to the loop");
+    let mut stream = connect(server.local_address());
+    assert_eq!(by_hand.run_once(PATIENCE), 1, "the accept");
+    // The new socket can be written to.
+    run_all(&mut by_hand);
+    stream.write_all(b"hello").unwrap();
+    assert_eq!(by_hand.run_once(PATIENCE), 1, "the read");
+    let mut back = [0; 5];
+    stream.read_exact(&mut back).unwrap();
+    assert_eq!(by_hand.run_once(NOT_AT_ALL), 0);
+}
+
+#[test]
+fn e_32_before_it_is_run_nothing_happens_and_callbacks_are_in_the_loop() {
+    let (mut by_hand, _clock) = by_hand();
+    let event_loop = by_hand.event_loop().clone();
+    let inside = Journal::new();
+    let (me, inside2) = (event_loop.clone(), inside.clone());
+    event_loop.execute(move || inside2.push((me.in_event_loop(), thread::current().id()))).unwrap();
+    assert_eq!(inside.len(), 0);
+    assert!(!event_loop.in_event_loop());
+    by_hand.run_once(None);
+    assert_eq!(inside.all(), [(true, thread::current().id())]);
+    assert!(!event_loop.in_event_loop());
+}
+
+#[test]
+fn e_32_what_a_turn_leaves_is_reported_by_the_next() {
+    // A write that takes more than the kernel takes at once, and more than one turn of writes.
+    let clock = ManualClock::new();
+    let mut by_hand = EventLoopGroup::builder().clock(clock).build_manual().unwrap();
+    let options = netwheel::ChannelOptions::new().writes_per_turn(1).max_outbound(usize::MAX);
+    let server = ServerBootstrap::new(by_hand.group())
+        .channel_options(options)
+        .child_options(TcpOptions::new())
+        .pipeline(|_| Pipeline::new().codec(RawBytes).handler(Flood))
+        .bind("127.0.0.1:0")
+        .unwrap();
+    let mut stream = connect(server.local_address());
+    run_all(&mut by_hand);
+    let (mut read, mut left) = (0, 0);
+    let mut room = vec![0; 1 << 20];
+    stream.set_nonblocking(true).unwrap();
+    let began = Instant::now();
+    while read < Flood::BYTES {
+        match stream.read(&mut room) {
+            Ok(n) => read += n,
+            Err(e) => assert_eq!(e.kind(), ErrorKind::WouldBlock),
+        }
+        left += run_all(&mut by_hand);
+        // It said that nothing is left to do: so now it may sleep.
+        let before = by_hand.event_loop().metrics().polls_without_sleep;
+        by_hand.run_once(Duration::from_nanos(1));
+        assert_eq!(by_hand.event_loop().metrics().polls_without_sleep, before, "something was left");
+        assert!(began.elapsed() < PATIENCE, "{read} bytes came");
+    }
+    assert!(left > 0);
+}
+
+struct Flood;
+
+impl Flood {
+    /// The kernel takes several writes of these one after the other, without an event in between.
+    const CHUNK: usize = 4 * 1024;
+    const CHUNKS: usize = 3200;
+    const BYTES: usize = Self::CHUNKS * Self::CHUNK;
+}
+
+impl Handler for Flood {
+    type In = Bytes;
+    type Out = Bytes;
+
+    fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        (0..Self::CHUNKS).try_for_each(|_| ctx.write(Bytes::from(vec![0; Self::CHUNK])))
+    }
+
+    fn read(&mut self, _: &mut Context<'_, Self>, _: Bytes) -> Result {
+        Ok(())
+    }
+}
+
+// ---- sleeping --------------------------------------------------------------------------------------------
+
+#[test]
+fn run_once_sleeps_no_longer_than_it_may() {
+    for by_hand in [EventLoopGroup::builder().build_manual().unwrap(), by_hand().0] {
+        let mut by_hand = by_hand;
+        // Once with nothing to wait for, once with a deadline that is far away.
+        for pending in [false, true] {
+            let timer = pending.then(|| by_hand.event_loop().schedule(HOUR, || ()).unwrap());
+            run_all(&mut by_hand);
+            let before = (Instant::now(), by_hand.event_loop().metrics());
+            for _ in 0..5 {
+                assert_eq!(by_hand.run_once(ms(2)), 0);
+            }
+            assert!(before.0.elapsed() >= ms(10), "it does sleep");
+            let metrics = by_hand.event_loop().metrics();
+            assert_eq!(metrics.wakes_deadline - before.1.wakes_deadline, 5);
+            assert_eq!(metrics.wakes_premature, 0, "a turn that may be short is not premature");
+            assert!(timer.is_none_or(|timer| !timer.is_done()));
+        }
+    }
+}
+
+#[test]
+fn run_once_sleeps_until_a_timer_is_due() {
+    let mut by_hand = EventLoopGroup::builder().build_manual().unwrap();
+    let began = Instant::now();
+    let timer = by_hand.event_loop().schedule(ms(5), || ()).unwrap();
+    while !timer.is_done() {
+        by_hand.run_once(HOUR);
+    }
+    assert!(began.elapsed() >= ms(5));
+    assert!(by_hand.event_loop().metrics().turns <= 4);
+}
+
+#[test]
+fn a_foreign_thread_wakes_it() {
+    for _ in 0..50 {
+        let mut by_hand = by_hand().0;
+        let event_loop = by_hand.event_loop().clone();
+        let submitter = thread::spawn(move || on(&event_loop, || thread::current().id()));
+        // Before it sleeps or while it does: it is not slept on.
+        while by_hand.run_once(None) == 0 {}
+        assert_eq!(submitter.join().unwrap(), thread::current().id());
+    }
+}
+
+#[test]
+fn the_clock_wakes_it_from_another_thread() {
+    let (mut by_hand, clock) = by_hand();
+    let timer = by_hand.event_loop().schedule(HOUR, || 7).unwrap();
+    run_all(&mut by_hand);
+    let advance = thread::spawn(move || clock.advance(HOUR));
+    assert_eq!(by_hand.run_until(timer.completion()).unwrap(), 7);
+    advance.join().unwrap();
+}
+
+// ---- embedding -------------------------------------------------------------------------------------------
+
+#[test]
+fn e_32_a_server_and_its_client_run_on_one_thread() {
+    let (mut by_hand, clock) = by_hand();
+    let journal = Journal::new();
+    let server = serve(&by_hand, &journal);
+    let client = dial(&by_hand, &server, &journal);
+    let client = by_hand.run_until(client).unwrap();
+    run_until_told(&mut by_hand, &journal, &["client: active", "server: active"]);
+    client.write(Bytes::from_static(b"one")).unwrap();
+    run_until_told(&mut by_hand, &journal, &["client: reads one"]);
+    let mut first = journal.all();
+    first[..2].sort();
+    assert_eq!(first, ["client: active", "server: active", "server: reads one", "client: reads one"]);
+
+    // Time passes when the test says so: the server closes whom it has not heard of for a minute.
+    clock.advance(Duration::from_secs(59));
+    run_all(&mut by_hand);
+    assert_eq!(journal.len(), 4);
+    clock.advance(Duration::from_secs(2));
+    run_all(&mut by_hand);
+    by_hand.run_until(client.closed()).unwrap();
+    run_until_told(&mut by_hand, &journal, &["server: gone", "client: gone"]);
+    let rest = journal.all().split_off(4);
+    assert_eq!(rest[0], "server: idle");
+    for last in ["server: inactive", "server: gone", "client: inactive", "client: gone"] {
+        assert_eq!(rest.iter().filter(|entry| *entry == last).count(), 1, "{last} in {rest:?}");
+    }
+    // The server's socket lingers until the client has closed its own.
+    while by_hand.event_loop().connections() > 0 {
+        by_hand.run_once(PATIENCE);
+    }
+    by_hand.run_until(server.close()).unwrap();
+}
+
+#[test]
+fn two_loops_of_one_thread_do_not_take_each_other_for_themselves() {
+    let (mut a, mut b) = (by_hand().0, by_hand().0);
+    let (of_a, of_b) = (a.event_loop().clone(), b.event_loop().clone());
+    let seen = Journal::new();
+    let (me, other, seen2) = (of_a.clone(), of_b.clone(), seen.clone());
+    of_a.execute(move || {
+        seen2.push((me.in_event_loop(), other.in_event_loop()));
+        other.clone().execute(move || seen2.push((me.in_event_loop(), other.in_event_loop()))).unwrap();
+    })
+    .unwrap();
+    assert_eq!((b.run_once(NOT_AT_ALL), a.run_once(NOT_AT_ALL), b.run_once(NOT_AT_ALL)), (0, 1, 1));
+    assert_eq!(seen.all(), [(true, false), (false, true)]);
+}
+
+#[test]
+fn it_may_be_driven_from_within_another_loop() {
+    let (group, outer) = single(EventLoopGroup::builder());
+    let me = outer.clone();
+    let seen = on(&outer, move || {
+        let mut inner = EventLoopGroup::builder().build_manual().unwrap();
+        let task = inner.event_loop().schedule(NOT_AT_ALL, || 3).unwrap();
+        let three = inner.run_until(task.completion()).unwrap();
+        (three, me.in_event_loop())
+    });
+    assert_eq!(seen, (3, true), "the outer one is the loop again afterwards");
+    done(group.shutdown_gracefully(NOT_AT_ALL, HOUR)).unwrap();
+}
+
+#[test]
+fn a_completion_of_another_loop_is_waited_for_too() {
+    let (group, other) = single(EventLoopGroup::builder());
+    let mut by_hand = by_hand().0;
+    for n in 0..50 {
+        let task = other.schedule(NOT_AT_ALL, move || n).unwrap();
+        assert_eq!(by_hand.run_until(task.completion()).unwrap(), n);
+    }
+    // Also when the loop itself has ended meanwhile.
+    let gate = Gate::shut(&other);
+    let task = other.schedule(NOT_AT_ALL, || "later").unwrap();
+    let end = by_hand.event_loop().shutdown_gracefully(NOT_AT_ALL, HOUR);
+    by_hand.run_until(end).unwrap();
+    drop(gate);
+    assert_eq!(by_hand.run_until(task.completion()).unwrap(), "later");
+    done(group.shutdown_gracefully(NOT_AT_ALL, HOUR)).unwrap();
+}
+
+#[test]
+fn waiting_for_it_on_its_own_thread_is_an_error_and_not_for_ever() {
+    let (mut by_hand, _clock) = by_hand();
+    let event_loop = by_hand.event_loop().clone();
+    let task = event_loop.schedule(NOT_AT_ALL, || ()).unwrap();
+    assert!(matches!(task.completion().wait(), Err(Error::WouldDeadlock)));
+    let task = event_loop.schedule(NOT_AT_ALL, || ()).unwrap();
+    assert!(matches!(task.completion().wait_timeout(HOUR), Ok(Err(Error::WouldDeadlock))));
+    assert!(matches!(by_hand.group().terminated().wait(), Err(Error::WouldDeadlock)));
+    assert!(matches!(event_loop.terminated().wait(), Err(Error::WouldDeadlock)));
+    // To wait for room in its queue is the same: nobody else would make any.
+    let refused = event_loop.execute_timeout(HOUR, Box::new(|| ())).unwrap_err();
+    assert!(matches!(refused.reason, Error::WouldDeadlock), "{}", refused.reason);
+
+    // What is done is had at once; and another thread may well wait.
+    let done = event_loop.schedule(NOT_AT_ALL, || 5).unwrap().completion();
+    run_all(&mut by_hand);
+    assert_eq!(done.wait().unwrap(), 5);
+    let waited = event_loop.schedule(NOT_AT_ALL, || 6).unwrap().completion();
+    let waiter = thread::spawn(move || waited.wait().unwrap());
+    run_all(&mut by_hand);
+    assert_eq!(waiter.join().unwrap(), 6);
+
+    // Other loops can be waited for, and once this one is gone the thread is like any other.
+    drop(by_hand);
+    let (group, other) = single(EventLoopGroup::builder());
+    assert_eq!(other.schedule(NOT_AT_ALL, || 7).unwrap().completion().wait().unwrap(), 7);
+    group.shutdown_gracefully(NOT_AT_ALL, HOUR).wait().unwrap();
+}
+
+// ---- settings --------------------------------------------------------------------------------------------
+
+#[test]
+fn there_is_one_and_it_has_no_thread() {
+    let built = EventLoopGroup::builder().threads(1).name("hand").build_manual().unwrap();
+    assert_eq!((built.event_loop().name(), built.group().event_loops().len()), ("hand-0", 1));
+    assert_eq!(built.group().next().name(), "hand-0");
+    let refused = |built: Result<ManualEventLoop>| match built.unwrap_err() {
+        Error::Setting(refused) => (refused.setting, refused.value),
+        other => panic!("{other}"),
+    };
+    assert_eq!(refused(EventLoopGroup::builder().threads(2).build_manual()), ("threads", "2".to_owned()));
+    assert_eq!(refused(EventLoopGroup::builder().pin_to([0]).build_manual()), ("pin_to", "[0]".to_owned()));
+    assert_eq!(refused(EventLoopGroup::builder().io_ratio(0).build_manual()), ("io_ratio", "0".to_owned()));
+}
+
+// ---- the end ---------------------------------------------------------------------------------------------
+
+fn assert_ended(event_loop: &EventLoop) {
+    assert!(event_loop.is_shutting_down() && event_loop.is_shut_down() && event_loop.is_terminated());
+    event_loop.terminated().wait().unwrap();
+    assert!(matches!(event_loop.execute(|| unreachable!("it has ended")), Err(Error::ShutDown)));
+    assert!(matches!(event_loop.schedule(NOT_AT_ALL, || ()), Err(Error::ShutDown)));
+}
+
+#[test]
+fn it_shuts_down_as_every_loop_does() {
+    let (mut by_hand, clock) = by_hand();
+    let event_loop = by_hand.event_loop().clone();
+    let journal = Journal::new();
+    let server = serve(&by_hand, &journal);
+    let client = dial(&by_hand, &server, &journal);
+    by_hand.run_until(client).unwrap();
+    run_until_told(&mut by_hand, &journal, &["server: active"]);
+    let timer = event_loop.schedule(HOUR, || ()).unwrap();
+    run_all(&mut by_hand);
+
+    let ended = event_loop.shutdown_gracefully(ms(100), HOUR);
+    assert!(event_loop.is_shutting_down() && !event_loop.is_shut_down());
+    run_all(&mut by_hand);
+    assert!(timer.is_done() && !ended.is_done() && !by_hand.is_terminated(), "it waits for quiet");
+    let journal = journal.all();
+    for told in ["server: shutdown", "client: shutdown", "server: inactive", "client: inactive"] {
+        assert_eq!(journal.iter().filter(|entry| *entry == told).count(), 1, "{told} in {journal:?}");
+    }
+    event_loop.execute(|| ()).unwrap();
+    clock.advance(ms(100));
+    assert_eq!(by_hand.run_once(NOT_AT_ALL), 1, "a task that came in the quiet time");
+    assert!(!by_hand.is_terminated());
+    clock.advance(ms(100));
+    by_hand.run().unwrap();
+    assert!(by_hand.is_terminated());
+    ended.wait().unwrap();
+    assert_ended(&event_loop);
+    assert_eq!(by_hand.run_once(None), 0, "there is nothing to wait for any more");
+    by_hand.run().unwrap();
+}
+
+#[test]
+fn run_goes_on_until_somebody_shuts_it_down() {
+    let mut by_hand = EventLoopGroup::builder().build_manual().unwrap();
+    let event_loop = by_hand.event_loop().clone();
+    let stop = thread::spawn(move || {
+        assert_eq!(on(&event_loop, || 1), 1);
+        done(event_loop.shutdown_gracefully(NOT_AT_ALL, HOUR)).unwrap();
+        event_loop
+    });
+    by_hand.run().unwrap();
+    assert_ended(&stop.join().unwrap());
+}
+
+#[test]
+fn dropped_it_ends_properly() {
+    let (mut by_hand, _clock) = by_hand();
+    let event_loop = by_hand.event_loop().clone();
+    let (ran, journal) = (Journal::new(), Journal::new());
+    let server = serve(&by_hand, &journal);
+    run_all(&mut by_hand);
+    let mut stream = connect(server.local_address());
+    run_until_told(&mut by_hand, &journal, &["server: active"]);
+    let closed = server.closed();
+    let timer = event_loop.schedule(HOUR, || ()).unwrap();
+    run_all(&mut by_hand);
+    let on_its_way = event_loop.schedule(HOUR, || ()).unwrap();
+    let ran2 = ran.clone();
+    event_loop.execute(move || ran2.push("accepted, so it runs")).unwrap();
+    let connecting = dial(&by_hand, &server, &journal);
+    let ended = event_loop.terminated();
+    assert_eq!(event_loop.connections(), 2);
+
+    drop(by_hand);
+    assert_eq!(ran.all(), ["accepted, so it runs"]);
+    assert_eq!(journal.all(), ["server: active", "server: shutdown", "server: inactive", "server: gone"]);
+    let mut last = Vec::new();
+    stream.read_to_end(&mut last).unwrap();
+    assert_eq!(last, b"bye");
+    for failed in [timer.completion().wait(), on_its_way.completion().wait()] {
+        assert!(matches!(failed, Err(Error::ShutDown)), "{failed:?}");
+    }
+    assert!(matches!(connecting.wait(), Err(Error::ShutDown)));
+    assert!(closed.is_done() && event_loop.connections() == 0);
+    ended.wait().unwrap();
+    assert_ended(&event_loop);
+    assert!(std::net::TcpStream::connect(server.local_address()).is_err(), "nobody listens");
+}
+
+#[test]
+fn dropped_in_the_middle_of_its_shutdown_it_ends_at_once() {
+    let (mut by_hand, _clock) = by_hand();
+    let event_loop = by_hand.event_loop().clone();
+    let ended = event_loop.shutdown_gracefully(HOUR, HOUR);
+    run_all(&mut by_hand);
+    assert!(!event_loop.is_shut_down());
+    drop(by_hand);
+    ended.wait().unwrap();
+    assert_ended(&event_loop);
+    // And if it never ran at all.
+    let by_hand = EventLoopGroup::builder().build_manual().unwrap();
+    let event_loop = by_hand.event_loop().clone();
+    drop(by_hand);
+    assert_ended(&event_loop);
+}
+
+#[test]
+fn dropped_at_the_end_of_its_thread_it_ends_properly() {
+    thread_local! {
+        static KEPT: RefCell<Option<ManualEventLoop>> = const { RefCell::new(None) };
+    }
+    let event_loop = thread::spawn(|| {
+        // Both orders: the crate's own thread-local list is made after this one, or before.
+        let first = EventLoopGroup::builder().build_manual().unwrap();
+        let event_loop = first.event_loop().clone();
+        KEPT.with_borrow_mut(|kept| *kept = Some(first));
+        event_loop
+    })
+    .join()
+    .unwrap();
+    done(event_loop.terminated()).unwrap();
+    assert_ended(&event_loop);
+}
+
+#[test]
+fn tasks_that_race_with_its_drop_run_or_are_refused() {
+    for _ in 0..200 {
+        let by_hand = EventLoopGroup::builder().build_manual().unwrap();
+        let event_loop = by_hand.event_loop().clone();
+        let (ran, start) = (Journal::new(), Arc::new(Barrier::new(2)));
+        let (ran2, start2) = (ran.clone(), start.clone());
+        let submitter = thread::spawn(move || {
+            start2.wait();
+            let submit = |n| {
+                let ran = ran2.clone();
+                event_loop.execute(move || ran.push(n)).is_ok()
+            };
+            (0..).take_while(|n| submit(*n)).count()
+        });
+        start.wait();
+        drop(by_hand);
+        assert_eq!(submitter.join().unwrap(), ran.len());
+    }
+}
+
+#[test]
+fn a_callback_that_panics_leaves_the_loop_alive() {
+    let (mut by_hand, _clock) = by_hand();
+    by_hand.event_loop().execute(|| panic!("on purpose")).unwrap();
+    assert_eq!(by_hand.run_once(NOT_AT_ALL), 1);
+    assert_eq!(by_hand.event_loop().metrics().tasks_panicked, 1);
+    by_hand.event_loop().execute(|| ()).unwrap();
+    assert_eq!(by_hand.run_once(NOT_AT_ALL), 1);
+}
+
+/// A program's own state, which is not shared with any thread, beside the loop.
+#[test]
+fn it_fits_into_a_main_loop() -> Result<(), BoxError> {
+    let (mut by_hand, clock) = by_hand();
+    let frames = Rc::new(RefCell::new(0));
+    let (sender, ticks) = std::sync::mpsc::channel();
+    let tick = move || sender.send(()).map_err(Error::other);
+    let task = by_hand.event_loop().schedule_at_fixed_rate(ms(16), ms(16), tick)?;
+    for _ in 0..10 {
+        clock.advance(ms(16));
+        while by_hand.run_once(NOT_AT_ALL) > 0 {}
+        *frames.borrow_mut() += ticks.try_iter().count();
+    }
+    assert!(task.cancel());
+    assert_eq!(*frames.borrow(), 10);
+    Ok(())
+}

@@ -1,0 +1,337 @@
+//! Building the poll anew, again and again, while everything goes on that a loop does: a thousand connections,
+//! tasks from other threads, timers. Nothing is lost, nothing comes twice, nothing out of order or early.
+
+use crate::support::{
+    loops::{on, settle, single},
+    resources::need_descriptors,
+    tcp::connect,
+    wait::{PATIENCE, done, ms},
+};
+use bytes::Bytes;
+use netwheel::{
+    Completion, Context, EventLoop, EventLoopGroup, Handler, MissedRuns, Pipeline, RebuildCause,
+    RebuildReport, Result, ScheduledTask, Server, ServerBootstrap, TcpOptions, codec::RawBytes,
+};
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst},
+        mpsc::{Receiver, Sender, channel},
+    },
+    thread::Scope,
+    time::{Duration, Instant},
+};
+
+const CONNECTIONS: usize = 1000;
+
+/// Threads that write to and read from a part of the connections each.
+const DRIVERS: usize = 2;
+
+/// Round trips of each connection, at the least.
+const ROUNDS: usize = 8;
+
+/// Round trips after the last rebuild: what that one lost would be announced once more by the next one.
+const AFTERWARDS: usize = 2;
+
+/// Rebuilds, at the least.
+const REBUILDS: usize = 300;
+
+/// Of so many connections one sends more than a socket takes at once, so that the server has to wait for the peer.
+const LARGE_EVERY: usize = 50;
+const LARGE: usize = 512 * 1024;
+
+/// What the server's sockets hold; less than the peers leave of a large message.
+const SEND_BUFFER: usize = 64 * 1024;
+
+/// Says when there has been enough of everything, and counts what a test would miss.
+#[derive(Default)]
+struct Run {
+    over: AtomicBool,
+    /// The last rebuild is over.
+    rebuilt: AtomicBool,
+    rounds: [AtomicUsize; DRIVERS],
+    rebuilds: AtomicUsize,
+    early: AtomicUsize,
+}
+
+impl Run {
+    fn note_early(&self, due: Instant) {
+        if Instant::now() < due {
+            self.early.fetch_add(1, SeqCst);
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.over.load(SeqCst)
+    }
+
+    /// Waits until it is long enough, or something has gone wrong that keeps it from getting on.
+    fn until_enough(&self, event_loop: &EventLoop) {
+        let begun = Instant::now();
+        let enough = || {
+            self.rebuilds.load(SeqCst) >= REBUILDS
+                && self.rounds.iter().all(|n| n.load(SeqCst) >= ROUNDS)
+                // The server has had to wait for a peer.
+                && event_loop.metrics().writes_blocked > 0
+        };
+        while !enough() && begun.elapsed() < 5 * PATIENCE {
+            done(event_loop.schedule(ms(10), || ()).unwrap().completion()).unwrap();
+        }
+        self.over.store(true, SeqCst);
+    }
+}
+
+// ---- the server ------------------------------------------------------------------------------------------
+
+#[derive(Default)]
+struct Counts {
+    reads: AtomicU64,
+    timers: AtomicU64,
+    early: AtomicU64,
+}
+
+/// Sends everything back, and has a timer of the channel's for every read.
+struct Echo(Arc<Counts>);
+
+impl Handler for Echo {
+    type In = Bytes;
+    type Out = Bytes;
+
+    fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
+        self.0.reads.fetch_add(1, SeqCst);
+        let due = Instant::now() + ms(2);
+        ctx.schedule(ms(2), move |me, _| {
+            me.0.timers.fetch_add(1, SeqCst);
+            me.0.early.fetch_add(u64::from(Instant::now() < due), SeqCst);
+            Ok(())
+        });
+        ctx.write(message)
+    }
+}
+
+fn serve(group: &EventLoopGroup) -> (Server, Arc<Counts>) {
+    let counts = Arc::new(Counts::default());
+    let theirs = counts.clone();
+    let server = ServerBootstrap::new(group)
+        .backlog(CONNECTIONS as u32)
+        .child_options(TcpOptions::new().send_buffer(SEND_BUFFER))
+        .pipeline(move |_| Pipeline::new().codec(RawBytes).handler(Echo(theirs.clone())));
+    (server.bind("127.0.0.1:0").unwrap(), counts)
+}
+
+// ---- what goes on meanwhile --------------------------------------------------------------------------------
+
+/// What one connection sends in one round: of a length and with contents of their own.
+fn request(connection: usize, round: usize) -> Vec<u8> {
+    let large = connection.is_multiple_of(LARGE_EVERY) && round.is_multiple_of(4);
+    let length = if large { LARGE } else { 1 + (connection * 7 + round * 13) % 600 };
+    (0..length).map(|n| (connection ^ (round * 31) ^ (n * 17)) as u8).collect()
+}
+
+/// Round trips on all connections of a part, until it is over, and some more.
+fn drive(run: &Run, driver: usize, first: usize, streams: &mut [TcpStream]) {
+    let (mut round, mut left) = (0, AFTERWARDS);
+    while left > 0 {
+        // The last rebuild is reported before this is set.
+        left -= usize::from(run.rebuilt.load(SeqCst));
+        let requests: Vec<_> = (0..streams.len()).map(|n| request(first + n, round)).collect();
+        for (stream, request) in streams.iter_mut().zip(&requests) {
+            stream.write_all(request).unwrap();
+        }
+        for (n, (stream, request)) in streams.iter_mut().zip(&requests).enumerate() {
+            let mut back = vec![0; request.len()];
+            stream.read_exact(&mut back).unwrap_or_else(|e| panic!("connection {}: {e}", first + n));
+            assert!(back == *request, "connection {} in round {round}", first + n);
+        }
+        round += 1;
+        run.rounds[driver].store(round, SeqCst);
+    }
+}
+
+/// Gives the loop tasks and timers from another thread; how many tasks it took and how many of them ran in order, and
+/// the same for timers.
+fn submit(run: &Run, event_loop: &EventLoop) -> Submitted {
+    let ran = Arc::new(AtomicU64::new(0));
+    let disorder = Arc::new(AtomicU64::new(0));
+    let (mut given, mut timers, mut fired) = (0, 0, 0);
+    while !run.is_over() {
+        let mut waiting = Vec::new();
+        for n in 0..20 {
+            let due = Instant::now() + ms(n % 5);
+            let timer = event_loop.schedule(ms(n % 5), move || Instant::now() >= due).unwrap();
+            waiting.push(timer.completion());
+        }
+        for _ in 0..50 {
+            let (ran, disorder, n) = (ran.clone(), disorder.clone(), given);
+            let task = move || {
+                disorder.fetch_add(u64::from(ran.fetch_add(1, SeqCst) != n), SeqCst);
+            };
+            // The last one wakes the loop; those before it may have left it asleep.
+            if given % 50 < 25 {
+                event_loop.execute_lazily(task).unwrap();
+            } else {
+                event_loop.execute(task).unwrap();
+            }
+            given += 1;
+        }
+        for completion in waiting {
+            timers += 1;
+            fired += u64::from(done(completion).unwrap());
+        }
+    }
+    settle(event_loop);
+    assert_eq!(disorder.load(SeqCst), 0);
+    Submitted { given, ran: ran.load(SeqCst), timers, fired }
+}
+
+struct Submitted {
+    given: u64,
+    ran: u64,
+    timers: u64,
+    /// Not early.
+    fired: u64,
+}
+
+/// A task at a fixed rate, which makes up for what it misses.
+struct Beat {
+    task: ScheduledTask,
+    runs: Arc<AtomicU64>,
+    begun: Instant,
+}
+
+const PERIOD: Duration = ms(4);
+
+impl Beat {
+    fn start(run: &Arc<Run>, event_loop: &EventLoop) -> Self {
+        let runs = Arc::new(AtomicU64::new(0));
+        let (count, run, begun) = (runs.clone(), run.clone(), Instant::now());
+        let body = move || {
+            let n = count.fetch_add(1, SeqCst);
+            run.note_early(begun + PERIOD * u32::try_from(n + 1).unwrap());
+            Ok(())
+        };
+        let task = event_loop.schedule_at_fixed_rate_with(MissedRuns::CatchUp, PERIOD, PERIOD, body);
+        Beat { task: task.unwrap(), runs, begun }
+    }
+
+    /// Waits until it has run for every period that is over.
+    fn catch_up(self, event_loop: &EventLoop) {
+        // A little after `begun` its first deadline was reckoned, so one run may not be due yet.
+        let due = (self.begun.elapsed().as_millis() / PERIOD.as_millis()) as u64 - 1;
+        let waiting = Instant::now();
+        while self.runs.load(SeqCst) < due {
+            assert!(waiting.elapsed() < PATIENCE, "{} of {due} runs", self.runs.load(SeqCst));
+            settle(event_loop);
+        }
+        assert!(self.task.cancel());
+    }
+}
+
+/// Has the poll rebuilt every few milliseconds: at one time by the loop itself, at another by this thread.
+fn rebuild<'s>(
+    scope: &'s Scope<'s, '_>,
+    run: &'s Arc<Run>,
+    event_loop: &'s EventLoop,
+) -> Receiver<RebuildReport> {
+    let (reports, reported) = channel();
+    scope.spawn(move || {
+        let _told = RebuiltAtDrop(run);
+        for n in 0.. {
+            if run.is_over() {
+                break;
+            }
+            let again = |me: &EventLoop| me.rebuild_poll().unwrap();
+            let me = event_loop.clone();
+            let rebuilt: Completion<RebuildReport> = if n % 2 == 0 {
+                done(event_loop.schedule(ms(3), || ()).unwrap().completion()).unwrap();
+                again(event_loop)
+            } else {
+                done(event_loop.schedule(ms(3), move || again(&me)).unwrap().completion()).unwrap()
+            };
+            note(run, &reports, done(rebuilt).unwrap());
+        }
+    });
+    reported
+}
+
+/// Tells the drivers, also if the thread fails.
+struct RebuiltAtDrop<'a>(&'a Run);
+
+impl Drop for RebuiltAtDrop<'_> {
+    fn drop(&mut self) {
+        self.0.rebuilt.store(true, SeqCst);
+    }
+}
+
+fn note(run: &Run, reports: &Sender<RebuildReport>, report: RebuildReport) {
+    reports.send(report).unwrap();
+    run.rebuilds.fetch_add(1, SeqCst);
+}
+
+// ---- the test --------------------------------------------------------------------------------------------
+
+#[test]
+fn rebuild_forced_under_load() {
+    // Both ends are here, and the test harness has some of its own.
+    need_descriptors(2 * CONNECTIONS + 200);
+    let (group, event_loop) = single(EventLoopGroup::builder());
+    let (server, counts) = serve(&group);
+    let mut streams: Vec<_> = (0..CONNECTIONS).map(|_| connect(server.local_address())).collect();
+    while event_loop.metrics().channels < CONNECTIONS as u64 {
+        settle(&event_loop);
+    }
+
+    let run = Arc::new(Run::default());
+    let beat = Beat::start(&run, &event_loop);
+    let (submitted, reports) = std::thread::scope(|scope| {
+        let share = CONNECTIONS / DRIVERS;
+        let (run, event_loop) = (&run, &event_loop);
+        for (driver, streams) in streams.chunks_mut(share).enumerate() {
+            scope.spawn(move || drive(run, driver, driver * share, streams));
+        }
+        let submitters = [0, 1].map(|_| scope.spawn(move || submit(run, event_loop)));
+        let reports = rebuild(scope, run, event_loop);
+        run.until_enough(event_loop);
+        let submitted = submitters.map(|submitter| submitter.join().unwrap());
+        (submitted, reports.iter().collect::<Vec<_>>())
+    });
+    beat.catch_up(&event_loop);
+
+    let rounds = run.rounds.each_ref().map(|rounds| rounds.load(SeqCst));
+    assert!(rounds.iter().all(|rounds| *rounds >= ROUNDS), "{rounds:?} rounds");
+    for Submitted { given, ran, timers, fired } in submitted {
+        assert!(given > 0 && timers > 0);
+        assert_eq!((given, timers), (ran, fired), "all tasks ran, all timers fired, none was early");
+    }
+    // The timers of the channels come 2 ms after the last read.
+    let begun = Instant::now();
+    while counts.timers.load(SeqCst) < counts.reads.load(SeqCst) {
+        assert!(begun.elapsed() < PATIENCE, "a channel's timer is missing");
+        settle(&event_loop);
+    }
+    assert_eq!(counts.timers.load(SeqCst), counts.reads.load(SeqCst));
+    assert_eq!((counts.early.load(SeqCst), run.early.load(SeqCst)), (0, 0), "early timers");
+
+    assert!(reports.len() >= REBUILDS, "{} rebuilds", reports.len());
+    for (n, report) in (1..).zip(&reports) {
+        assert_eq!((report.old_poll, report.new_poll), (n, n + 1));
+        assert_eq!((report.moved, report.closed), (CONNECTIONS + 1, 0), "all connections and the listener");
+        assert_eq!(report.cause, RebuildCause::Asked);
+    }
+    let metrics = on(&event_loop, {
+        let me = event_loop.clone();
+        move || me.metrics()
+    });
+    let rebuilds = reports.len() as u64;
+    assert_eq!(metrics.rebuilds, rebuilds);
+    assert_eq!(metrics.sources_moved, rebuilds * (CONNECTIONS as u64 + 1));
+    assert_eq!((metrics.sources_lost, metrics.wakes_premature, metrics.rests), (0, 0, 0), "{metrics:?}");
+    assert_eq!(metrics.channels, CONNECTIONS as u64);
+    assert!(metrics.writes_blocked > 0, "the server never had to wait for a peer");
+    let sent: usize = (0..CONNECTIONS)
+        .map(|n| (0..rounds[n * DRIVERS / CONNECTIONS]).map(|round| request(n, round).len()).sum::<usize>())
+        .sum();
+    assert_eq!((metrics.bytes_read, metrics.bytes_written), (sent as u64, sent as u64), "none is doubled");
+}

@@ -1,0 +1,430 @@
+//! Scheduled tasks beyond the plain ones: jitter, missed runs over a long stall, the end of a turn, limits
+//! (E-30; user-asks 2.5, 2.6, 2.18, 3.2 to 3.5).
+
+use crate::support::{
+    journal::Journal,
+    logs,
+    loops::{Gate, advance, manual, on, settle, single},
+    wait::{SECOND, done, ms},
+};
+use netwheel::{Clock, Error, EventLoopGroup, MissedRuns, Periodic, ScheduledTask, testing::ManualClock};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+// ---- jitter ----------------------------------------------------------------------------------------------
+
+#[test]
+fn jitter_spreads_tasks_of_one_period_and_keeps_their_phase() {
+    let (event_loop, clock) = manual();
+    let options = Periodic::new().jitter(ms(500));
+    let runs = Journal::new();
+    let tasks: Vec<_> = (0..50)
+        .map(|n| {
+            let (runs, clock) = (runs.clone(), clock.clone());
+            let body = move || {
+                runs.push((n, clock.elapsed().as_millis() as u64));
+                Ok(())
+            };
+            event_loop.schedule_at_fixed_rate_with(options, SECOND, SECOND, body).unwrap()
+        })
+        .collect();
+    for _ in 0..2000 {
+        advance(&event_loop, &clock, ms(5));
+    }
+    tasks.iter().for_each(|task| assert!(task.cancel()));
+    let runs = runs.all();
+    // Ten seconds: nine whole rounds, the last run of the tenth may still be to come.
+    for n in 0..50 {
+        let times: Vec<_> = runs.iter().filter(|(task, _)| *task == n).map(|(_, time)| *time).collect();
+        assert!((9..=10).contains(&times.len()), "task {n}: {times:?}");
+        for (round, time) in times.iter().enumerate() {
+            let due = (round as u64 + 1) * 1000;
+            assert!((due..due + 505).contains(time), "task {n}: {times:?}");
+        }
+    }
+    let mut first: Vec<_> = runs.iter().take(50).map(|(_, time)| *time).collect();
+    first.dedup();
+    assert!(first.len() > 20, "they do not come together: {first:?}");
+}
+
+#[test]
+fn jitter_delays_a_task_of_fixed_delay() {
+    let (event_loop, clock) = manual();
+    let times = Journal::new();
+    let body = {
+        let (times, clock) = (times.clone(), clock.clone());
+        move || {
+            times.push(clock.elapsed().as_millis() as u64);
+            Ok(())
+        }
+    };
+    let options = Periodic::new().jitter(ms(100));
+    let task = event_loop.schedule_with_fixed_delay_with(options, SECOND, SECOND, body).unwrap();
+    for runs in 0..9 {
+        // Nothing is due before the delay is over; from there on it is looked for every millisecond.
+        advance(&event_loop, &clock, ms(999));
+        assert_eq!(times.len(), runs);
+        for _ in 0..102 {
+            if times.len() == runs {
+                advance(&event_loop, &clock, ms(1));
+            }
+        }
+        assert_eq!(times.len(), runs + 1);
+    }
+    task.cancel();
+    let gaps: Vec<_> = times.all().windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert!(gaps.iter().all(|gap| (1000..=1101).contains(gap)), "{gaps:?}");
+    assert!(gaps.iter().any(|gap| *gap != gaps[0]), "{gaps:?}");
+}
+
+#[test]
+fn e_02_a_jitter_beyond_the_period_is_refused() {
+    let (event_loop, _clock) = manual();
+    let options = Periodic::new().jitter(SECOND + ms(1));
+    let refused = event_loop.schedule_at_fixed_rate_with(options, SECOND, SECOND, || Ok(())).unwrap_err();
+    assert!(matches!(&refused, Error::Setting(e) if e.setting == "jitter"), "{refused}");
+    let refused = event_loop.schedule_with_fixed_delay_with(options, SECOND, SECOND, || Ok(())).unwrap_err();
+    assert!(matches!(&refused, Error::Setting(e) if e.setting == "jitter"), "{refused}");
+    settle(&event_loop);
+    assert_eq!(event_loop.metrics().timers_pending, 0);
+}
+
+// ---- stalls and clocks -----------------------------------------------------------------------------------
+
+fn counting(times: &Journal<u64>, clock: &ManualClock) -> impl FnMut() -> netwheel::Result + Send + 'static {
+    let (times, clock) = (times.clone(), clock.clone());
+    move || {
+        times.push(clock.elapsed().as_secs());
+        Ok(())
+    }
+}
+
+#[test]
+fn stall_one_hour_single_fire() {
+    let (event_loop, clock) = manual();
+    let (skipping, catching_up, delayed) = (Journal::new(), Journal::new(), Journal::new());
+    let body = counting(&skipping, &clock);
+    let _skips = event_loop.schedule_at_fixed_rate(SECOND, SECOND, body).unwrap();
+    let body = counting(&catching_up, &clock);
+    let _catches = event_loop.schedule_at_fixed_rate_with(MissedRuns::CatchUp, SECOND, SECOND, body).unwrap();
+    let _delays = event_loop.schedule_with_fixed_delay(SECOND, SECOND, counting(&delayed, &clock)).unwrap();
+    settle(&event_loop);
+    let gate = Gate::shut(&event_loop);
+    clock.advance(Duration::from_secs(3600));
+    drop(gate);
+    while catching_up.len() < 3600 {
+        settle(&event_loop);
+    }
+    assert_eq!((skipping.all(), delayed.all()), (vec![3600], vec![3600]));
+    assert_eq!(catching_up.len(), 3600);
+    advance(&event_loop, &clock, SECOND);
+    assert_eq!((skipping.len(), catching_up.len(), delayed.len()), (2, 3601, 2), "the rhythm goes on");
+}
+
+/// Goes back by a millisecond at every third reading.
+#[derive(Debug, Clone)]
+struct Jumping {
+    time: ManualClock,
+    readings: Arc<AtomicU64>,
+}
+
+impl Clock for Jumping {
+    fn now(&self) -> Instant {
+        let n = self.readings.fetch_add(1, Ordering::Relaxed);
+        if n.is_multiple_of(3) { self.time.now() - ms(1) } else { self.time.now() }
+    }
+
+    fn is_real_time(&self) -> bool {
+        false
+    }
+
+    fn on_advance(&self, wake: Box<dyn Fn() + Send + Sync>) {
+        self.time.on_advance(wake);
+    }
+}
+
+#[test]
+fn clock_backwards_no_panic() {
+    let time = ManualClock::new();
+    time.advance(SECOND);
+    let clock = Jumping { time: time.clone(), readings: Arc::default() };
+    let (_group, event_loop) = single(EventLoopGroup::builder().clock(clock));
+    settle(&event_loop);
+    let times = Journal::new();
+    let body = {
+        let (times, time) = (times.clone(), time.clone());
+        move || {
+            times.push(time.elapsed());
+            Ok(())
+        }
+    };
+    let begun = time.elapsed();
+    let periodic = event_loop.schedule_at_fixed_rate(ms(10), ms(10), body).unwrap();
+    for _ in 0..500 {
+        advance(&event_loop, &time, ms(1));
+    }
+    assert!(periodic.cancel());
+    let times = times.all();
+    // A reading that is a millisecond behind makes a deadline that much nearer, at most.
+    assert!(
+        times.iter().enumerate().all(|(n, t)| *t - begun + ms(1) >= ms(10) * (n as u32 + 1)),
+        "{times:?}"
+    );
+    assert!((48..=50).contains(&times.len()), "{times:?}");
+}
+
+#[test]
+fn timer_zero_delay_rearm() {
+    let (event_loop, clock) = manual();
+    let turns = Journal::new();
+    fn again(event_loop: &netwheel::EventLoop, turns: Journal<u64>) {
+        let me = event_loop.clone();
+        let rearm = move || {
+            turns.push(me.metrics().turns);
+            if turns.len() < 500 {
+                again(&me, turns.clone());
+            }
+        };
+        event_loop.schedule(Duration::ZERO, rearm).unwrap();
+    }
+    again(&event_loop, turns.clone());
+    let other = event_loop.schedule(Duration::ZERO, || ()).unwrap();
+    done(other.completion()).unwrap();
+    while turns.len() < 500 {
+        settle(&event_loop);
+    }
+    let turns = turns.all();
+    assert!(turns.windows(2).all(|pair| pair[0] < pair[1]), "one in a turn: {turns:?}");
+    assert_eq!(clock.elapsed(), Duration::ZERO);
+}
+
+// ---- one entry, limits, the end of a turn ----------------------------------------------------------------
+
+#[test]
+fn timer_periodic_single_entry() {
+    let (event_loop, clock) = manual();
+    let runs = Journal::new();
+    let body = {
+        let runs = runs.clone();
+        move || {
+            runs.push(());
+            Ok(())
+        }
+    };
+    let task = event_loop.schedule_at_fixed_rate(ms(1), ms(1), body).unwrap();
+    for _ in 0..100 {
+        advance(&event_loop, &clock, ms(1));
+        assert_eq!(event_loop.metrics().timers_pending, 1);
+    }
+    assert_eq!(runs.len(), 100);
+    // Arming a second one and dropping the handle of the first does not end the first; cancelling does, for good.
+    let second = event_loop.schedule_at_fixed_rate(ms(1), ms(1), || Ok(())).unwrap();
+    settle(&event_loop);
+    assert_eq!(event_loop.metrics().timers_pending, 2);
+    assert!(second.cancel() && task.cancel());
+    settle(&event_loop);
+    assert_eq!(event_loop.metrics().timers_pending, 0);
+}
+
+#[test]
+fn e_29_scheduled_tasks_have_a_limit_and_what_ends_makes_room() {
+    let clock = ManualClock::new();
+    let builder = EventLoopGroup::builder().max_scheduled_tasks(16).clock(clock.clone());
+    let (_group, event_loop) = single(builder);
+    let full = |task: netwheel::Result<ScheduledTask>| match task {
+        Err(Error::Full { what: "scheduled tasks", limit: 16 }) => {}
+        other => panic!("{other:?}"),
+    };
+    let mut tasks: Vec<_> = (1..=16).map(|n| event_loop.schedule(ms(n), || ()).unwrap()).collect();
+    full(event_loop.schedule(ms(1), || ()));
+    full(event_loop.schedule_at_fixed_rate(ms(1), ms(1), || Ok(())));
+    full(event_loop.schedule_at_turn_end(|| ()));
+    assert_eq!(on(&event_loop, || "a task is none of them"), "a task is none of them");
+    // By cancelling, by running, and by an error.
+    assert!(tasks.pop().unwrap().cancel());
+    let failing = event_loop.schedule_at_fixed_rate(ms(1), ms(1), || Err(Error::Closed)).unwrap();
+    full(event_loop.schedule(ms(1), || ()));
+    advance(&event_loop, &clock, ms(100));
+    assert!(done(failing.completion()).is_err());
+    let again: Vec<_> = (0..16).map(|_| event_loop.schedule(ms(1), || ()).unwrap()).collect();
+    full(event_loop.schedule(ms(1), || ()));
+    advance(&event_loop, &clock, ms(1));
+    again.into_iter().for_each(|task| done(task.completion()).unwrap());
+}
+
+#[test]
+fn e_30_a_task_for_the_end_of_the_turn_runs_once_after_the_others() {
+    let (event_loop, _clock) = manual();
+    let order = Journal::new();
+    let (me, mine) = (event_loop.clone(), order.clone());
+    on(&event_loop, move || {
+        let note = |what: &'static str| {
+            let (order, me) = (mine.clone(), me.clone());
+            move || order.push((what, me.metrics().turns))
+        };
+        let first = me.schedule_at_turn_end(note("end")).unwrap();
+        let removed = me.schedule_at_turn_end(note("removed")).unwrap();
+        me.schedule(Duration::ZERO, note("timer")).unwrap();
+        me.execute(note("task")).unwrap();
+        assert!(removed.cancel());
+        assert!(!first.is_done());
+    });
+    settle(&event_loop);
+    settle(&event_loop);
+    let order = order.all();
+    let names: Vec<_> = order.iter().map(|(name, _)| *name).collect();
+    assert_eq!(names, ["task", "timer", "end"]);
+    assert_eq!(order[0].1, order[2].1, "in the turn in which the loop got it");
+    let answer = event_loop.schedule_at_turn_end(|| 42).unwrap();
+    assert_eq!(done(answer.completion()).unwrap(), 42);
+}
+
+#[test]
+fn e_30_what_the_end_of_a_turn_gives_for_the_end_of_a_turn_is_for_the_next() {
+    let (event_loop, _clock) = manual();
+    let turns = Journal::new();
+    let (me, mine) = (event_loop.clone(), turns.clone());
+    let first = event_loop
+        .schedule_at_turn_end(move || {
+            mine.push(me.metrics().turns);
+            let (inner, mine) = (me.clone(), mine.clone());
+            me.schedule_at_turn_end(move || mine.push(inner.metrics().turns)).unwrap()
+        })
+        .unwrap();
+    let second = done(first.completion()).unwrap();
+    done(second.completion()).unwrap();
+    let turns = turns.all();
+    assert_eq!(turns[1], turns[0] + 1);
+}
+
+#[test]
+fn e_26_a_scheduled_task_that_panics_is_logged_with_its_origin_and_counted() {
+    logs::collect();
+    let (event_loop, clock) = manual();
+    let line = line!() + 1;
+    let task = event_loop.schedule(ms(1), || panic!("oh dear")).unwrap();
+    advance(&event_loop, &clock, ms(1));
+    let failed: Result<(), _> = done(task.completion());
+    assert!(matches!(failed, Err(Error::Panicked(message)) if message == "oh dear"));
+    assert_eq!(event_loop.metrics().tasks_panicked, 1);
+    let origin = format!("{}:{line}", file!());
+    let lines = logs::lines_with(&origin);
+    assert!(
+        lines.iter().any(|line| line.contains("oh dear") && line.contains(event_loop.name())),
+        "{lines:?}"
+    );
+    assert_eq!(on(&event_loop, || "lives"), "lives");
+}
+
+/// The handle is dropped, so the log is the only place for the error.
+#[test]
+fn a_periodic_task_that_fails_is_logged_with_its_origin_and_counted() {
+    logs::collect();
+    let (event_loop, clock) = manual();
+    let line = line!() + 1;
+    let task = event_loop.schedule_at_fixed_rate(ms(1), ms(1), || Err(Error::other("the disk is full")));
+    drop(task.unwrap());
+    advance(&event_loop, &clock, ms(1));
+    assert_eq!(event_loop.metrics().tasks_failed, 1);
+    let origin = format!("the task scheduled at {}:{line}:", file!());
+    let lines = logs::lines_with(&origin);
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0].starts_with("ERROR") && lines[0].ends_with("failed: the disk is full"), "{lines:?}");
+    advance(&event_loop, &clock, ms(10));
+    assert_eq!(event_loop.metrics().timers_pending, 0, "it has ended");
+}
+
+#[test]
+fn a_task_that_fails_tells_its_completion_as_well() {
+    let (event_loop, clock) = manual();
+    let fails = || Err(Error::other("no"));
+    let periodic = event_loop.schedule_with_fixed_delay(ms(1), ms(1), fails).unwrap();
+    let once = event_loop.schedule(ms(1), || -> netwheel::Result { Err(Error::other("no")) }).unwrap();
+    advance(&event_loop, &clock, ms(1));
+    assert_eq!(done(periodic.completion()).unwrap_err().to_string(), "no");
+    assert_eq!(done(once.completion()).unwrap().unwrap_err().to_string(), "no");
+    assert_eq!(event_loop.metrics().tasks_failed, 2);
+}
+
+#[test]
+fn a_task_that_ends_itself_has_not_failed() {
+    let (event_loop, clock) = manual();
+    let mut runs = 3;
+    let task = event_loop.schedule_at_fixed_rate(ms(1), ms(1), move || {
+        runs -= 1;
+        if runs == 0 { Err(Error::Cancelled) } else { Ok(()) }
+    });
+    for _ in 0..3 {
+        advance(&event_loop, &clock, ms(1));
+    }
+    assert!(matches!(done(task.unwrap().completion()), Err(Error::Cancelled)));
+    assert_eq!(event_loop.metrics().tasks_failed, 0);
+}
+
+#[test]
+fn a_thousand_tasks_that_fail_are_a_few_lines() {
+    logs::collect();
+    let (event_loop, clock) = manual();
+    for _ in 0..1000 {
+        let task =
+            event_loop.schedule(ms(1), || -> netwheel::Result { Err(Error::other("again and again")) });
+        drop(task.unwrap());
+    }
+    advance(&event_loop, &clock, ms(1));
+    while event_loop.metrics().tasks_failed < 1000 {
+        settle(&event_loop);
+    }
+    let lines = logs::lines_with("failed: again and again");
+    assert_eq!(lines.len(), 10, "{lines:?}");
+    assert_eq!(event_loop.metrics().log_lines_suppressed, 990);
+}
+
+// ---- the end of time
+// -------------------------------------------------------------------------------------
+
+/// Periodic tasks whose next time does not fit, and one-shots that are never due, do not keep a
+/// loop busy.
+#[test]
+fn a_loop_at_the_end_of_time_sleeps_and_can_be_shut_down() {
+    let (event_loop, clock) = manual();
+    let runs = Journal::new();
+    let run = |what: &'static str| {
+        let runs = runs.clone();
+        move || {
+            runs.push(what);
+            Ok(())
+        }
+    };
+    let _rate = event_loop.schedule_at_fixed_rate(SECOND, SECOND, run("rate")).unwrap();
+    let up = Periodic::from(MissedRuns::CatchUp);
+    let half = Duration::from_nanos(u64::MAX / 2 - 1);
+    let _up = event_loop.schedule_at_fixed_rate_with(up, half, half, run("catch up")).unwrap();
+    let jitter = Periodic::new().jitter(SECOND);
+    let _delay = event_loop.schedule_with_fixed_delay_with(jitter, SECOND, SECOND, run("delay")).unwrap();
+    let never = event_loop.schedule(Duration::MAX, || ()).unwrap();
+    advance(&event_loop, &clock, Duration::MAX);
+    settle(&event_loop);
+    let mut ran = runs.all();
+    ran.sort_unstable();
+    assert_eq!(ran, ["catch up", "catch up", "delay", "rate"]);
+    assert!(!never.is_done(), "it waits for ever");
+
+    // From here on every turn runs a task of this test.
+    let before = event_loop.metrics();
+    for _ in 0..100 {
+        settle(&event_loop);
+    }
+    let after = event_loop.metrics();
+    assert!(after.turns - before.turns <= after.tasks_run - before.tasks_run + 1, "it spins");
+    assert_eq!(after.timers_fired, before.timers_fired);
+
+    let soon = event_loop.schedule(Duration::ZERO, || "now").unwrap();
+    assert_eq!(done(soon.completion()).unwrap(), "now");
+    done(event_loop.shutdown_gracefully(SECOND, Duration::MAX)).unwrap();
+    assert!(matches!(done(never.completion()), Err(Error::ShutDown)));
+}

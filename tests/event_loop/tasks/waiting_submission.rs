@@ -1,0 +1,285 @@
+//! Waiting for room in a loop's queue (E-29, and E-59 for those who wait when it ends).
+
+use crate::support::{
+    journal::Journal,
+    loops::{Gate, on, single},
+    wait::{PATIENCE, done, ms},
+};
+use netwheel::{Error, EventLoop, EventLoopGroup, Refused};
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc,
+        mpsc::{Receiver, channel},
+    },
+    thread::yield_now,
+    time::{Duration, Instant},
+};
+
+type Task = Box<dyn FnOnce() + Send>;
+type Submitted = Result<(), Refused<Task>>;
+
+/// The smallest queue.
+const LIMIT: usize = 16;
+
+fn small() -> EventLoop {
+    single(EventLoopGroup::builder().max_pending_tasks(LIMIT)).1
+}
+
+/// Fills the queue of a loop that stands.
+fn fill(event_loop: &EventLoop) {
+    while event_loop.execute(|| ()).is_ok() {}
+}
+
+/// A task that says when it ran, or, by its silence, that it never will.
+fn telling() -> (Task, Receiver<()>) {
+    let (sender, receiver) = channel();
+    (Box::new(move || sender.send(()).unwrap()), receiver)
+}
+
+/// The directory of the calling thread in `/proc`; empty where there is none.
+fn this_thread() -> PathBuf {
+    std::fs::read_link("/proc/thread-self").unwrap_or_default()
+}
+
+/// Returns when the thread whose directory comes through `of` sleeps; on other systems, at once.
+fn until_asleep(of: &Receiver<PathBuf>) {
+    let thread = of.recv_timeout(PATIENCE).unwrap();
+    let begun = Instant::now();
+    let stat = || std::fs::read_to_string(PathBuf::from("/proc").join(&thread).join("stat"));
+    // "tid (name) S ..."
+    while stat().is_ok_and(|stat| stat.rsplit(") ").next().is_some_and(|rest| !rest.starts_with('S'))) {
+        assert!(begun.elapsed() < PATIENCE, "it does not wait");
+        yield_now();
+    }
+}
+
+/// Has `task` wait for room on another thread for as long as it takes; returns when that thread sleeps.
+fn wait_for_room(event_loop: &EventLoop, task: Task) -> Receiver<Submitted> {
+    let ((tell, told), (done, submitted)) = (channel(), channel());
+    let event_loop = event_loop.clone();
+    std::thread::spawn(move || {
+        tell.send(this_thread()).unwrap();
+        let _ = done.send(event_loop.execute_timeout(Duration::MAX, task));
+    });
+    until_asleep(&told);
+    submitted
+}
+
+/// Gives a task as soon as there is room, which must be soon.
+#[track_caller]
+fn submit(event_loop: &EventLoop, task: Task) {
+    let begun = Instant::now();
+    event_loop.execute_timeout(PATIENCE, task).unwrap();
+    // The last look before giving up would find the room that nobody was told of.
+    assert!(begun.elapsed() < PATIENCE, "it was not told that there is room");
+}
+
+/// Returns when what was submitted before has run; the queue may be full until then.
+fn until_run(event_loop: &EventLoop) {
+    let (task, ran) = telling();
+    submit(event_loop, task);
+    ran.recv_timeout(PATIENCE).unwrap();
+}
+
+#[test]
+fn e_29_a_submission_waits_for_room_and_gets_in() {
+    let event_loop = small();
+    let gate = Gate::shut(&event_loop);
+    fill(&event_loop);
+    let refused = event_loop.metrics().tasks_refused;
+    let (task, ran) = telling();
+    let waiter = wait_for_room(&event_loop, task);
+    assert!(waiter.try_recv().is_err(), "there is no room");
+    assert_eq!(event_loop.metrics().tasks_pending, LIMIT as u64);
+    drop(gate);
+    waiter.recv_timeout(PATIENCE).expect("it is told").expect("there is room");
+    ran.recv_timeout(PATIENCE).expect("it runs");
+    assert_eq!(event_loop.metrics().tasks_refused, refused, "who gets in was not refused");
+}
+
+#[test]
+fn e_29_with_room_nobody_waits() {
+    let event_loop = small();
+    let (task, ran) = telling();
+    // The first thing that the loop is given: starts its thread.
+    event_loop.execute_timeout(Duration::ZERO, task).unwrap();
+    ran.recv_timeout(PATIENCE).unwrap();
+    let gate = Gate::shut(&event_loop);
+    for _ in 0..LIMIT {
+        event_loop.execute_timeout(Duration::MAX, Box::new(|| ())).unwrap();
+    }
+    drop(gate);
+}
+
+#[test]
+fn e_29_a_task_whose_time_is_up_comes_back() {
+    let event_loop = small();
+    let gate = Gate::shut(&event_loop);
+    fill(&event_loop);
+    let refused_before = event_loop.metrics().tasks_refused;
+    for timeout in [Duration::ZERO, ms(1), ms(20)] {
+        let (task, ran) = telling();
+        let begun = Instant::now();
+        let refused = event_loop.execute_timeout(timeout, task).unwrap_err();
+        assert!(begun.elapsed() >= timeout);
+        assert!(matches!(refused.reason, Error::Full { limit: LIMIT, .. }), "{}", refused.reason);
+        (refused.value)();
+        ran.try_recv().expect("it is whole");
+    }
+    assert_eq!(event_loop.metrics().tasks_refused, refused_before + 3);
+    assert_eq!(event_loop.metrics().tasks_pending, LIMIT as u64);
+    drop(gate);
+}
+
+#[test]
+fn e_29_on_the_loop_itself_it_is_refused_at_once() {
+    let event_loop = small();
+    let me = event_loop.clone();
+    on(&event_loop, move || {
+        let refused = |what: &str| {
+            let (task, ran) = telling();
+            let refused = me.execute_timeout(PATIENCE, task).unwrap_err();
+            assert!(matches!(refused.reason, Error::WouldDeadlock), "{what}: {}", refused.reason);
+            (refused.value)();
+            ran.try_recv().expect("it is whole");
+        };
+        refused("with room");
+        fill(&me);
+        refused("without room");
+    });
+}
+
+#[test]
+fn e_29_another_loop_may_wait() {
+    let (slow, other) = (small(), small());
+    let gate = Gate::shut(&slow);
+    fill(&slow);
+    let (task, ran) = telling();
+    let (tell, told) = channel();
+    let to = slow.clone();
+    let (done, submitted) = channel();
+    let wait = move || {
+        tell.send(this_thread()).unwrap();
+        done.send(to.execute_timeout(Duration::MAX, task)).unwrap();
+    };
+    other.execute(wait).unwrap();
+    until_asleep(&told);
+    drop(gate);
+    submitted.recv_timeout(PATIENCE).unwrap().expect("there is room");
+    ran.recv_timeout(PATIENCE).expect("it runs");
+}
+
+// What fills the queue did not wake the loop.
+#[test]
+fn e_29_room_is_made_in_a_queue_that_was_filled_lazily() {
+    let event_loop = small();
+    let ran = Journal::new();
+    let note = |n: usize| {
+        let ran = ran.clone();
+        move || ran.push(n)
+    };
+    let mut given = Vec::new();
+    for round in 0..300 {
+        // The queue is empty then, and the loop about to sleep, or asleep.
+        until_run(&event_loop);
+        for n in (round * 100..).take(2 * LIMIT) {
+            if event_loop.execute_lazily(note(n)).is_ok() {
+                given.push(n);
+            }
+        }
+        let last = round * 100 + 99;
+        submit(&event_loop, Box::new(note(last)));
+        given.push(last);
+    }
+    until_run(&event_loop);
+    assert_eq!(ran.all(), given);
+}
+
+#[test]
+fn e_29_many_waiters_at_a_slow_loop_lose_nothing_and_keep_their_order() {
+    const WAITERS: usize = 8;
+    const TASKS: usize = 400;
+    let event_loop = small();
+    let ran = Journal::new();
+    let gate = Gate::shut(&event_loop);
+    std::thread::scope(|scope| {
+        for waiter in 0..WAITERS {
+            let (event_loop, ran) = (&event_loop, ran.clone());
+            scope.spawn(move || {
+                for n in 0..TASKS {
+                    let ran = ran.clone();
+                    let task = move || {
+                        yield_now();
+                        ran.push((waiter, n));
+                    };
+                    submit(event_loop, Box::new(task));
+                }
+            });
+        }
+        drop(gate);
+    });
+    until_run(&event_loop);
+    let ran = ran.all();
+    assert_eq!(ran.len(), WAITERS * TASKS);
+    for waiter in 0..WAITERS {
+        let of_one = ran.iter().filter(|(by, _)| *by == waiter).map(|(_, n)| *n);
+        assert!(of_one.eq(0..TASKS), "the tasks of waiter {waiter} ran once each, in order");
+    }
+}
+
+/// Fills the queue with tasks that do the same: when the loop announces that there is room, there is none.
+fn keep_full(event_loop: &EventLoop) {
+    loop {
+        let me = event_loop.clone();
+        if event_loop.execute(move || keep_full(&me)).is_err() {
+            break;
+        }
+    }
+}
+
+#[test]
+fn e_59_the_end_of_the_loop_releases_all_who_wait() {
+    const WAITERS: usize = 6;
+    for _ in 0..20 {
+        let event_loop = small();
+        let gate = Gate::shut(&event_loop);
+        let end = event_loop.shutdown_gracefully(Duration::ZERO, ms(5));
+        keep_full(&event_loop);
+        let waiters: Vec<_> = (0..WAITERS)
+            .map(|_| {
+                let (task, ran) = telling();
+                (wait_for_room(&event_loop, task), ran)
+            })
+            .collect();
+        drop(gate);
+        for (waiter, ran) in waiters {
+            match waiter.recv_timeout(PATIENCE).expect("nobody is left asleep") {
+                Ok(()) => ran.recv_timeout(PATIENCE).expect("what was accepted runs"),
+                Err(refused) => {
+                    assert!(matches!(refused.reason, Error::ShutDown), "{}", refused.reason);
+                    (refused.value)();
+                    ran.try_recv().expect("it is whole");
+                }
+            }
+        }
+        done(end).unwrap();
+    }
+}
+
+#[test]
+fn e_59_a_loop_that_has_ended_lets_nobody_wait() {
+    let event_loop = small();
+    let kept = Arc::new(());
+    for started in [false, true] {
+        let event_loop = if started { event_loop.clone() } else { small() };
+        if started {
+            on(&event_loop, || ());
+        }
+        done(event_loop.shutdown_gracefully(Duration::ZERO, PATIENCE)).unwrap();
+        let mine = kept.clone();
+        let refused = event_loop.execute_timeout(PATIENCE, Box::new(move || drop(mine))).unwrap_err();
+        assert!(matches!(refused.reason, Error::ShutDown), "{}", refused.reason);
+        assert_eq!(Arc::strong_count(&kept), 2, "it came back whole");
+    }
+}

@@ -1,0 +1,238 @@
+//! The chat server's own sessions without sockets, on one manual clock.
+//!
+//! The server's files name each other by the root of the crate: a test says `use im::*;` there.
+
+#![allow(dead_code, reason = "the server's files have more than its sessions need")]
+
+#[path = "../../examples/im_server/byte_budget.rs"]
+pub(crate) mod byte_budget;
+#[path = "../../examples/im_server/direct.rs"]
+pub(crate) mod direct;
+#[path = "../../examples/im_server/directory.rs"]
+pub(crate) mod directory;
+#[path = "../../examples/im_server/hub.rs"]
+pub(crate) mod hub;
+#[path = "../../examples/im/message_id.rs"]
+pub(crate) mod message_id;
+#[path = "../../examples/im_server/name.rs"]
+pub(crate) mod name;
+#[path = "../../examples/im_server/pace.rs"]
+pub(crate) mod pace;
+#[path = "../../examples/im_server/presence.rs"]
+pub(crate) mod presence;
+#[path = "../../examples/im/protocol.rs"]
+pub(crate) mod protocol;
+#[path = "../../examples/im/request.rs"]
+pub(crate) mod request;
+#[path = "../../examples/im_server/room.rs"]
+pub(crate) mod room;
+#[path = "../../examples/im_server/session.rs"]
+pub(crate) mod session;
+#[path = "../../examples/im_server/slow_consumer.rs"]
+pub(crate) mod slow_consumer;
+#[path = "../../examples/im_server/wire.rs"]
+pub(crate) mod wire;
+
+use hub::Hub;
+use netwheel::{
+    ChannelOptions, ChannelPipeline, TimeLimits,
+    prelude::*,
+    stage::Json,
+    testing::{EmbeddedChannel, ManualClock},
+};
+use protocol::{Reply, Request};
+use serde_json::{Value, json};
+use session::{Session, Settings};
+use slow_consumer::SlowConsumer;
+use std::{
+    cell::Cell,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use wire::Lines;
+
+pub(crate) const SETTINGS: Settings = Settings {
+    heartbeat: Duration::from_secs(3600),
+    idle_timeout: Duration::from_secs(3600),
+    ack_timeout: Duration::from_secs(5),
+    max_unacked: 3,
+    max_unacked_bytes: 1024 * 1024,
+    login_timeout: Duration::ZERO,
+    rates: pace::Rates { requests: 0, deliveries: 0, congestion: Duration::ZERO },
+    lookup_time: Duration::ZERO,
+    max_lookups: 2,
+};
+
+/// A server without sockets.
+pub(crate) struct World {
+    pub(crate) hub: Arc<Hub>,
+    clock: ManualClock,
+    options: ChannelOptions,
+    settings: Settings,
+    limits: TimeLimits,
+    /// The time of the next announcement.
+    announced: Cell<Instant>,
+}
+
+/// A connection, seen from its client.
+pub(crate) struct Client(pub(crate) EmbeddedChannel<Reply>);
+
+/// What the server has for each connection.
+pub(crate) fn session(hub: &Arc<Hub>, idle: IdleTimeouts) -> ChannelPipeline<Reply> {
+    session_with(hub, idle, SETTINGS, TimeLimits::new())
+}
+
+pub(crate) fn session_with(
+    hub: &Arc<Hub>,
+    idle: IdleTimeouts,
+    settings: Settings,
+    limits: TimeLimits,
+) -> ChannelPipeline<Reply> {
+    Pipeline::new()
+        .idle(idle)
+        .time_limits(limits)
+        .codec(Lines::new(1000))
+        .stage(Json::<Request, Reply>::new())
+        .handler(Session::new(hub.clone(), settings))
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        World {
+            hub: Arc::default(),
+            clock: ManualClock::new(),
+            options: ChannelOptions::new(),
+            settings: SETTINGS,
+            limits: TimeLimits::new(),
+            announced: Cell::new(Instant::now()),
+        }
+    }
+
+    pub(crate) fn with_settings(settings: Settings) -> Self {
+        World { settings, ..World::new() }
+    }
+
+    pub(crate) fn with_hub(hub: Hub) -> Self {
+        World { hub: hub.into(), ..World::new() }
+    }
+
+    pub(crate) fn time_limits(self, limits: TimeLimits) -> Self {
+        World { limits, ..self }
+    }
+
+    /// Announces joins and leaves like the server's periodic task; each call is an hour after the
+    /// one before.
+    pub(crate) fn announce(&self) {
+        self.announced.set(self.announced.get() + Duration::from_secs(3600));
+        self.hub.announcer.announce(self.announced.get());
+    }
+
+    /// One that allows so many bytes to wait for a client.
+    pub(crate) fn with(policy: SlowConsumer, max_outbound: usize) -> Self {
+        World { options: policy.channel_options(max_outbound).unwrap(), ..World::new() }
+    }
+
+    #[track_caller]
+    pub(crate) fn login(&self, user: &str) -> Client {
+        let mut client = self.connect();
+        client.say(json!({"type": "login", "user": user}));
+        assert_eq!(client.hear_one()["ack_timeout_ms"], 5000);
+        client
+    }
+
+    pub(crate) fn connect(&self) -> Client {
+        let tick = Duration::from_millis(1);
+        let channel = EmbeddedChannel::with(
+            session_with(&self.hub, IdleTimeouts::new(), self.settings, self.limits),
+            &self.options,
+            self.clock.clone(),
+            tick,
+        );
+        Client(channel.unwrap())
+    }
+}
+
+impl Client {
+    #[track_caller]
+    pub(crate) fn say(&mut self, request: Value) {
+        self.0.write_inbound(format!("{request}\n").as_bytes()).unwrap();
+    }
+
+    #[track_caller]
+    pub(crate) fn join(&mut self, room: &str) {
+        self.say(json!({"type": "join", "room": room}));
+    }
+
+    /// Says something to somebody.
+    #[track_caller]
+    pub(crate) fn direct(&mut self, to: &str, id: impl Into<Value>) {
+        self.say(json!({"type": "direct", "to": to, "text": "psst", "id": id.into()}));
+    }
+
+    pub(crate) fn ack(&mut self, id: u64) {
+        self.say(json!({"type": "ack", "id": id}));
+    }
+
+    /// All lines since the last call, but for their times of day.
+    #[track_caller]
+    pub(crate) fn hear(&mut self) -> Vec<Value> {
+        self.0.run_pending();
+        self.hear_so_far()
+    }
+
+    /// Likewise, while the threads that work for the loop have not begun.
+    #[track_caller]
+    pub(crate) fn hear_so_far(&mut self) -> Vec<Value> {
+        let lines = self.0.read_outbound();
+        let parse = |line: &[u8]| {
+            let mut reply: Value = serde_json::from_slice(line).unwrap();
+            for time in ["ts", "since"] {
+                if let Some(ts) = reply.as_object_mut().unwrap().remove(time) {
+                    assert!(ts.as_u64().unwrap() > 1_700_000_000_000);
+                }
+            }
+            reply
+        };
+        lines.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()).map(parse).collect()
+    }
+
+    #[track_caller]
+    pub(crate) fn hear_one(&mut self) -> Value {
+        let mut replies = self.hear();
+        assert_eq!(replies.len(), 1, "{replies:?}");
+        replies.remove(0)
+    }
+
+    #[track_caller]
+    pub(crate) fn hear_nothing(&mut self) {
+        assert_eq!(self.hear(), [] as [Value; 0]);
+    }
+
+    /// The code and the id of the only thing that is heard.
+    #[track_caller]
+    pub(crate) fn hear_error(&mut self) -> (String, Value) {
+        error_of(&self.hear_one())
+    }
+
+    pub(crate) fn leave(&mut self) {
+        self.0.end_inbound();
+        assert!(self.0.is_closed());
+    }
+
+    /// Timeouts of acknowledgements; idle timeouts there are none here.
+    pub(crate) fn armed(&self) -> usize {
+        self.0.timers()
+    }
+}
+
+/// The code and the id of an error.
+#[track_caller]
+pub(crate) fn error_of(reply: &Value) -> (String, Value) {
+    assert_eq!(reply["type"], "error", "{reply}");
+    (reply["code"].as_str().unwrap().to_owned(), reply["id"].clone())
+}
+
+/// An error's code, and the id of the request that it is about.
+pub(crate) fn refused(code: &str, id: impl Into<Value>) -> (String, Value) {
+    (code.to_owned(), id.into())
+}

@@ -1,0 +1,430 @@
+//! The chat server and clients that abuse it: rate limits, deadlines, budgets, names, malformed
+//! requests.
+
+use crate::im::{pace::Rates, *};
+use crate::support::wait::{PATIENCE, SECOND, done};
+use netwheel::{Peer, TimeLimits, prelude::*};
+use serde_json::{Value, json};
+use std::{
+    io::{Read, Write},
+    net::{Shutdown, TcpStream},
+    sync::Arc,
+    time::Duration,
+};
+
+fn limited(requests: u32, deliveries: u32) -> World {
+    let rates = Rates { requests, deliveries, congestion: Duration::ZERO };
+    World::with_settings(session::Settings { rates, ..SETTINGS })
+}
+
+fn count(replies: &[Value], kind: &str) -> usize {
+    replies.iter().filter(|reply| reply["type"] == kind).count()
+}
+
+fn say_in(client: &mut Client, room: &str, text: &str) {
+    client.say(json!({"type": "say", "room": room, "text": text}));
+}
+
+// ---- rates -----------------------------------------------------------------------------------------------
+
+#[test]
+fn a_client_that_is_too_fast_is_read_from_later_and_loses_nothing() {
+    let world = limited(10, 0);
+    let (mut ann, mut bob) = (world.login("ann"), world.login("bob"));
+    let requests: String = "{\"type\":\"ping\"}\n".repeat(100);
+    ann.0.write_inbound(requests.as_bytes()).unwrap();
+    let mut pongs = count(&ann.hear(), "pong");
+    // The burst is two seconds' worth, the login was one of them, and the request that exceeds it
+    // is answered, too.
+    assert_eq!(pongs, 20);
+    bob.say(json!({"type": "ping"}));
+    assert_eq!(bob.hear_one(), json!({"type": "pong"}), "others are not concerned");
+    let mut seconds = 0;
+    while pongs < 100 {
+        ann.0.advance(SECOND);
+        let more = count(&ann.hear(), "pong");
+        assert!((9..=11).contains(&more) || pongs + more == 100, "{more} in a second");
+        pongs += more;
+        seconds += 1;
+        assert!(seconds < 20);
+    }
+    assert_eq!(pongs, 100, "each request is answered once");
+    assert!(ann.0.is_open());
+}
+
+#[test]
+fn a_message_to_many_costs_more_than_one_to_few() {
+    let world = limited(0, 100);
+    let mut talker = world.login("talker");
+    talker.join("few");
+    talker.join("many");
+    let mut members: Vec<Client> = (0..49).map(|n| world.login(&format!("member-{n}"))).collect();
+    members.iter_mut().for_each(|member| member.join("many"));
+    talker.0.advance(10 * SECOND);
+    talker.hear();
+    for _ in 0..300 {
+        say_in(&mut talker, "few", "x");
+    }
+    assert_eq!(count(&talker.hear(), "message"), 201, "one delivery each");
+    talker.0.advance(100 * SECOND);
+    talker.hear();
+    for _ in 0..300 {
+        say_in(&mut talker, "many", "x");
+    }
+    assert_eq!(count(&talker.hear(), "message"), 5, "fifty deliveries each");
+}
+
+#[test]
+fn requests_before_the_end_of_the_stream_are_answered_in_time() {
+    let rates = Rates { requests: 1000, deliveries: 0, congestion: Duration::ZERO };
+    let settings = session::Settings { rates, ..SETTINGS };
+    let group = EventLoopGroup::builder().threads(1).build().unwrap();
+    let hub = Arc::default();
+    let pipeline = move |_peer: &Peer| session_with(&hub, IdleTimeouts::new(), settings, TimeLimits::new());
+    let server = ServerBootstrap::new(&group).pipeline(pipeline).bind("127.0.0.1:0").unwrap();
+    let mut ann = TcpStream::connect(server.local_address()).unwrap();
+    ann.set_read_timeout(Some(PATIENCE)).unwrap();
+    // More than the burst, and then the end of the stream: the server must not drop undecoded
+    // requests.
+    ann.write_all("{\"type\":\"ping\"}\n".repeat(2500).as_bytes()).unwrap();
+    ann.shutdown(Shutdown::Write).unwrap();
+    let mut answers = String::new();
+    ann.read_to_string(&mut answers).unwrap();
+    assert_eq!(answers.lines().count(), 2500);
+    assert!(answers.lines().all(|line| line == "{\"type\":\"pong\"}"));
+    done(group.shutdown_gracefully(Duration::ZERO, PATIENCE)).unwrap();
+}
+
+#[test]
+fn a_talker_waits_while_a_member_does_not_keep_up() {
+    let rates = Rates { requests: 0, deliveries: 0, congestion: Duration::from_millis(100) };
+    let world = World::with_settings(session::Settings { rates, ..SETTINGS });
+    let (mut ann, mut bob, mut cy) = (world.login("ann"), world.login("bob"), world.login("cy"));
+    for client in [&mut ann, &mut bob, &mut cy] {
+        client.join("lobby");
+        client.hear();
+    }
+    bob.0.set_outbound_room(Some(0));
+    let text = "x".repeat(900);
+    let mut said = 0;
+    // Until more than the high water mark waits for bob, talkers are not delayed.
+    while bob.0.pending_bytes() < 64 * 1024 {
+        say_in(&mut ann, "lobby", &text);
+        said += count(&ann.hear(), "message");
+        bob.0.run_pending();
+        cy.hear();
+    }
+    assert!(said > 60, "{said}");
+    for _ in 0..50 {
+        say_in(&mut ann, "lobby", &text);
+    }
+    assert_eq!(count(&ann.hear(), "message"), 1, "the others wait in her socket");
+    bob.0.run_pending();
+    ann.0.advance(SECOND);
+    assert_eq!(count(&ann.hear(), "message"), 10, "ten a second");
+    bob.0.run_pending();
+    bob.0.set_outbound_room(None);
+    bob.hear();
+    ann.0.advance(SECOND);
+    assert_eq!(count(&ann.hear(), "message"), 39, "he has caught up");
+    assert!(bob.0.is_open());
+    // A slow member that has left delays no talker.
+    bob.0.set_outbound_room(Some(0));
+    while bob.0.pending_bytes() < 64 * 1024 {
+        say_in(&mut ann, "lobby", &text);
+        ann.hear();
+        bob.0.run_pending();
+    }
+    bob.0.break_with(std::io::ErrorKind::ConnectionReset.into());
+    ann.0.advance(SECOND);
+    ann.hear();
+    for _ in 0..50 {
+        say_in(&mut ann, "lobby", &text);
+    }
+    assert_eq!(count(&ann.hear(), "message"), 50);
+}
+
+// ---- joins and leaves ------------------------------------------------------------------------------------
+
+#[test]
+fn a_flood_of_joins_and_leaves_is_announced_once_with_the_last_state() {
+    let world = World::new();
+    let (mut ann, mut bob) = (world.login("ann"), world.login("bob"));
+    ann.join("lobby");
+    world.announce();
+    ann.hear();
+    for _ in 0..1000 {
+        bob.join("lobby");
+        bob.say(json!({"type": "leave", "room": "lobby"}));
+    }
+    bob.join("lobby");
+    assert_eq!(bob.hear().len(), 2001, "each has its answer");
+    ann.hear_nothing();
+    world.announce();
+    assert_eq!(ann.hear_one(), json!({"type": "presence", "room": "lobby", "joined": ["bob"]}));
+    bob.say(json!({"type": "leave", "room": "lobby"}));
+    bob.join("lobby");
+    bob.say(json!({"type": "leave", "room": "lobby"}));
+    world.announce();
+    assert_eq!(ann.hear_one(), json!({"type": "presence", "room": "lobby", "left": ["bob"]}));
+    world.announce();
+    ann.hear_nothing();
+}
+
+#[test]
+fn a_list_of_members_is_right_after_all_announcements() {
+    let world = World::new();
+    let mut watcher = world.login("watcher");
+    watcher.join("lobby");
+    let mut others: Vec<Client> = (0..600).map(|n| world.login(&format!("user-{n}"))).collect();
+    others.iter_mut().for_each(|other| other.join("lobby"));
+    others.drain(..100).for_each(|mut other| other.leave());
+    let mut known = std::collections::BTreeSet::new();
+    // Each announcement has a bounded number of names.
+    for _ in 0..10 {
+        world.announce();
+        for reply in watcher.hear().iter().filter(|reply| reply["type"] == "presence") {
+            let names = |list: &str| reply[list].as_array().cloned().unwrap_or_default();
+            assert!(names("joined").len() + names("left").len() <= 256);
+            known.extend(names("joined").iter().map(Value::to_string));
+            for name in names("left") {
+                known.remove(&name.to_string());
+            }
+        }
+    }
+    assert_eq!(known.len(), 501);
+    watcher.say(json!({"type": "who", "room": "lobby"}));
+    let members = watcher.hear_one()["users"].as_array().unwrap().len();
+    assert_eq!(members, known.len());
+}
+
+#[test]
+fn an_announcement_that_is_refused_is_made_again() {
+    let world = World::new();
+    let (mut ann, mut bob, mut cy) = (world.login("ann"), world.login("bob"), world.login("cy"));
+    ann.join("lobby");
+    bob.join("lobby");
+    world.announce();
+    ann.hear();
+    bob.hear();
+    // The room's limit of waiting broadcasts is reached, so the next one is refused.
+    let waiting = 16_384;
+    for _ in 0..waiting {
+        say_in(&mut bob, "lobby", "x");
+        bob.hear_one();
+    }
+    say_in(&mut bob, "lobby", "x");
+    assert_eq!(bob.hear_error().0, "busy");
+    cy.join("lobby");
+    world.announce();
+    bob.hear_nothing();
+    assert_eq!(ann.hear().len(), waiting, "what was said, and no announcement");
+    bob.leave();
+    world.announce();
+    let presence = json!({"type": "presence", "room": "lobby", "joined": ["cy"], "left": ["bob"]});
+    assert_eq!(ann.hear_one(), presence, "later, with what happened since");
+}
+
+// ---- deadlines -------------------------------------------------------------------------------------------
+
+#[test]
+fn who_does_not_log_in_is_closed_and_told_why() {
+    let world = World::with_settings(session::Settings { login_timeout: 10 * SECOND, ..SETTINGS });
+    let (mut ann, mut bob) = (world.login("ann"), world.connect());
+    let bye = json!({"type": "bye", "reason": "too_slow"});
+    for _ in 0..9 {
+        bob.say(json!({"type": "ping"}));
+        bob.0.advance(SECOND);
+        assert_eq!(bob.hear_one(), json!({"type": "pong"}));
+    }
+    bob.0.advance(2 * SECOND);
+    assert_eq!(bob.hear_one(), bye);
+    assert!(bob.0.is_closed());
+    ann.0.advance(100 * SECOND);
+    ann.hear_nothing();
+    assert!(ann.0.is_open(), "who has logged in may stay");
+}
+
+#[test]
+fn who_sends_a_byte_now_and_then_is_closed_and_told_why() {
+    let limits = TimeLimits::new().first_message(10 * SECOND).progress(64, 10 * SECOND);
+    let world = World::new().time_limits(limits);
+    let bye = json!({"type": "bye", "reason": "too_slow"});
+    let (mut before, mut after) = (world.connect(), world.login("ann"));
+    for client in [&mut before, &mut after] {
+        for _ in 0..12 {
+            if client.0.is_open() {
+                client.0.write_inbound(b" ").unwrap();
+                client.0.advance(SECOND);
+            }
+        }
+        assert_eq!(client.hear_one(), bye);
+        assert!(client.0.is_closed());
+    }
+    let mut quiet = world.login("bob");
+    quiet.0.advance(100 * SECOND);
+    assert!(quiet.0.is_open(), "a client that has not begun a line may take its time");
+}
+
+// ---- direct messages -------------------------------------------------------------------------------------
+
+fn direct(client: &mut Client, to: &str, length: usize, id: u64) {
+    client.say(json!({"type": "direct", "to": to, "text": "x".repeat(length), "id": id}));
+}
+
+#[test]
+fn unacknowledged_bytes_of_one_client_are_bounded_and_come_back() {
+    let settings = session::Settings { max_unacked: 100, max_unacked_bytes: 4000, ..SETTINGS };
+    let world = World::with_settings(settings);
+    let (mut ann, mut bob, mut cy) = (world.login("ann"), world.login("bob"), world.login("cy"));
+    for id in 1..=4 {
+        direct(&mut ann, "bob", 700, id);
+    }
+    assert_eq!(ann.hear_error(), refused("too_many_unacked", 4));
+    assert_eq!(bob.hear().len(), 3, "what was accepted is there");
+    direct(&mut cy, "bob", 800, 1);
+    bob.hear_nothing();
+    assert_eq!(cy.hear_error(), refused("too_many_unacked", 1), "the receiver's bytes count as well");
+    direct(&mut cy, "ann", 800, 2);
+    assert_eq!(ann.hear().len(), 1, "other receivers are not concerned");
+    bob.ack(1);
+    assert_eq!(ann.hear_one()["type"], "delivered");
+    direct(&mut ann, "bob", 700, 5);
+    assert_eq!(bob.hear().len(), 1);
+    bob.leave();
+    assert_eq!(ann.hear().len(), 3, "undelivered");
+    for id in 6..=8 {
+        direct(&mut ann, "cy", 700, id);
+    }
+    assert_eq!(cy.hear().len(), 3, "all bytes are there again");
+}
+
+#[test]
+fn unacknowledged_bytes_of_all_clients_are_bounded() {
+    let world = World::with_hub(hub::Hub::new(3000));
+    let (mut ann, mut bob) = (world.login("ann"), world.login("bob"));
+    direct(&mut ann, "bob", 800, 1);
+    direct(&mut bob, "ann", 800, 2);
+    assert_eq!((bob.hear().len(), ann.hear().len()), (1, 1));
+    direct(&mut ann, "bob", 800, 3);
+    assert_eq!(ann.hear_error(), refused("busy", 3));
+    bob.ack(1);
+    assert_eq!(ann.hear_one()["type"], "delivered");
+    direct(&mut ann, "bob", 800, 4);
+    assert_eq!(bob.hear_one()["id"], 2);
+    ann.leave();
+    bob.ack(2);
+    bob.hear();
+    assert_eq!(world.hub.unacked_bytes.used(), 0, "nothing leaks");
+}
+
+// ---- names -----------------------------------------------------------------------------------------------
+
+#[test]
+fn names_with_characters_that_deceive_are_refused() {
+    let world = World::new();
+    let mut ann = world.login("ann");
+    let names = [
+        ("", "empty"),
+        ("a b", "blank"),
+        ("a\u{7}", "control"),
+        ("a\u{200B}b", "zero width space"),
+        ("a\u{202E}b", "right-to-left override"),
+        ("\u{3164}", "Hangul filler"),
+        ("a\u{E0041}", "tag"),
+        ("a\u{2066}b", "isolate"),
+        ("a\u{FE0F}", "variation selector"),
+        ("a\u{AD}b", "soft hyphen"),
+        ("p\u{430}ypal", "Latin and Cyrillic"),
+        ("\u{301}a", "combining mark first"),
+        ("a\u{323}\u{328}\u{331}\u{330}", "marks upon marks"),
+        ("\u{1D4DE}", "mathematical letter"),
+    ];
+    for (name, what) in names {
+        let mut client = world.connect();
+        client.say(json!({"type": "login", "user": name}));
+        assert_eq!(client.hear_error().0, "bad_request", "{what}");
+        for request in ["join", "leave", "who"] {
+            ann.say(json!({"type": request, "room": name}));
+            assert_eq!(ann.hear_error().0, "bad_request", "{what}");
+        }
+        ann.say(json!({"type": "lookup", "user": name}));
+        assert_eq!(ann.hear_error().0, "bad_request", "{what}");
+    }
+    for name in ["zoë", "Łukasz", "日本語テスト", "Мария", "محمد", "नमस्ते", "bot-12_3.x", "한국어", "o'neil:2"]
+    {
+        world.login(name).leave();
+    }
+}
+
+#[test]
+fn a_name_has_one_spelling() {
+    let world = World::new();
+    let mut zoe = world.connect();
+    zoe.say(json!({"type": "login", "user": "zoe\u{308}"}));
+    assert_eq!(zoe.hear_one()["user"], "zo\u{EB}");
+    zoe.join("cafe\u{301}");
+    assert_eq!(zoe.hear_one()["room"], "caf\u{E9}");
+    say_in(&mut zoe, "caf\u{E9}", "hello");
+    assert_eq!(zoe.hear_one()["type"], "message");
+    let mut other = world.connect();
+    other.say(json!({"type": "login", "user": "zo\u{EB}"}));
+    assert_eq!(other.hear_error().0, "name_taken");
+}
+
+#[test]
+fn a_name_that_looks_like_one_in_use_is_taken() {
+    let world = World::new();
+    let ann = world.login("paypal");
+    for name in ["paypa1", "\u{440}\u{430}\u{443}\u{440}\u{430}\u{4CF}"] {
+        let mut other = world.connect();
+        other.say(json!({"type": "login", "user": name}));
+        assert_eq!(other.hear_error().0, "name_taken", "{name}");
+    }
+    drop(ann);
+    world.login("paypa1");
+}
+
+// ---- requests --------------------------------------------------------------------------------------------
+
+#[test]
+fn an_id_comes_back_as_it_was_written() {
+    let mut ann = World::new().login("ann");
+    ann.join("lobby");
+    ann.hear();
+    for id in ["1e2", "-0", "1.50", "123456789012345678901234567890", "0.1e-5", "\"a\\u0062\"", "\"\""] {
+        let request = format!("{{\"id\":{id}, \"text\":\"x\",\"room\":\"lobby\",\"type\":\"say\"}}\n");
+        ann.0.write_inbound(request.as_bytes()).unwrap();
+        ann.0.run_pending();
+        let line = String::from_utf8(ann.0.read_outbound().to_vec()).unwrap();
+        assert!(line.ends_with(&format!(",\"id\":{id}}}\n")), "{id}: {line}");
+    }
+}
+
+#[test]
+fn what_is_not_a_request_is_refused_with_its_position() {
+    let mut ann = World::new().login("ann");
+    let mut complaint = |line: &str| {
+        ann.0.write_inbound(format!("{line}\n").as_bytes()).unwrap();
+        let reply = ann.hear_one();
+        assert_eq!(reply["code"], "bad_request", "{line}: {reply}");
+        reply["message"].as_str().unwrap().to_owned()
+    };
+    for line in [r#"["join","lobby"]"#, r#"["ping"]"#, "[]", "1", "null", r#""ping""#] {
+        assert!(complaint(line).contains("a JSON object with a type"), "{line}");
+    }
+    for (line, place) in [
+        (r#"{"type":"jump","room":"x"}"#, "line 1 column 14"),
+        (r#"{"type":"join","room":5}"#, "line 1 column 23"),
+        (r#"{"type":"join"}"#, "line 1 column 15"),
+        (r#"{"type":"say","room":"x","text":"y","id":[1]}"#, "line 1 column 45"),
+        (r#"{"type":"ack","id":"1"}"#, "line 1 column 23"),
+        (r#"{"room":"x"}"#, "line 1 column 12"),
+        (r#"{"type":"join","room":"x","room":"y"}"#, "line 1 column"),
+    ] {
+        let message = complaint(line);
+        assert!(message.contains(place), "{line}: {message}");
+    }
+    ann.say(json!({"room": "lobby", "type": "join", "unknown": {"field": [1, 2]}}));
+    assert_eq!(ann.hear_one()["type"], "joined", "in any order, with fields that nobody knows");
+}

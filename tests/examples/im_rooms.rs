@@ -1,0 +1,91 @@
+//! Rooms of the chat server: who is told what, and who is in them.
+
+use crate::im::*;
+use serde_json::{Value, json};
+
+fn joined(user: &str) -> Value {
+    json!({"type": "joined", "room": "lobby", "user": user})
+}
+
+fn presence(joined: &[&str], left: &[&str]) -> Value {
+    let mut presence = json!({"type": "presence", "room": "lobby"});
+    for (name, users) in [("joined", joined), ("left", left)] {
+        if !users.is_empty() {
+            presence[name] = json!(users);
+        }
+    }
+    presence
+}
+
+fn left(user: &str) -> Value {
+    json!({"type": "left", "room": "lobby", "user": user})
+}
+
+fn message(from: &str, text: &str) -> Value {
+    json!({"type": "message", "room": "lobby", "from": from, "text": text})
+}
+
+fn say(client: &mut Client, text: &str) {
+    client.say(json!({"type": "say", "room": "lobby", "text": text}));
+}
+
+#[track_caller]
+fn who(client: &mut Client) -> Value {
+    client.say(json!({"type": "who", "room": "lobby"}));
+    let mut members = client.hear_one();
+    assert_eq!(members["type"], "members");
+    members["users"].take()
+}
+
+#[test]
+fn members_hear_who_comes_what_is_said_and_who_goes() {
+    let world = World::new();
+    let (mut ann, mut bob, mut cy) = (world.login("ann"), world.login("bob"), world.login("cy"));
+    ann.join("lobby");
+    bob.join("lobby");
+    assert_eq!(ann.hear(), [joined("ann")]);
+    world.announce();
+    assert_eq!(ann.hear(), [presence(&["ann", "bob"], &[])]);
+    assert_eq!(bob.hear(), [joined("bob"), presence(&["ann", "bob"], &[])]);
+    bob.join("lobby");
+    world.announce();
+    assert_eq!(bob.hear(), [joined("bob")], "once more, and nobody else is told");
+    say(&mut ann, "one");
+    say(&mut ann, "two");
+    assert_eq!(ann.hear(), [message("ann", "one"), message("ann", "two")]);
+    assert_eq!(bob.hear(), [message("ann", "one"), message("ann", "two")], "each once, in order");
+    assert_eq!(who(&mut cy), json!(["ann", "bob"]));
+    cy.hear_nothing();
+
+    bob.say(json!({"type": "leave", "room": "lobby"}));
+    world.announce();
+    assert_eq!(bob.hear(), [left("bob")]);
+    assert_eq!(ann.hear(), [presence(&[], &["bob"])]);
+    say(&mut ann, "three");
+    assert_eq!(ann.hear(), [message("ann", "three")]);
+    bob.hear_nothing();
+    say(&mut bob, "four");
+    assert_eq!(bob.hear_error().0, "not_in_room");
+    assert_eq!(who(&mut cy), json!(["ann"]));
+}
+
+#[test]
+fn a_connection_that_ends_leaves_its_rooms() {
+    let world = World::new();
+    let (mut ann, mut bob) = (world.login("ann"), world.login("bob"));
+    ann.join("lobby");
+    bob.join("lobby");
+    world.announce();
+    ann.hear();
+    bob.leave();
+    world.announce();
+    assert_eq!(ann.hear(), [presence(&[], &["bob"])]);
+    assert_eq!(who(&mut ann), json!(["ann"]));
+    say(&mut ann, "alone");
+    assert_eq!(ann.hear(), [message("ann", "alone")]);
+    ann.leave();
+    let mut cy = world.login("cy");
+    assert_eq!(who(&mut cy), json!([]), "nobody is left");
+    cy.join("lobby");
+    assert_eq!(cy.hear(), [joined("cy")], "and one may come again");
+}

@@ -1,0 +1,25 @@
+//! The chat server without sockets, and what the examples share.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+#[cfg(feature = "json")]
+mod im;
+#[cfg(feature = "json")]
+mod im_abuse;
+#[cfg(feature = "json")]
+mod im_direct;
+#[cfg(feature = "json")]
+mod im_lookup;
+#[cfg(feature = "json")]
+mod im_rooms;
+#[cfg(feature = "json")]
+mod im_slow;
+mod shared;
+// At the root, where the server's files expect it.
+#[path = "../../examples/support/token_bucket.rs"]
+mod token_bucket;
+
+#[cfg(feature = "json")]
+#[allow(unused_imports, reason = "files of the server name each other by the root of the crate")]
+use im::*;

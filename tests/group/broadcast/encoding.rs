@@ -1,0 +1,220 @@
+//! How often a message is encoded, and a message that cannot be.
+
+use crate::broadcast::{Counting, Room, all_written, broadcast, join, member, report_of, rooming, sum};
+use crate::support::{
+    codecs::Fussy, journal::Log, logs::quiet_panics, loops::end, recorder::Recorder, tcp::read_n, wait::done,
+};
+use bytes::Bytes;
+use netwheel::{
+    ChannelGroup, ChannelOptions,
+    buffer::Outbound,
+    codec::{LengthField, Line, RawBytes},
+    pipeline::{Codec, Stage, StageContext},
+    prelude::*,
+    stage::Heartbeat,
+    testing::EmbeddedChannel,
+};
+use std::time::Duration;
+
+#[test]
+fn broadcast_encode_once() {
+    const MEMBERS: usize = 60;
+    for shared in [true, false] {
+        let group = EventLoopGroup::builder().threads(2).build().unwrap();
+        let room = ChannelGroup::new();
+        let codec = Counting::new(shared);
+        let (server, events) = rooming(&group, &room, ChannelOptions::new(), codec.clone());
+        let mut peers = join(&server, &events, MEMBERS);
+        assert!(group.metrics().iter().all(|of| of.channels > 10), "both loops have members");
+        // One that is copied, and one that is kept.
+        let large = "x".repeat(5000);
+        for (n, text) in ["hello", &large, "bye"].into_iter().enumerate() {
+            let broadcast = room.broadcast(Bytes::from(text.to_owned())).unwrap();
+            assert_eq!(done(broadcast.report()).unwrap(), all_written(MEMBERS));
+            assert_eq!(codec.encoded(), (n + 1) * if shared { 1 } else { MEMBERS });
+        }
+        for peer in &mut peers {
+            assert_eq!(read_n(peer, 6 + 5001 + 4), format!("hello\n{large}\nbye\n").as_bytes());
+        }
+        end(&group);
+        let encodings = sum(&group, |of| of.broadcast_encodings);
+        assert_eq!(encodings, codec.encoded() as u64, "the loops have counted it");
+        assert_eq!(sum(&group, |of| of.messages_written), 3 * MEMBERS as u64);
+    }
+}
+
+/// What is shared is shared by those who encode alike, and by nobody else.
+#[test]
+fn members_that_encode_otherwise_get_their_own() {
+    let room = ChannelGroup::new();
+    let mut members = [
+        member(&room, LengthField::u16()),
+        member(&room, LengthField::u32()),
+        member(&room, LengthField::u16().little_endian()),
+        member(&room, LengthField::u16()),
+        member(&room, Line::new()),
+        member(&room, Line::new().crlf()),
+        member(&room, Line::new().max_len(1)),
+        member(&room, RawBytes),
+        member(&room, LengthField::builder().width(2).adjustment(-2).build().unwrap()),
+        member(&room, LengthField::builder().width(2).strip(0).build().unwrap()),
+        member(&room, LengthField::u8().max_len(2)),
+        // Another type, of the same key as raw bytes.
+        member(&room, Panics),
+    ];
+    let n = members.len();
+    let report = broadcast(&room, "hi", &mut members);
+    assert_eq!(report, report_of(n, |report| (report.written, report.failed) = (n - 3, 3)));
+    let got: Vec<_> = members.iter_mut().map(EmbeddedChannel::read_outbound).collect();
+    let expected: [&[u8]; 12] = [
+        b"\0\x02hi",
+        b"\0\0\0\x02hi",
+        b"\x02\0hi",
+        b"\0\x02hi",
+        b"hi\n",
+        b"hi\r\n",
+        b"",
+        b"hi",
+        b"\0\x04hi",
+        b"",
+        b"",
+        b"half of ithi",
+    ];
+    assert_eq!(got, expected);
+}
+
+/// Numbers its messages: its encoding depends on the channel.
+struct Numbered(u32);
+
+impl Stage for Numbered {
+    type In = Bytes;
+    type Out = Bytes;
+    type WriteIn = Bytes;
+    type WriteOut = Bytes;
+
+    fn read(&mut self, _: &mut StageContext<'_, Bytes>, message: Bytes) -> Result<Option<Bytes>> {
+        Ok(Some(message))
+    }
+
+    fn write(&mut self, ctx: &mut StageContext<'_, Bytes>, message: Bytes) -> Result {
+        self.0 += 1;
+        ctx.write([format!("{} ", self.0).as_bytes(), &message].concat().into())
+    }
+}
+
+/// All links have to say so: a stage that does not makes the chain one that depends on the channel.
+#[test]
+fn a_chain_is_shared_if_all_its_links_are() {
+    let room: Room = ChannelGroup::new();
+    let log = Log::new();
+    let codec = Counting::new(true);
+    let beats = || Heartbeat::new(Duration::from_secs(1), || Bytes::from_static(b"ping"));
+    let beating = || Pipeline::new().codec(codec.clone()).stage(beats()).handler(Recorder::new(&log));
+    let numbered = || Pipeline::new().codec(codec.clone()).stage(Numbered(0)).handler(Recorder::new(&log));
+    let mut members: Vec<_> =
+        (0..4).map(|n| EmbeddedChannel::new(if n < 2 { beating() } else { numbered() })).collect();
+    members.iter_mut().for_each(|member| assert!(room.join(member.channel())));
+    members[3].channel().write("own".into()).unwrap();
+    assert_eq!(broadcast(&room, "all", &mut members), all_written(4));
+    let got: Vec<_> = members.iter_mut().map(EmbeddedChannel::read_outbound).collect();
+    assert_eq!(got, ["all\n", "all\n", "1 all\n", "1 own\n2 all\n"]);
+    assert_eq!(codec.encoded(), 1 + 2 + 1);
+}
+
+/// From a KiB on what waits for a member that lags is a reference to bytes that are there once; one of less is a copy.
+#[test]
+fn large_bytes_are_kept_once_for_all() {
+    let room = ChannelGroup::new();
+    let mut members: Vec<_> = (0..3).map(|_| member(&room, LengthField::u32())).collect();
+    members.iter_mut().for_each(|member| member.set_outbound_room(Some(0)));
+    let message = Bytes::from(vec![b'x'; 64 * 1024]);
+    assert_eq!(broadcast(&room, message.clone(), &mut members), all_written(3));
+    assert!(message.is_unique(), "the message was encoded once, into bytes of their own");
+    for member in &mut members {
+        member.set_outbound_room(None);
+        assert_eq!(member.read_outbound().len(), 4 + message.len());
+    }
+    // Without a header there is nothing to put together: the message itself is what is kept.
+    let room = ChannelGroup::new();
+    let mut members: Vec<_> = (0..3).map(|_| member(&room, RawBytes)).collect();
+    members.iter_mut().for_each(|member| member.set_outbound_room(Some(0)));
+    assert_eq!(broadcast(&room, message.clone(), &mut members), all_written(3));
+    assert!(!message.is_unique(), "members refer to it");
+    members.iter_mut().for_each(|member| member.set_outbound_room(None));
+    assert!(message.is_unique());
+}
+
+/// A message that cannot be encoded is not the members' fault: they stay, and hear nothing of it.
+#[test]
+fn a_message_that_cannot_be_encoded_is_in_the_report() {
+    quiet_panics();
+    let room: Room = ChannelGroup::new();
+    let log = Log::new();
+    let lines = || Pipeline::new().codec(Counting::new(true)).handler(Recorder::new(&log));
+    let mut members: Vec<_> = (0..3).map(|_| EmbeddedChannel::new(lines())).collect();
+    // Its own encoding, half of which is written when it fails.
+    members.push(EmbeddedChannel::new(Pipeline::new().codec(Fussy::new()).handler(Recorder::new(&log))));
+    members.iter_mut().for_each(|member| assert!(room.join(member.channel())));
+    log.take();
+    let report = broadcast(&room, "two\nlines", &mut members);
+    assert_eq!(report, report_of(4, |report| report.failed = 4));
+    let report = broadcast(&room, "fail", &mut members);
+    assert_eq!(report, report_of(4, |report| (report.written, report.failed) = (3, 1)));
+    assert!(log.take().is_empty(), "no handler is told");
+    assert!(members.iter().all(EmbeddedChannel::is_open));
+    assert_eq!(broadcast(&room, "well", &mut members), all_written(4));
+    let got: Vec<_> = members.iter_mut().map(EmbeddedChannel::read_outbound).collect();
+    assert_eq!(got, ["fail\nwell\n", "fail\nwell\n", "fail\nwell\n", "well\n"]);
+
+    // A panic costs the channel in which it happens.
+    let report = broadcast(&room, "panic", &mut members);
+    assert_eq!(report, report_of(4, |report| (report.written, report.failed) = (3, 1)));
+    assert!(members[3].is_closed() && members[..3].iter().all(EmbeddedChannel::is_open));
+}
+
+/// Panics when it encodes, for all channels that are alike.
+#[derive(Clone)]
+struct Panics;
+
+impl Codec for Panics {
+    type In = Bytes;
+    type Out = Bytes;
+
+    fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
+        RawBytes.decode(input)
+    }
+
+    fn encode(&mut self, message: Bytes, output: &mut Outbound) -> Result {
+        output.put_slice(b"half of it");
+        assert!(message != "panic", "on purpose");
+        output.put(message);
+        Ok(())
+    }
+
+    fn shared_encoding(&self) -> Option<u64> {
+        RawBytes.shared_encoding()
+    }
+}
+
+#[test]
+fn a_shared_encoding_that_panics_costs_one_channel() {
+    quiet_panics();
+    let room = ChannelGroup::new();
+    let mut members: Vec<_> = (0..3).map(|_| member(&room, Panics)).collect();
+    members.iter_mut().for_each(|member| member.set_outbound_room(Some(0)));
+    members.iter_mut().for_each(|member| {
+        member.channel().write("before".into()).unwrap();
+    });
+    let report = broadcast(&room, "panic", &mut members);
+    assert_eq!(report, report_of(3, |report| report.failed = 3));
+    assert_eq!(members.iter().filter(|member| member.is_closed()).count(), 1);
+    assert_eq!(broadcast(&room, "after", &mut members), all_written(2));
+    for member in members.iter_mut().filter(|member| !member.is_closed()) {
+        member.set_outbound_room(None);
+        assert_eq!(
+            member.read_outbound(),
+            "half of itbeforehalf of itafter",
+            "and of the others, nothing is lost"
+        );
+    }
+}

@@ -1,0 +1,140 @@
+//! Broadcasts to a channel group: what they cost, who gets them, what becomes of them where there is no room.
+
+mod encoding;
+mod fairness;
+mod membership;
+mod no_room;
+mod turns;
+
+use crate::support::{
+    journal::Log,
+    recorder::{Event, Events, Recorder, silent},
+    servers::{Settings, serve_with},
+    tcp::connect,
+    wait::done,
+};
+use bytes::Bytes;
+use netwheel::{
+    Broadcast, BroadcastReport, ChannelGroup, ChannelOptions, LoopMetrics, buffer::Outbound, codec::Line,
+    pipeline::Codec, prelude::*, testing::EmbeddedChannel,
+};
+use std::{
+    net::TcpStream,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+};
+
+type Room = ChannelGroup<Bytes>;
+
+/// A server whose connections join the room.
+fn rooming<C>(group: &EventLoopGroup, room: &Room, options: ChannelOptions, codec: C) -> (Server, Events)
+where
+    C: Codec<In = Bytes, Out = Bytes> + Clone + Send + Sync,
+{
+    let room = room.clone();
+    serve_with(group, Settings::channel(options), codec, move |ctx, event| {
+        if matches!(event, Event::Active(_)) {
+            room.join(ctx.channel());
+        }
+        silent(ctx, event)
+    })
+}
+
+/// So many connections, all of which have joined.
+fn join(server: &Server, events: &Events, n: usize) -> Vec<TcpStream> {
+    (0..n)
+        .map(|_| {
+            let peer = connect(server.local_address());
+            events.channel();
+            peer
+        })
+        .collect()
+}
+
+fn sum(group: &EventLoopGroup, of: impl Fn(&LoopMetrics) -> u64) -> u64 {
+    group.metrics().iter().map(of).sum()
+}
+
+fn report_of(members: usize, set: impl FnOnce(&mut BroadcastReport)) -> BroadcastReport {
+    let mut report = BroadcastReport::default();
+    report.members = members;
+    set(&mut report);
+    report
+}
+
+fn all_written(members: usize) -> BroadcastReport {
+    report_of(members, |report| report.written = members)
+}
+
+/// An embedded channel that joins the room.
+fn member<C>(room: &Room, codec: C) -> EmbeddedChannel<Bytes>
+where
+    C: Codec<In = Bytes, Out = Bytes>,
+{
+    let log = Log::new();
+    let mut member = EmbeddedChannel::new(Pipeline::new().codec(codec).handler(Recorder::new(&log)));
+    assert!(room.join(member.channel()));
+    member
+}
+
+fn run(members: &mut [EmbeddedChannel<Bytes>]) {
+    for member in members {
+        member.run_pending();
+    }
+}
+
+/// Broadcasts, runs the members, and says what came of it.
+fn broadcast(
+    room: &Room,
+    message: impl Into<Bytes>,
+    members: &mut [EmbeddedChannel<Bytes>],
+) -> BroadcastReport {
+    let broadcast = room.broadcast(message.into()).unwrap();
+    run(members);
+    done(broadcast.report()).unwrap()
+}
+
+/// Broadcasts so often; the last of them.
+fn broadcast_often(room: &Room, text: &'static str, times: usize) -> Broadcast {
+    let send = || room.broadcast(Bytes::from_static(text.as_bytes())).unwrap();
+    (1..times).for_each(|_| drop(send()));
+    send()
+}
+
+/// Lines; counts how often it encodes, and says that its encodings can be shared, or does not.
+#[derive(Clone)]
+struct Counting {
+    lines: Line,
+    encoded: Arc<AtomicUsize>,
+    shared: bool,
+}
+
+impl Counting {
+    fn new(shared: bool) -> Self {
+        Counting { lines: Line::new(), encoded: Arc::default(), shared }
+    }
+
+    fn encoded(&self) -> usize {
+        self.encoded.load(SeqCst)
+    }
+}
+
+impl Codec for Counting {
+    type In = Bytes;
+    type Out = Bytes;
+
+    fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
+        self.lines.decode(input)
+    }
+
+    fn encode(&mut self, message: Bytes, output: &mut Outbound) -> Result {
+        self.encoded.fetch_add(1, SeqCst);
+        self.lines.encode(message, output)
+    }
+
+    fn shared_encoding(&self) -> Option<u64> {
+        self.shared.then(|| self.lines.shared_encoding())?
+    }
+}

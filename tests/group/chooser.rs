@@ -1,0 +1,518 @@
+//! Which loop gets the next connection, and what loops tell of their load (E-62, E-63; user-asks 11.1, 11.8).
+
+use crate::support::{
+    logs,
+    loops::{Gate, end, on, settle, single},
+    tcp::connect,
+    wait::{HOUR, PATIENCE, done, ms},
+};
+use bytes::Bytes;
+use netwheel::{
+    ChannelOptions, Chooser, LeastConnections, LeastLag, RoundRobin, codec::RawBytes, prelude::*,
+    testing::ManualClock,
+};
+use std::{
+    collections::BTreeMap,
+    net::{Ipv4Addr, SocketAddr, TcpStream},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+        mpsc::{Receiver, Sender, channel},
+    },
+    time::{Duration, Instant},
+};
+
+/// Says which loop it lives on, and when it begins and ends.
+struct Tell(Sender<(String, bool)>);
+
+impl Tell {
+    fn say(&self, begins: bool) -> Result {
+        let name = std::thread::current().name().unwrap_or("").to_owned();
+        let _ = self.0.send((name, begins));
+        Ok(())
+    }
+}
+
+impl Handler for Tell {
+    type In = Bytes;
+    type Out = Bytes;
+
+    fn active(&mut self, _: &mut Context<'_, Self>) -> Result {
+        self.say(true)
+    }
+
+    fn read(&mut self, _: &mut Context<'_, Self>, _: Bytes) -> Result {
+        Ok(())
+    }
+
+    fn inactive(&mut self, _: &mut Context<'_, Self>) -> Result {
+        self.say(false)
+    }
+}
+
+fn telling(bootstrap: ServerBootstrap) -> (Server, Receiver<(String, bool)>) {
+    let (sender, told) = channel();
+    let sender = Mutex::new(sender);
+    let bootstrap = bootstrap
+        .pipeline(move |_| Pipeline::new().codec(RawBytes).handler(Tell(sender.lock().unwrap().clone())));
+    (bootstrap.bind("127.0.0.1:0").unwrap(), told)
+}
+
+fn silent_client(
+    group: &EventLoopGroup,
+) -> ClientBootstrap<Arc<impl Fn(&netwheel::Peer) -> netwheel::ChannelPipeline<Bytes> + Send + Sync + 'static>>
+{
+    ClientBootstrap::new(group).pipeline(|_| Pipeline::new().codec(RawBytes).handler(Tell(channel().0)))
+}
+
+fn connections(group: &EventLoopGroup) -> Vec<usize> {
+    group.event_loops().iter().map(EventLoop::connections).collect()
+}
+
+/// Turns until the loop's counters are as they should be.
+#[track_caller]
+fn turn_until(event_loop: &EventLoop, is_met: impl Fn(&EventLoop) -> bool) {
+    while !is_met(event_loop) {
+        on(event_loop, || ());
+    }
+}
+
+/// A few numbers that are the same every time (splitmix64).
+struct Random(u64);
+
+impl Random {
+    fn number(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut n = self.0;
+        n = (n ^ (n >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        n = (n ^ (n >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        n ^ (n >> 31)
+    }
+
+    /// Exponentially distributed, in milliseconds.
+    fn about(&mut self, mean: f64) -> u64 {
+        let uniform = (self.number() >> 11) as f64 / (1u64 << 53) as f64;
+        (-(1.0 - uniform).ln() * mean) as u64
+    }
+}
+
+// ---- who is chosen ---------------------------------------------------------------------------------------
+
+#[test]
+fn e_62_round_robin_is_the_default_and_may_be_asked_for() {
+    for size in [1, 2, 3, 5, 8, 13] {
+        let builder = EventLoopGroup::builder().threads(size);
+        for group in [builder.clone().build().unwrap(), builder.chooser(RoundRobin::new()).build().unwrap()] {
+            for n in 0..4 * size + 1 {
+                assert_eq!(group.next().name(), format!("netwheel-{}", n % size));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_chooser_of_the_programs_own_is_asked_each_time() {
+    struct Last(Arc<AtomicUsize>);
+    impl Chooser for Last {
+        fn choose(&self, event_loops: &[EventLoop]) -> usize {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            event_loops.len() - 1
+        }
+    }
+    let asked = Arc::new(AtomicUsize::new(0));
+    let group = EventLoopGroup::builder().threads(3).chooser(Last(asked.clone())).build().unwrap();
+    for _ in 0..5 {
+        assert_eq!(group.next().name(), "netwheel-2");
+    }
+    assert_eq!(asked.load(Ordering::Relaxed), 5);
+}
+
+#[test]
+fn a_bad_chooser_costs_nothing_but_its_order() {
+    struct Bad(AtomicUsize);
+    impl Chooser for Bad {
+        fn choose(&self, event_loops: &[EventLoop]) -> usize {
+            match self.0.fetch_add(1, Ordering::Relaxed) % 3 {
+                0 => event_loops.len(),
+                1 => usize::MAX,
+                _ => panic!("no idea"),
+            }
+        }
+    }
+    logs::collect();
+    let builder = EventLoopGroup::builder().threads(2).name("bad-chooser");
+    let group = builder.chooser(Bad(AtomicUsize::new(0))).build().unwrap();
+    for n in 0..12 {
+        assert_eq!(group.next().name(), format!("bad-chooser-{}", n % 2));
+    }
+    // Also where a loop itself asks.
+    let (server, told) = telling(ServerBootstrap::new(&group));
+    let clients: Vec<_> = (0..6).map(|_| connect(server.local_address())).collect();
+    for _ in 0..6 {
+        assert!(told.recv_timeout(PATIENCE).unwrap().1);
+    }
+    assert_eq!(connections(&group), [3, 3]);
+    drop(clients);
+    end(&group);
+    let said = logs::lines_with("bad-chooser-0: the chooser");
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(said[0].starts_with("ERROR") && said[0].contains("chose 2 of 2 loops"), "{said:?}");
+}
+
+#[test]
+fn least_connections_takes_equals_in_turn() {
+    let group = EventLoopGroup::builder().threads(3).chooser(LeastConnections::new()).build().unwrap();
+    let names: Vec<_> = (0..7).map(|_| group.next().name().rsplit('-').next().unwrap()).collect();
+    assert_eq!(names, ["0", "1", "2", "0", "1", "2", "0"], "tasks alone make no connection");
+}
+
+#[test]
+fn a_burst_is_spread_before_any_loop_has_heard_of_it() {
+    const CLIENTS: usize = 64;
+    for round_robin in [false, true] {
+        let acceptors = EventLoopGroup::builder().threads(1).build().unwrap();
+        let builder = EventLoopGroup::builder().threads(4);
+        let builder = if round_robin { builder } else { builder.chooser(LeastConnections::new()) };
+        let children = builder.build().unwrap();
+        let gates: Vec<_> = children.event_loops().iter().map(Gate::shut).collect();
+        let (server, told) = telling(ServerBootstrap::new(&children).acceptor_group(&acceptors));
+        let clients: Vec<_> = (0..CLIENTS).map(|_| connect(server.local_address())).collect();
+        turn_until(acceptors.next(), |acceptor| acceptor.metrics().accepted == CLIENTS as u64);
+        settle(acceptors.next());
+        assert_eq!(connections(&children), [CLIENTS / 4; 4]);
+        assert!(children.metrics().iter().all(|metrics| metrics.channels == 0), "none has come yet");
+        assert_eq!(acceptors.next().connections(), 0, "listeners are not counted");
+
+        drop(gates);
+        let mut places = BTreeMap::new();
+        for _ in 0..CLIENTS {
+            *places.entry(told.recv_timeout(PATIENCE).unwrap().0).or_insert(0) += 1;
+        }
+        assert_eq!(places.into_values().collect::<Vec<_>>(), [CLIENTS / 4; 4]);
+        assert_eq!(connections(&children), [CLIENTS / 4; 4], "none is counted twice");
+        drop(clients);
+        for _ in 0..CLIENTS {
+            assert!(!told.recv_timeout(PATIENCE).unwrap().1);
+        }
+        children.event_loops().iter().for_each(|child| turn_until(child, |child| child.connections() == 0));
+        end(&children);
+        end(&acceptors);
+    }
+}
+
+#[test]
+fn connections_are_spread_by_their_weight() {
+    let group = EventLoopGroup::builder().threads(2).chooser(LeastConnections::new()).build().unwrap();
+    let server_of = |weight| {
+        let options = ChannelOptions::new().weight(weight);
+        telling(ServerBootstrap::new(&group).channel_options(options))
+    };
+    let ((heavy, of_heavy), (light, of_light)) = (server_of(10), server_of(1));
+    let mut clients = vec![connect(heavy.local_address())];
+    let (place, _) = of_heavy.recv_timeout(PATIENCE).unwrap();
+    for _ in 0..10 {
+        clients.push(connect(light.local_address()));
+        assert_ne!(of_light.recv_timeout(PATIENCE).unwrap().0, place);
+    }
+    let mut counts: Vec<_> = group.event_loops().iter().map(|l| (l.connections(), l.load())).collect();
+    counts.sort_unstable();
+    assert_eq!(counts, [(1, 10), (10, 10)]);
+    let before = group.event_loops().iter().map(EventLoop::load).sum::<usize>();
+    let client = silent_client(&group).channel_options(ChannelOptions::new().weight(100));
+    let channel = done(client.connect(light.local_address())).unwrap();
+    of_light.recv_timeout(PATIENCE).unwrap();
+    let after = group.event_loops().iter().map(EventLoop::load).sum::<usize>();
+    assert_eq!(after - before, 101, "the client's end, and the server's");
+    drop(channel);
+    for wrong in [0, 65_537] {
+        let options = ChannelOptions::new().weight(wrong);
+        let error = silent_client(&group).channel_options(options).connect(heavy.local_address());
+        assert!(matches!(done(error).unwrap_err(), Error::Setting(e) if e.setting == "weight"));
+    }
+    end(&group);
+}
+
+#[test]
+fn a_loop_that_shuts_down_is_not_the_least_loaded() {
+    for lag in [false, true] {
+        let builder = EventLoopGroup::builder().threads(3);
+        let group = match lag {
+            false => builder.chooser(LeastConnections::new()),
+            true => builder.chooser(LeastLag::new()),
+        };
+        let group = group.build().unwrap();
+        let [a, b, c] = group.event_loops() else { panic!("three loops") };
+        done(b.shutdown_gracefully(Duration::ZERO, HOUR)).unwrap();
+        for _ in 0..6 {
+            assert_ne!(group.next().name(), b.name());
+        }
+        for event_loop in [a, c] {
+            done(event_loop.shutdown_gracefully(Duration::ZERO, HOUR)).unwrap();
+        }
+        let _there_is_always_one = group.next();
+    }
+}
+
+/// An hour of connections that come and go, at their virtual times; each is a real one, made and closed one by one.
+#[test]
+fn chooser_churn_balance() {
+    // In these hours round robin drifts apart; most of them are so.
+    for seed in [4, 10, 28] {
+        an_hour_of_churn(seed);
+    }
+}
+
+const LOOPS: usize = 4;
+const HOUR_MS: u64 = 3_600_000;
+
+fn ratio(counts: &[usize]) -> f64 {
+    *counts.iter().max().unwrap() as f64 / (*counts.iter().min().unwrap()).max(1) as f64
+}
+
+fn an_hour_of_churn(seed: u64) {
+    // One comes every two seconds on the average: four of five live for a second, the others for twenty minutes.
+    let mut random = Random(seed);
+    let mut arrivals = Vec::new();
+    let mut now = random.about(2_000.0);
+    while now < HOUR_MS {
+        let short = !random.number().is_multiple_of(5);
+        arrivals.push((now, now + random.about(if short { 1_000.0 } else { 1_200_000.0 })));
+        now += random.about(2_000.0);
+    }
+    let mut in_order = [0usize; LOOPS];
+    let alive = arrivals.iter().enumerate().filter(|(_, (_, gone))| *gone >= HOUR_MS);
+    alive.for_each(|(n, _)| in_order[n % LOOPS] += 1);
+    assert!(ratio(&in_order) > 1.5, "the hour is no test: {in_order:?}");
+
+    let acceptors = EventLoopGroup::builder().threads(1).build().unwrap();
+    let children = EventLoopGroup::builder().threads(LOOPS).chooser(LeastConnections::new()).build().unwrap();
+    let (server, told) = telling(ServerBootstrap::new(&children).acceptor_group(&acceptors));
+    let mut open: BTreeMap<(u64, usize), TcpStream> = BTreeMap::new();
+    let close_until = |open: &mut BTreeMap<(u64, usize), TcpStream>, now: u64| {
+        while let Some(first) = open.first_entry().filter(|first| first.key().0 < now) {
+            drop(first.remove());
+            assert!(!told.recv_timeout(PATIENCE).unwrap().1);
+        }
+    };
+    // A connection counts until its handler is dropped, which is after `inactive`.
+    let await_connections = |connected: usize| {
+        let began = Instant::now();
+        while connections(&children).iter().sum::<usize>() != connected {
+            assert!(began.elapsed() < PATIENCE, "{:?} instead of {connected}", connections(&children));
+            std::thread::yield_now();
+        }
+    };
+    for (n, (come, gone)) in arrivals.iter().copied().enumerate() {
+        close_until(&mut open, come);
+        await_connections(open.len());
+        open.insert((gone, n), connect(server.local_address()));
+        assert!(told.recv_timeout(PATIENCE).unwrap().1);
+        await_connections(open.len());
+    }
+    close_until(&mut open, HOUR_MS);
+    await_connections(open.len());
+    let counts = connections(&children);
+    assert_eq!(counts.iter().sum::<usize>(), in_order.iter().sum::<usize>(), "they are those alive");
+    assert!(ratio(&counts) <= 1.2, "{counts:?}; in order: {in_order:?}");
+    drop(open);
+    end(&children);
+    end(&acceptors);
+}
+
+// ---- lag -------------------------------------------------------------------------------------------------
+
+#[test]
+fn a_loop_that_is_held_up_shows_its_lag_and_gets_nothing_new() {
+    let clock = ManualClock::new();
+    let builder = EventLoopGroup::builder().threads(3).clock(clock.clone());
+    let group = builder.chooser(LeastLag::new()).build().unwrap();
+    let [a, b, c] = group.event_loops() else { panic!("three loops") };
+    assert!([a, b, c].iter().all(|event_loop| event_loop.lag().is_zero()), "none has started");
+    let gate = Gate::shut(b);
+    clock.advance(Duration::from_secs(2));
+    assert_eq!(b.lag(), Duration::from_secs(2), "it is in one turn for so long");
+    for _ in 0..6 {
+        assert_ne!(group.next().name(), b.name());
+    }
+    for _ in 0..64 {
+        b.execute(|| ()).unwrap();
+    }
+    assert_eq!(b.lag(), Duration::from_secs(4), "a turn more until the queue is through");
+
+    drop(gate);
+    settle(b);
+    assert!(b.lag() > Duration::from_millis(1900), "not forgotten at once: {:?}", b.lag());
+    for _ in 0..6 {
+        assert_ne!(group.next().name(), b.name());
+    }
+    // Where time jumps in a turn, that was a long one; sooner or later it jumps while the loop sleeps.
+    while b.lag() >= ms(1) {
+        std::thread::yield_now();
+        clock.advance(Duration::from_secs(2));
+        settle(b);
+    }
+    let names: Vec<_> = (0..3).map(|_| group.next().name()).collect();
+    assert!(names.contains(&b.name()), "{names:?}");
+    end(&group);
+}
+
+#[test]
+fn a_loop_that_sleeps_forgets_its_lag() {
+    let (group, event_loop) = single(EventLoopGroup::builder());
+    let until = |is_met: &dyn Fn(Duration) -> bool| {
+        let began = Instant::now();
+        while !is_met(event_loop.lag()) {
+            assert!(began.elapsed() < PATIENCE, "the lag stays at {:?}", event_loop.lag());
+            std::thread::yield_now();
+        }
+    };
+    let gate = Gate::shut(&event_loop);
+    until(&|lag| lag > ms(5));
+    drop(gate);
+    // It has nothing to do any more; a sleep is no turn that takes long.
+    until(&|lag| lag < ms(1));
+    end(&group);
+}
+
+// ---- what is counted -------------------------------------------------------------------------------------
+
+#[test]
+fn e_63_of_two_connections_one_is_left_when_one_ends() {
+    let (group, event_loop) = single(EventLoopGroup::builder());
+    let (server, told) = telling(ServerBootstrap::new(&group));
+    let (first, second) = (connect(server.local_address()), connect(server.local_address()));
+    for _ in 0..2 {
+        told.recv_timeout(PATIENCE).unwrap();
+    }
+    assert_eq!(event_loop.connections(), 2);
+    drop(first);
+    told.recv_timeout(PATIENCE).unwrap();
+    turn_until(&event_loop, |event_loop| event_loop.connections() == 1);
+    drop(second);
+    told.recv_timeout(PATIENCE).unwrap();
+    turn_until(&event_loop, |event_loop| (event_loop.connections(), event_loop.load()) == (0, 0));
+    end(&group);
+}
+
+#[test]
+fn e_63_a_connection_that_has_ended_or_failed_is_not_counted_any_more() {
+    let (group, event_loop) = single(EventLoopGroup::builder());
+    let (server, _told) =
+        telling(ServerBootstrap::new(&EventLoopGroup::builder().threads(1).build().unwrap()));
+    let client = silent_client(&group);
+    let to = server.local_address();
+    for n in 0..20 {
+        let channel = done(client.connect(to)).unwrap();
+        assert_eq!((event_loop.connections(), event_loop.metrics().channels), (1, 1));
+        if n % 2 == 0 {
+            channel.close()
+        } else {
+            channel.close_now()
+        };
+        done(channel.closed()).unwrap();
+        assert_eq!(event_loop.metrics().channels, 0);
+        turn_until(&event_loop, |event_loop| event_loop.connections() == 0);
+    }
+
+    let gate = Gate::shut(&event_loop);
+    let connecting = client.connect(to);
+    assert_eq!((event_loop.connections(), event_loop.metrics().channels), (1, 0), "on its way");
+    drop(gate);
+    done(connecting).unwrap().close();
+
+    // Bound and not listening: nobody answers there, and nobody else can get the port meanwhile.
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
+    let nobody = socket.local_addr().unwrap().as_socket().unwrap();
+    turn_until(&event_loop, |event_loop| event_loop.connections() == 0);
+    let failing = ClientBootstrap::new(&group)
+        .pipeline(|_| -> netwheel::ChannelPipeline<Bytes> { panic!("no pipeline today") });
+    let not_ours = client.clone().local_address("203.0.113.7:0".parse().unwrap());
+    let attempts: [&dyn Fn() -> Completion<netwheel::Channel<Bytes>>; 4] =
+        [&|| client.connect(nobody), &|| failing.connect(to), &|| client.connect("no address"), &|| {
+            not_ours.connect(to)
+        }];
+    for (n, attempt) in attempts.iter().enumerate() {
+        // Heard on the loop, before it goes on.
+        let (sender, heard) = channel();
+        let gate = Gate::shut(&event_loop);
+        let me = event_loop.clone();
+        attempt().on_complete(move |end| sender.send((end.is_err(), me.connections())).unwrap());
+        drop(gate);
+        assert_eq!(heard.recv_timeout(PATIENCE).unwrap(), (true, 0), "attempt {n}");
+    }
+    end(&group);
+}
+
+#[test]
+fn e_63_what_a_full_loop_refuses_is_not_counted() {
+    let acceptors = EventLoopGroup::builder().threads(1).build().unwrap();
+    let (children, child) = single(EventLoopGroup::builder().max_pending_tasks(16));
+    let (server, told) = telling(ServerBootstrap::new(&children).acceptor_group(&acceptors));
+    let gate = Gate::shut(&child);
+    let clients: Vec<_> = (0..30).map(|_| connect(server.local_address())).collect();
+    turn_until(acceptors.next(), |acceptor| acceptor.metrics().accepted == 30);
+    settle(acceptors.next());
+    assert_eq!(child.connections(), 16);
+    // To somebody else: this server would accept it before it is refused.
+    let elsewhere = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let refused = silent_client(&children).connect(elsewhere.local_addr().unwrap());
+    assert!(matches!(done(refused).unwrap_err(), Error::Full { .. }));
+    assert_eq!(child.connections(), 16);
+    drop(gate);
+    for _ in 0..16 {
+        assert!(told.recv_timeout(PATIENCE).unwrap().1);
+    }
+    assert_eq!(child.connections(), 16);
+    drop(clients);
+    for _ in 0..16 {
+        assert!(!told.recv_timeout(PATIENCE).unwrap().1);
+    }
+    turn_until(&child, |child| child.connections() == 0);
+    end(&children);
+    end(&acceptors);
+}
+
+#[test]
+fn e_63_a_pipeline_that_fails_is_not_counted() {
+    let (group, event_loop) = single(EventLoopGroup::builder());
+    let server = ServerBootstrap::new(&group)
+        .pipeline(|_| -> Result<netwheel::ChannelPipeline<Bytes>> { Err(Error::other("no pipeline today")) })
+        .bind("127.0.0.1:0")
+        .unwrap();
+    let _clients: Vec<_> = (0..5).map(|_| connect(server.local_address())).collect();
+    turn_until(&event_loop, |event_loop| event_loop.metrics().accepted == 5);
+    settle(&event_loop);
+    assert_eq!(event_loop.connections(), 0);
+    end(&group);
+}
+
+#[test]
+fn e_63_a_loop_that_has_ended_has_no_connections() {
+    let acceptors = EventLoopGroup::builder().threads(1).build().unwrap();
+    let (children, child) = single(EventLoopGroup::builder());
+    let (server, told) = telling(ServerBootstrap::new(&children).acceptor_group(&acceptors));
+    let _open = connect(server.local_address());
+    told.recv_timeout(PATIENCE).unwrap();
+    let gate = Gate::shut(&child);
+    let _on_their_way: Vec<_> = (0..5).map(|_| connect(server.local_address())).collect();
+    turn_until(acceptors.next(), |acceptor| acceptor.metrics().accepted == 6);
+    settle(acceptors.next());
+    let another = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let elsewhere = another.local_addr().unwrap();
+    let connecting = silent_client(&children).connect(elsewhere);
+    assert_eq!(child.connections(), 7);
+    let (sender, heard) = channel();
+    let me = child.clone();
+    connecting.on_complete(move |end| sender.send((end.is_err(), me.connections())).unwrap());
+    let ended = child.shutdown_gracefully(Duration::ZERO, HOUR);
+    drop(gate);
+    done(ended).unwrap();
+    let (failed, others) = heard.recv_timeout(PATIENCE).unwrap();
+    assert!(failed && others <= 6, "it counts itself: {others}");
+    assert_eq!((child.connections(), child.load()), (0, 0));
+    // Too late.
+    assert!(matches!(done(silent_client(&children).connect(elsewhere)), Err(Error::ShutDown)));
+    assert_eq!(child.connections(), 0);
+    end(&acceptors);
+}

@@ -1,0 +1,78 @@
+//! A group of loops: whose turn it is, how many there are, when it has ended (E-62; a group that cannot be built is
+//! in `system/descriptors.rs`).
+
+use crate::support::{
+    loops::{on, settle},
+    wait::{HOUR, done},
+};
+use netwheel::{EventLoopGroup, testing::ManualClock};
+use std::{collections::HashSet, time::Duration};
+
+#[test]
+fn e_62_next_goes_round_in_order_for_any_size() {
+    // Ours counts modulo the size, so there is no counter that could wrap.
+    for size in [1, 2, 3, 5, 8, 13] {
+        let group = EventLoopGroup::builder().threads(size).build().unwrap();
+        assert_eq!(group.event_loops().len(), size);
+        for n in 0..4 * size + 1 {
+            assert_eq!(group.next().name(), format!("netwheel-{}", n % size));
+        }
+    }
+}
+
+#[test]
+fn e_62_next_is_fair_to_many_threads() {
+    const ROUNDS: usize = 300;
+    let group = EventLoopGroup::builder().threads(3).build().unwrap();
+    let counts = std::thread::scope(|scope| {
+        let count = || {
+            let mut counts = [0; 3];
+            for _ in 0..ROUNDS {
+                let name = group.next().name();
+                counts[name.rsplit('-').next().unwrap().parse::<usize>().unwrap()] += 1;
+            }
+            counts
+        };
+        let threads: Vec<_> = (0..4).map(|_| scope.spawn(count)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).fold([0; 3], |mut sum, counts| {
+            sum.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+            sum
+        })
+    });
+    assert_eq!(counts, [4 * ROUNDS / 3; 3]);
+}
+
+#[test]
+fn e_62_no_size_means_two_loops_for_each_processor() {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    assert_eq!(EventLoopGroup::new().unwrap().event_loops().len(), 2 * processors);
+    assert_eq!(EventLoopGroup::builder().threads(0).build().unwrap().event_loops().len(), 2 * processors);
+}
+
+#[test]
+fn e_62_each_loop_has_a_thread_of_its_own() {
+    let group = EventLoopGroup::builder().threads(4).build().unwrap();
+    let id = |event_loop| on(event_loop, || std::thread::current().id());
+    let threads: HashSet<_> = group.event_loops().iter().map(id).collect();
+    assert_eq!(threads.len(), 4);
+}
+
+#[test]
+fn e_62_a_group_has_ended_when_all_of_its_loops_have() {
+    let clock = ManualClock::new();
+    let group = EventLoopGroup::builder().threads(3).clock(clock).build().unwrap();
+    let [a, b, c] = group.event_loops() else { panic!("three loops") };
+    settle(a);
+    settle(b);
+    let end = group.terminated();
+    for event_loop in [a, c] {
+        done(event_loop.shutdown_gracefully(Duration::ZERO, HOUR)).unwrap();
+    }
+    // The group heard of both before the test did.
+    assert!(!end.is_done() && !group.terminated().is_done());
+    assert_eq!(on(b, || "alive"), "alive");
+    done(group.shutdown_gracefully(Duration::ZERO, HOUR)).unwrap();
+    done(end).unwrap();
+    assert!(group.event_loops().iter().all(|event_loop| event_loop.is_terminated()));
+    done(group.terminated()).unwrap();
+}

@@ -1,0 +1,505 @@
+//! The end of a loop: states, quiet period, what still runs and what is refused (E-51 to E-57, E-59 to E-61). What
+//! becomes of its channels is in `shutdown_paced.rs`.
+
+use crate::support::{
+    journal::Journal,
+    logs,
+    loops::{Gate, advance, flood, manual, on, settle, single},
+    servers::echo_server,
+    tcp::{assert_echoes, connect},
+    wait::{HOUR, PATIENCE, done, ms},
+};
+use bytes::Bytes;
+use netwheel::{
+    ClientBootstrap, Completion, Context, Error, EventLoop, EventLoopGroup, Handler, Pipeline, Result,
+    ServerBootstrap, ShutdownOptions, ShutdownReport, codec::RawBytes, testing::ManualClock,
+};
+use std::{
+    io::Read,
+    net::TcpStream,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+        mpsc::channel,
+    },
+    time::{Duration, Instant},
+};
+
+/// Longer than any test waits: what ends after this has not ended by itself.
+fn count(ran: &AtomicUsize) {
+    ran.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Lets time pass bit by bit, for as long as it takes.
+#[track_caller]
+fn pass_until_done<const N: usize>(clock: &ManualClock, step: Duration, ends: [&Completion; N]) {
+    let begun = Instant::now();
+    while ends.iter().any(|end| !end.is_done()) {
+        assert!(begun.elapsed() < PATIENCE, "the loop does not end");
+        clock.advance(step);
+        std::thread::yield_now();
+    }
+}
+
+fn states(event_loop: &EventLoop) -> [bool; 3] {
+    [event_loop.is_shutting_down(), event_loop.is_shut_down(), event_loop.is_terminated()]
+}
+
+#[track_caller]
+fn assert_refuses(event_loop: &EventLoop) {
+    assert!(matches!(event_loop.execute(|| ()), Err(Error::ShutDown)));
+    assert!(matches!(event_loop.schedule(ms(1), || ()), Err(Error::ShutDown)));
+    assert!(matches!(event_loop.schedule_at_fixed_rate(ms(1), ms(1), || Ok(())), Err(Error::ShutDown)));
+    assert!(matches!(event_loop.rebuild_poll(), Err(Error::ShutDown)));
+}
+
+#[test]
+fn e_51_each_state_means_at_least_this_far() {
+    let (event_loop, _clock) = manual();
+    assert_eq!(states(&event_loop), [false; 3]);
+    settle(&event_loop);
+    assert_eq!(states(&event_loop), [false; 3]);
+    let gate = Gate::shut(&event_loop);
+    let end = event_loop.shutdown_gracefully(Duration::ZERO, HOUR);
+    assert_eq!(states(&event_loop), [true, false, false]);
+    drop(gate);
+    done(end).unwrap();
+    assert_eq!(states(&event_loop), [true; 3]);
+    done(event_loop.terminated()).unwrap();
+}
+
+#[test]
+fn e_51_states_only_move_forward() {
+    for _ in 0..50 {
+        let (event_loop, _clock) = manual();
+        settle(&event_loop);
+        let end = event_loop.shutdown_gracefully(Duration::ZERO, HOUR);
+        let begun = Instant::now();
+        let mut before = [false; 3];
+        while !before[2] {
+            assert!(begun.elapsed() < PATIENCE);
+            // Read from the last to the first, so that a step in between makes the earlier ones no smaller.
+            let terminated = event_loop.is_terminated();
+            let shut_down = event_loop.is_shut_down();
+            let now = [event_loop.is_shutting_down(), shut_down, terminated];
+            assert!(now.is_sorted_by(|a, b| a >= b), "{now:?}");
+            assert!(before.iter().zip(now).all(|(before, now)| !before || now), "{before:?} {now:?}");
+            before = now;
+        }
+        done(end).unwrap();
+    }
+}
+
+#[test]
+fn e_51_a_second_request_changes_nothing() {
+    let (event_loop, clock) = manual();
+    settle(&event_loop);
+    let first = event_loop.shutdown_gracefully(ms(1000), HOUR);
+    let second = event_loop.shutdown_gracefully(Duration::ZERO, Duration::ZERO);
+    settle(&event_loop);
+    assert_eq!(states(&event_loop), [true, false, false], "the first one's quiet period is not over");
+    pass_until_done(&clock, ms(10), [&first, &second]);
+    assert!(clock.elapsed() >= ms(1000));
+    done(first).unwrap();
+    done(second).unwrap();
+    done(event_loop.shutdown_gracefully(HOUR, HOUR)).unwrap();
+}
+
+#[test]
+fn e_52_the_defaults_are_a_quiet_period_of_2_s_and_a_timeout_of_15_s() {
+    let (event_loop, clock) = manual();
+    settle(&event_loop);
+    let cancelled = event_loop.schedule(HOUR, || ()).unwrap();
+    let end = event_loop.shut_down(ShutdownOptions::new());
+    // It has begun; from here on no task makes the quiet begin anew.
+    assert!(matches!(done(cancelled.completion()), Err(Error::ShutDown)));
+    clock.advance(ms(1999));
+    assert_eq!(states(&event_loop), [true, false, false]);
+    clock.advance(ms(1));
+    assert_eq!(done(end).unwrap().took, ms(2000));
+
+    let (event_loop, clock) = manual();
+    let _flood = flood(&event_loop);
+    let end = event_loop.shut_down(ShutdownOptions::new());
+    settle(&event_loop);
+    advance(&event_loop, &clock, ms(14_999));
+    assert_eq!(states(&event_loop), [true, false, false]);
+    clock.advance(ms(1));
+    assert_eq!(done(end).unwrap().took, ms(15_000));
+}
+
+// A `Duration` is never negative.
+#[test]
+fn e_52_a_timeout_shorter_than_the_quiet_period_is_refused() {
+    let (group, event_loop) = single(EventLoopGroup::builder());
+    for refused in [event_loop.shutdown_gracefully(ms(2), ms(1)), group.shutdown_gracefully(ms(2), ms(1))] {
+        assert!(matches!(done(refused), Err(Error::Setting(e)) if e.setting == "timeout"));
+    }
+    let options = [
+        ("timeout", ShutdownOptions::new().timeout(ms(1999))),
+        ("window", ShutdownOptions::new().window(ms(15_001))),
+    ];
+    for (setting, options) in options {
+        for refused in [event_loop.shut_down(options.clone()), group.shut_down(options)] {
+            assert!(matches!(done(refused), Err(Error::Setting(e)) if e.setting == setting));
+        }
+    }
+    assert_eq!(states(&event_loop), [false; 3]);
+    assert_eq!(on(&event_loop, || "alive"), "alive");
+    done(event_loop.shutdown_gracefully(ms(1), ms(1))).unwrap();
+}
+
+#[test]
+fn e_53_a_loop_that_never_started_ends_at_once() {
+    let (event_loop, _clock) = manual();
+    let end = event_loop.shutdown_gracefully(HOUR, HOUR);
+    assert!(end.is_done(), "there is nothing to wait for, not even for quiet");
+    done(end).unwrap();
+    assert_eq!(states(&event_loop), [true; 3]);
+    assert_refuses(&event_loop);
+    assert_eq!(event_loop.metrics().turns, 0);
+    done(event_loop.terminated()).unwrap();
+    assert!(matches!(event_loop.on_shutdown(|| ()), Err(Error::ShutDown)));
+    let report = done(event_loop.shut_down(ShutdownOptions::new())).unwrap();
+    assert_eq!(report, ShutdownReport::default());
+}
+
+#[test]
+fn e_53_the_first_task_and_the_shutdown_may_race() {
+    for _ in 0..500 {
+        let (event_loop, _clock) = manual();
+        let (ran, runs) = channel();
+        std::thread::scope(|scope| {
+            let accepted = scope.spawn(|| event_loop.execute(move || ran.send(()).unwrap()).is_ok());
+            done(event_loop.shutdown_gracefully(Duration::ZERO, HOUR)).unwrap();
+            assert_eq!(accepted.join().unwrap(), runs.recv_timeout(PATIENCE).is_ok());
+        });
+    }
+}
+
+#[test]
+fn e_54_what_was_queued_runs_before_the_end() {
+    let (event_loop, _clock) = manual();
+    let gate = Gate::shut(&event_loop);
+    let ran = Journal::new();
+    for n in 0..3 {
+        let ran = ran.clone();
+        event_loop.execute(move || ran.push(n)).unwrap();
+    }
+    let end = event_loop.shutdown_gracefully(Duration::ZERO, HOUR);
+    // Until the quiet period is over, tasks are taken: handlers that say goodbye need them.
+    let last = ran.clone();
+    event_loop.execute(move || last.push(3)).unwrap();
+    assert_eq!(ran.len(), 0);
+    drop(gate);
+    done(end).unwrap();
+    assert_eq!(ran.all(), [0, 1, 2, 3]);
+    assert_refuses(&event_loop);
+}
+
+#[test]
+fn e_54_more_than_a_turn_of_queued_tasks_runs_before_the_end() {
+    let (event_loop, clock) = manual();
+    let gate = Gate::shut(&event_loop);
+    let ran = Arc::new(AtomicUsize::new(0));
+    for _ in 0..1000 {
+        let ran = ran.clone();
+        event_loop.execute(move || count(&ran)).unwrap();
+    }
+    let end = event_loop.shutdown_gracefully(Duration::ZERO, Duration::ZERO);
+    clock.advance(ms(1));
+    drop(gate);
+    done(end).unwrap();
+    assert_eq!(ran.load(Ordering::Relaxed), 1000);
+}
+
+#[test]
+fn e_55_a_loop_ends_a_quiet_period_after_its_last_task() {
+    let (event_loop, clock) = manual();
+    settle(&event_loop);
+    let end = event_loop.shutdown_gracefully(ms(1000), HOUR);
+    for _ in 0..20 {
+        clock.advance(ms(100));
+        on(&event_loop, || ());
+    }
+    assert_eq!(clock.elapsed(), ms(2000));
+    clock.advance(ms(999));
+    assert_eq!(states(&event_loop), [true, false, false]);
+    // The quiet begins when the turn of the last task ends, which may have been after the 999 ms.
+    pass_until_done(&clock, ms(1), [&end]);
+    assert!(clock.elapsed() >= ms(3000));
+    done(end).unwrap();
+}
+
+#[test]
+fn e_55_the_quiet_period_is_kept_in_real_time() {
+    let (_group, event_loop) = single(EventLoopGroup::builder());
+    let (ran, runs) = channel();
+    event_loop.execute(move || ran.send(Instant::now()).unwrap()).unwrap();
+    let end = event_loop.shutdown_gracefully(ms(150), HOUR);
+    let last = runs.recv_timeout(PATIENCE).unwrap();
+    done(end).unwrap();
+    assert!(last.elapsed() >= ms(150));
+}
+
+#[test]
+fn e_55_tasks_that_never_stop_do_not_hold_up_the_end_beyond_the_timeout() {
+    let (event_loop, clock) = manual();
+    let flood = flood(&event_loop);
+    let end = event_loop.shutdown_gracefully(ms(2000), ms(2000));
+    settle(&event_loop);
+    clock.advance(ms(1999));
+    on(&event_loop, || ());
+    assert_eq!(states(&event_loop), [true, false, false]);
+    clock.advance(ms(1));
+    done(end).unwrap();
+    assert_refuses(&event_loop);
+    drop(flood);
+}
+
+#[test]
+fn e_56_open_channels_are_closed_and_do_not_hold_up_the_end() {
+    let (group, event_loop) = single(EventLoopGroup::builder());
+    let (server, failed) = echo_server(&group);
+    let mut peers: Vec<_> = (0..5).map(|_| connect(server.local_address())).collect();
+    peers.iter_mut().for_each(assert_echoes);
+    let end = group.shutdown_gracefully(Duration::ZERO, HOUR);
+    done(end).unwrap();
+    assert_eq!(event_loop.metrics().channels, 0);
+    for peer in &mut peers {
+        assert_eq!(peer.read(&mut [0]).unwrap(), 0);
+    }
+    done(server.closed()).unwrap();
+    assert!(TcpStream::connect(server.local_address()).is_err(), "nobody listens");
+    assert!(failed.try_recv().is_err());
+}
+
+/// Schedules something for an hour later, and says what becomes of it.
+struct Patient(std::sync::mpsc::Sender<&'static str>);
+
+struct Told(std::sync::mpsc::Sender<&'static str>);
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        let _ = self.0.send("dropped");
+    }
+}
+
+impl Handler for Patient {
+    type In = Bytes;
+    type Out = Bytes;
+
+    fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        let told = Told(self.0.clone());
+        ctx.schedule(HOUR, move |_, _| {
+            let _ = told.0.send("ran");
+            Ok(())
+        });
+        Ok(())
+    }
+
+    fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
+        ctx.write(message)
+    }
+}
+
+#[test]
+fn e_57_pending_timers_are_cancelled_and_not_run() {
+    let (event_loop, clock) = manual();
+    let ran = Journal::new();
+    let witness = Arc::new(());
+    let (mine, held) = (ran.clone(), witness.clone());
+    let once = event_loop.schedule(ms(10), move || {
+        let _held = held;
+        mine.push("once");
+    });
+    let mine = ran.clone();
+    let periodic = event_loop.schedule_at_fixed_rate(ms(10), ms(10), move || {
+        mine.push("again");
+        Ok(())
+    });
+    let (once, periodic) = (once.unwrap(), periodic.unwrap());
+    settle(&event_loop);
+    let end = event_loop.shutdown_gracefully(ms(1000), HOUR);
+    settle(&event_loop);
+    assert_eq!(Arc::strong_count(&witness), 1, "cancelled when shutdown begins");
+    assert_eq!(event_loop.metrics().timers_pending, 0);
+    assert!(matches!(event_loop.schedule(ms(1), || ()), Err(Error::ShutDown)));
+    advance(&event_loop, &clock, ms(500));
+    assert!(!once.cancel() && !periodic.cancel(), "they have ended already");
+    assert!(matches!(done(once.completion()), Err(Error::ShutDown)));
+    assert!(matches!(done(periodic.completion()), Err(Error::ShutDown)));
+    pass_until_done(&clock, ms(10), [&end]);
+    done(end).unwrap();
+    assert_eq!(ran.len(), 0);
+}
+
+#[test]
+fn e_57_a_timer_that_is_due_when_shutdown_begins_does_not_run() {
+    let (event_loop, clock) = manual();
+    let once = event_loop.schedule(ms(10), || ()).unwrap();
+    settle(&event_loop);
+    let gate = Gate::shut(&event_loop);
+    clock.advance(ms(10));
+    let end = event_loop.shutdown_gracefully(Duration::ZERO, HOUR);
+    drop(gate);
+    done(end).unwrap();
+    assert!(matches!(done(once.completion()), Err(Error::ShutDown)));
+}
+
+#[test]
+fn e_57_pending_timers_of_channels_are_dropped_and_not_run() {
+    let (group, _event_loop) = single(EventLoopGroup::builder());
+    let (told, news) = channel();
+    let told = std::sync::Mutex::new(told);
+    let server = ServerBootstrap::new(&group).pipeline(move |_peer| {
+        Pipeline::new().codec(RawBytes).handler(Patient(told.lock().unwrap().clone()))
+    });
+    let server = server.bind("127.0.0.1:0").unwrap();
+    assert_echoes(&mut connect(server.local_address()));
+    done(group.shutdown_gracefully(Duration::ZERO, HOUR)).unwrap();
+    assert_eq!(news.recv_timeout(PATIENCE).unwrap(), "dropped");
+}
+
+#[test]
+fn e_59_a_task_that_races_with_the_end_runs_or_is_refused() {
+    for round in 0..1000 {
+        let (_group, event_loop) = single(EventLoopGroup::builder().max_pending_tasks(16));
+        settle(&event_loop);
+        let ran = Arc::new(AtomicUsize::new(0));
+        let submit = || {
+            let (mut submitted, mut refused) = (0, 0);
+            loop {
+                let ran = ran.clone();
+                submitted += 1;
+                match event_loop.execute(move || count(&ran)) {
+                    Ok(()) => {}
+                    Err(Error::ShutDown) => return (submitted, refused + 1),
+                    Err(Error::Full { .. }) => {
+                        refused += 1;
+                        std::thread::yield_now();
+                    }
+                    Err(other) => panic!("{other}"),
+                }
+            }
+        };
+        let (submitted, refused) = std::thread::scope(|scope| {
+            let submitters = [scope.spawn(submit), scope.spawn(submit)];
+            // Those who submit without a pause never let it be quiet: the timeout has to end it.
+            done(event_loop.shutdown_gracefully(Duration::ZERO, Duration::ZERO)).unwrap();
+            submitters.map(|s| s.join().unwrap()).iter().fold((0, 0), |sum, s| (sum.0 + s.0, sum.1 + s.1))
+        });
+        assert_eq!(ran.load(Ordering::Relaxed) + refused, submitted, "round {round}");
+    }
+}
+
+#[test]
+fn e_60_hooks_run_once_on_the_loop_after_the_tasks_in_order() {
+    let (event_loop, _clock) = manual();
+    let ran = Journal::new();
+    let note = |what: &'static str| {
+        let (ran, me) = (ran.clone(), event_loop.clone());
+        move || {
+            assert!(me.in_event_loop());
+            ran.push(what);
+        }
+    };
+    event_loop.on_shutdown(note("first hook")).unwrap();
+    let (late, latest, me) = (note("hook of a hook"), note("hook of that"), event_loop.clone());
+    event_loop
+        .on_shutdown(move || {
+            let it = me.clone();
+            me.on_shutdown(move || {
+                late();
+                it.on_shutdown(latest).unwrap();
+            })
+            .unwrap();
+            assert_refuses(&me);
+        })
+        .unwrap();
+    event_loop.on_shutdown(note("last hook")).unwrap();
+    let gate = Gate::shut(&event_loop);
+    event_loop.execute(note("task")).unwrap();
+    let end = event_loop.shutdown_gracefully(Duration::ZERO, HOUR);
+    event_loop.execute(note("late task")).unwrap();
+    drop(gate);
+    done(end).unwrap();
+    assert_eq!(ran.all(), ["task", "late task", "first hook", "last hook", "hook of a hook", "hook of that"]);
+    assert!(matches!(event_loop.on_shutdown(|| ()), Err(Error::ShutDown)));
+}
+
+#[test]
+fn e_60_a_hook_that_panics_is_logged_and_the_others_run() {
+    logs::collect();
+    let (event_loop, _clock) = manual();
+    let ran = Arc::new(AtomicUsize::new(0));
+    event_loop.on_shutdown(|| panic!("a hook fails on purpose")).unwrap();
+    let mine = ran.clone();
+    event_loop.on_shutdown(move || count(&mine)).unwrap();
+    done(event_loop.shutdown_gracefully(Duration::ZERO, HOUR)).unwrap();
+    assert_eq!(ran.load(Ordering::Relaxed), 1);
+    let lines = logs::lines_with("a hook fails on purpose");
+    assert!(lines.len() == 1 && lines[0].starts_with("ERROR") && lines[0].contains(file!()), "{lines:?}");
+}
+
+#[test]
+fn e_60_hooks_that_add_hooks_for_ever_come_to_an_end() {
+    fn again(event_loop: EventLoop, ran: Arc<AtomicUsize>, refused: std::sync::mpsc::Sender<Error>) {
+        let me = event_loop.clone();
+        let next = refused.clone();
+        let added = event_loop.on_shutdown(move || {
+            count(&ran);
+            again(me, ran, next);
+        });
+        if let Err(e) = added {
+            refused.send(e).unwrap();
+        }
+    }
+    let (event_loop, _clock) = manual();
+    let ran = Arc::new(AtomicUsize::new(0));
+    let (refused, refusals) = channel();
+    again(event_loop.clone(), ran.clone(), refused);
+    done(event_loop.shutdown_gracefully(Duration::ZERO, HOUR)).unwrap();
+    assert_eq!(ran.load(Ordering::Relaxed), 1024);
+    assert!(matches!(refusals.recv().unwrap(), Error::Full { limit: 1024, .. }));
+}
+
+#[test]
+fn e_61_a_connection_for_a_loop_that_is_shut_down_is_closed_and_its_maker_told() {
+    logs::collect();
+    let (children, _child) = single(EventLoopGroup::builder().name("e-61-children"));
+    let (acceptors, _acceptor) = single(EventLoopGroup::builder().name("e-61-acceptors"));
+    let server = ServerBootstrap::new(&children).acceptor_group(&acceptors);
+    let server = server.pipeline(|_peer| Pipeline::new().codec(RawBytes).handler(Patient(channel().0)));
+    let server = server.bind("127.0.0.1:0").unwrap();
+    assert_echoes(&mut connect(server.local_address()));
+    done(children.shutdown_gracefully(Duration::ZERO, HOUR)).unwrap();
+    assert_eq!(connect(server.local_address()).read(&mut [0]).unwrap(), 0);
+    assert_eq!(logs::lines_with("e-61-acceptors-0: a connection is dropped").len(), 1);
+
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = ClientBootstrap::new(&children)
+        .pipeline(|_peer| Pipeline::new().codec(RawBytes).handler(Patient(channel().0)));
+    let refused = done(client.connect(listener.local_addr().unwrap()));
+    assert!(matches!(refused, Err(Error::ShutDown)));
+    assert_eq!(listener.accept().unwrap().0.read(&mut [0]).unwrap(), 0);
+    done(acceptors.shutdown_gracefully(Duration::ZERO, HOUR)).unwrap();
+}
+
+#[test]
+fn shutdown_idle_fast() {
+    const MAX_TURNS: u64 = 4;
+    let clock = ManualClock::new();
+    let (group, event_loop) = single(EventLoopGroup::builder().clock(clock.clone()));
+    let (server, _failed) = echo_server(&group);
+    let mut peers: Vec<_> = (0..50).map(|_| connect(server.local_address())).collect();
+    peers.iter_mut().for_each(assert_echoes);
+    settle(&event_loop);
+    let turns = event_loop.metrics().turns;
+    let end = event_loop.shut_down(ShutdownOptions::new().quiet(Duration::ZERO));
+    let report = done(end).unwrap();
+    let turns = event_loop.metrics().turns - turns;
+    assert!(turns <= MAX_TURNS, "{turns} turns");
+    assert_eq!((report.channels, report.graceful, report.took), (50, 50, Duration::ZERO));
+    assert_eq!(clock.elapsed(), Duration::ZERO);
+}

@@ -1,0 +1,524 @@
+//! What becomes of a loop's channels when it shuts down: told one after the other over a window, sent what they wrote,
+//! closed at the deadline, and counted (E-57, E-58).
+
+use crate::support::{
+    journal::Journal,
+    logs,
+    loops::{Gate, advance, settle, single},
+    resources::need_descriptors,
+    tcp::{assert_echoes, connect},
+    wait::{HOUR, PATIENCE, done, ms},
+};
+use bytes::Bytes;
+use netwheel::{
+    Channel, ChannelOptions, Context, Error, EventLoop, EventLoopGroup, Handler, IdleEvent, IdleTimeouts,
+    Pipeline, Result, Server, ServerBootstrap, ShutdownOptions, TcpOptions, codec::RawBytes,
+    testing::ManualClock,
+};
+use std::{
+    io::{ErrorKind, Read, Write},
+    net::{Shutdown, TcpStream},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// Longer than any test lets pass.
+/// More channels than a turn tells.
+const CROWD: usize = 1100;
+
+/// Room for a crowd, whose both ends are here: of as many descriptors as a program may have, which is one crowd's at a time.
+fn alone_with_a_crowd() -> MutexGuard<'static, ()> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    need_descriptors(2 * CROWD + 200);
+    alone
+}
+
+/// More than the buffers of two sockets hold.
+const BIG: usize = 12 * 1024 * 1024;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Happened {
+    /// Told of the shutdown, in this turn.
+    Told(u64),
+    Idle,
+    Ran,
+    Inactive,
+}
+
+/// Sends back what comes, and says goodbye. `big` is answered with [`BIG`] bytes; after `stay` it does not close when
+/// it is told.
+struct Guest {
+    house: House,
+    stay: bool,
+}
+
+/// A loop whose time stands still, with a server.
+#[derive(Clone)]
+struct House {
+    clock: ManualClock,
+    group: EventLoopGroup,
+    event_loop: EventLoop,
+    /// What happened when.
+    journal: Journal<(Duration, Happened)>,
+    channels: Journal<Channel<Bytes>>,
+}
+
+impl Guest {
+    fn note(&self, what: Happened) {
+        self.house.journal.push((self.house.clock.elapsed(), what));
+    }
+}
+
+impl Handler for Guest {
+    type In = Bytes;
+    type Out = Bytes;
+
+    fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        self.house.channels.push(ctx.channel());
+        ctx.schedule(ms(450), |me, _| {
+            me.note(Happened::Ran);
+            Ok(())
+        });
+        Ok(())
+    }
+
+    fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
+        match &message[..] {
+            b"big" => ctx.write(vec![7; BIG].into()),
+            b"stay" => {
+                self.stay = true;
+                ctx.write(message)
+            }
+            _ => ctx.write(message),
+        }
+    }
+
+    fn idle(&mut self, _: &mut Context<'_, Self>, _: IdleEvent) -> Result {
+        self.note(Happened::Idle);
+        Ok(())
+    }
+
+    fn shutdown(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        self.note(Happened::Told(self.house.event_loop.metrics().turns));
+        ctx.write("bye".into())?;
+        if !self.stay {
+            ctx.close();
+        }
+        Ok(())
+    }
+
+    fn inactive(&mut self, _: &mut Context<'_, Self>) -> Result {
+        self.note(Happened::Inactive);
+        Ok(())
+    }
+}
+
+impl House {
+    fn new(name: &str) -> Self {
+        let clock = ManualClock::new();
+        let builder = EventLoopGroup::builder().clock(clock.clone()).wheel_tick(ms(1)).name(name);
+        let (group, event_loop) = single(builder);
+        House { clock, group, event_loop, journal: Journal::new(), channels: Journal::new() }
+    }
+
+    fn serve(&self) -> Server {
+        self.serve_from(&self.group, ChannelOptions::new().close_timeout(HOUR))
+    }
+
+    fn serve_from(&self, acceptors: &EventLoopGroup, options: ChannelOptions) -> Server {
+        let house = self.clone();
+        let server = ServerBootstrap::new(&self.group).acceptor_group(acceptors).channel_options(options);
+        let server = server.child_options(TcpOptions::new().send_buffer(64 * 1024));
+        let server = server.pipeline(move |_peer| {
+            let guest = Guest { house: house.clone(), stay: false };
+            Pipeline::new().idle(IdleTimeouts::new().reader(ms(450))).codec(RawBytes).handler(guest)
+        });
+        server.bind("127.0.0.1:0").unwrap()
+    }
+
+    fn advance(&self, by: Duration) {
+        advance(&self.event_loop, &self.clock, by);
+    }
+
+    /// When channels were told.
+    fn told(&self) -> Vec<Duration> {
+        let all = self.journal.all();
+        all.iter().filter(|(_, what)| matches!(what, Happened::Told(_))).map(|(at, _)| *at).collect()
+    }
+
+    fn count(&self, what: Happened) -> usize {
+        self.journal.all().iter().filter(|(_, happened)| *happened == what).count()
+    }
+
+    /// Connections that have become channels, in the order in which they will be told.
+    fn guests(&self, server: &Server, n: usize) -> Vec<TcpStream> {
+        let greet = |_| {
+            let mut guest = connect(server.local_address());
+            assert_echoes(&mut guest);
+            guest
+        };
+        (0..n).map(greet).collect()
+    }
+}
+
+/// The end takes no time of its own, and is not reached by quiet.
+fn over(window: Duration) -> ShutdownOptions {
+    ShutdownOptions::new().quiet(Duration::ZERO).window(window).timeout(HOUR)
+}
+
+#[track_caller]
+fn ask(guest: &mut TcpStream, what: &str) {
+    guest.write_all(what.as_bytes()).unwrap();
+    let mut back = vec![0; what.len()];
+    guest.read_exact(&mut back).unwrap();
+    assert_eq!(back, what.as_bytes());
+}
+
+#[track_caller]
+fn assert_says_bye(guest: &mut TcpStream) {
+    let mut last = String::new();
+    guest.read_to_string(&mut last).unwrap();
+    assert_eq!(last, "bye");
+}
+
+/// Asks for more than the sockets hold, and does not read it; returns when the kernel takes no more.
+#[track_caller]
+fn ask_for_much(house: &House, guest: &mut TcpStream) {
+    let blocked = house.event_loop.metrics().writes_blocked;
+    guest.write_all(b"big").unwrap();
+    let begun = Instant::now();
+    settle(&house.event_loop);
+    while house.event_loop.metrics().writes_blocked == blocked {
+        assert!(begun.elapsed() < PATIENCE, "the kernel takes all");
+        settle(&house.event_loop);
+    }
+}
+
+#[test]
+fn drain_spread_window() {
+    const GUESTS: usize = 10;
+    let house = House::new("spread");
+    let server = house.serve();
+    let mut guests = house.guests(&server, GUESTS);
+    let end = house.event_loop.shut_down(over(ms(1000)));
+    settle(&house.event_loop);
+    for elapsed in (0..=880).step_by(20) {
+        let expected: Vec<_> = (0..=elapsed / 100).map(|i| ms(i * 100)).collect();
+        assert_eq!(house.told(), expected);
+        if elapsed % 100 == 0 {
+            let now = elapsed as usize / 100;
+            assert_says_bye(&mut guests[now]);
+            // Those after it are served as before.
+            guests[now + 1..].iter_mut().for_each(assert_echoes);
+        }
+        if elapsed < 880 {
+            house.advance(ms(20));
+        }
+    }
+    house.clock.advance(ms(20));
+    assert_says_bye(&mut guests[GUESTS - 1]);
+    let report = done(end).unwrap();
+    assert_eq!((report.channels, report.graceful, report.took), (10, 10, ms(900)), "{report}");
+    assert_eq!(house.told().len(), GUESTS, "once each");
+}
+
+#[test]
+fn e_57_a_channels_own_tasks_and_idle_watch_live_until_it_is_told() {
+    let house = House::new("alive");
+    let server = house.serve();
+    let _guests = house.guests(&server, 10);
+    let end = house.event_loop.shut_down(over(ms(1000)));
+    settle(&house.event_loop);
+    // Each advance but the last leaves somebody to serve.
+    for _ in 0..89 {
+        house.advance(ms(10));
+    }
+    assert_eq!(
+        (house.count(Happened::Ran), house.count(Happened::Idle)),
+        (5, 5),
+        "of those not told at 450 ms"
+    );
+    house.clock.advance(ms(10));
+    let report = done(end).unwrap();
+    assert_eq!((report.tasks_cancelled, report.graceful), (5, 10), "{report}");
+    assert_eq!(house.event_loop.metrics().timers_pending, 0);
+}
+
+#[test]
+fn drain_spread_window_skips_who_is_gone_and_keeps_the_others_times() {
+    let house = House::new("skips");
+    let server = house.serve();
+    let mut guests = house.guests(&server, 5);
+    let end = house.group.shut_down(over(ms(100)));
+    settle(&house.event_loop);
+    drop(guests.remove(2));
+    let begun = Instant::now();
+    while house.event_loop.metrics().channels > 3 {
+        assert!(begun.elapsed() < PATIENCE);
+        settle(&house.event_loop);
+    }
+    for _ in 0..7 {
+        house.advance(ms(10));
+    }
+    assert_eq!(house.told(), [ms(0), ms(20), ms(60)]);
+    house.clock.advance(ms(10));
+    let report = done(end).unwrap();
+    assert_eq!((report.channels, report.graceful), (5, 5), "{report}");
+    assert_eq!(house.told(), [ms(0), ms(20), ms(60), ms(80)]);
+    guests.iter_mut().for_each(assert_says_bye);
+}
+
+#[test]
+fn a_loop_that_was_held_up_tells_who_is_overdue_and_keeps_the_times_of_the_others() {
+    let house = House::new("held up");
+    let server = house.serve();
+    let _guests = house.guests(&server, 10);
+    let end = house.event_loop.shut_down(over(ms(100)));
+    settle(&house.event_loop);
+    let gate = Gate::shut(&house.event_loop);
+    house.clock.advance(ms(45));
+    drop(gate);
+    settle(&house.event_loop);
+    assert_eq!(house.told(), [&[ms(0)][..], &[ms(45); 4]].concat());
+    house.advance(ms(5));
+    assert_eq!(house.told().len(), 6);
+    // Nobody is told of the end by the end alone.
+    house.clock.advance(HOUR);
+    assert_eq!(done(end).unwrap().graceful, 10);
+    assert_eq!(house.told().len(), 10);
+}
+
+#[test]
+fn a_turn_tells_a_bounded_number_of_channels() {
+    let _alone = alone_with_a_crowd();
+    let house = House::new("bounded");
+    let server = house.serve();
+    let mut guests = house.guests(&server, CROWD);
+    let report = done(house.event_loop.shut_down(over(Duration::ZERO))).unwrap();
+    assert_eq!((report.graceful, report.took), (CROWD as u64, Duration::ZERO), "{report}");
+    let turns = house.journal.all().into_iter().filter_map(|(_, what)| match what {
+        Happened::Told(turn) => Some(turn),
+        _ => None,
+    });
+    let turns: Vec<_> = turns.collect();
+    let first = turns[0];
+    let expected = [vec![first; 1024], vec![first + 1; CROWD - 1024]].concat();
+    assert_eq!(turns, expected);
+    guests.iter_mut().for_each(assert_says_bye);
+}
+
+#[test]
+fn who_was_not_told_by_the_deadline_is_told_then() {
+    let _alone = alone_with_a_crowd();
+    let house = House::new("no time");
+    let server = house.serve();
+    let mut guests = house.guests(&server, CROWD);
+    // There is one turn, which tells 1024.
+    let options = ShutdownOptions::new().quiet(Duration::ZERO).timeout(Duration::ZERO);
+    let report = done(house.event_loop.shut_down(options)).unwrap();
+    assert_eq!((report.graceful, report.forced), (CROWD as u64, 0), "{report}");
+    guests.iter_mut().for_each(assert_says_bye);
+    assert_eq!(house.told().len(), CROWD);
+}
+
+#[test]
+fn every_loop_of_a_group_spreads_its_channels_over_the_same_window() {
+    let house = House::new("one of two");
+    let group = EventLoopGroup::builder().clock(house.clock.clone()).threads(2).build().unwrap();
+    let server = House { group: group.clone(), ..house.clone() }.serve();
+    let mut guests = house.guests(&server, 6);
+    let loops = group.event_loops();
+    let settle_both = || loops.iter().for_each(settle);
+    let end = group.shut_down(over(ms(30)));
+    settle_both();
+    // Both have their last guest until 20 ms have passed.
+    for _ in 0..19 {
+        house.clock.advance(ms(1));
+        settle_both();
+    }
+    assert_eq!(house.told(), [0, 0, 10, 10].map(ms));
+    house.clock.advance(ms(1));
+    let report = done(end).unwrap();
+    assert_eq!((report.channels, report.graceful, report.took), (6, 6, ms(20)), "{report}");
+    assert_eq!(house.told(), [0, 0, 10, 10, 20, 20].map(ms));
+    guests.iter_mut().for_each(assert_says_bye);
+}
+
+#[test]
+fn e_58_a_connection_that_comes_before_the_loop_knows_is_told_like_the_others() {
+    let house = House::new("in time");
+    let (acceptors, acceptor) = single(EventLoopGroup::builder());
+    let server = house.serve_from(&acceptors, ChannelOptions::new());
+    settle(&house.event_loop);
+    let gate = Gate::shut(&house.event_loop);
+    let mut guest = connect(server.local_address());
+    let begun = Instant::now();
+    while house.event_loop.metrics().tasks_pending == 0 {
+        assert!(begun.elapsed() < PATIENCE);
+        settle(&acceptor);
+    }
+    let end = house.event_loop.shut_down(over(Duration::ZERO));
+    drop(gate);
+    assert_says_bye(&mut guest);
+    let report = done(end).unwrap();
+    assert_eq!((report.channels, report.graceful, report.connections_refused), (1, 1, 0), "{report}");
+    done(acceptors.shutdown_gracefully(Duration::ZERO, HOUR)).unwrap();
+}
+
+#[test]
+fn e_58_a_connection_that_comes_later_is_closed_without_becoming_a_channel() {
+    let house = House::new("too late");
+    let (acceptors, _acceptor) = single(EventLoopGroup::builder());
+    let server = house.serve_from(&acceptors, ChannelOptions::new());
+    let mut guests = house.guests(&server, 2);
+    let end = house.event_loop.shut_down(over(ms(1000)));
+    settle(&house.event_loop);
+    assert_eq!(connect(server.local_address()).read(&mut [0]).unwrap(), 0);
+    assert_echoes(&mut guests[1]);
+    house.clock.advance(ms(500));
+    let report = done(end).unwrap();
+    assert_eq!((report.channels, report.graceful, report.connections_refused), (2, 2, 1), "{report}");
+    assert_eq!(house.count(Happened::Inactive), 2);
+    guests.iter_mut().for_each(assert_says_bye);
+    done(acceptors.shutdown_gracefully(Duration::ZERO, HOUR)).unwrap();
+}
+
+#[test]
+fn a_channel_that_is_closed_already_is_neither_told_nor_counted() {
+    let house = House::new("closed");
+    let server = house.serve();
+    let mut guests = house.guests(&server, 2);
+    let gate = Gate::shut(&house.event_loop);
+    // Its socket closes in the turn in which the shutdown begins; its handler hears of it at the end of that.
+    house.channels.all()[0].close_now();
+    let end = house.event_loop.shut_down(over(Duration::ZERO));
+    drop(gate);
+    let report = done(end).unwrap();
+    assert_eq!((report.channels, report.graceful), (1, 1), "{report}");
+    assert_eq!(guests[0].read(&mut [0]).unwrap(), 0);
+    assert_says_bye(&mut guests[1]);
+}
+
+#[test]
+fn shutdown_inflight_delivered() {
+    let house = House::new("inflight");
+    let server = house.serve();
+    let mut guest = house.guests(&server, 1).remove(0);
+    ask_for_much(&house, &mut guest);
+    let end = house.event_loop.shut_down(over(Duration::ZERO));
+    settle(&house.event_loop);
+    assert_eq!(house.told().len(), 1);
+    assert!(house.event_loop.metrics().bytes_written < BIG as u64);
+    // A slow reader: bit by bit, the loop turning in between.
+    let mut all = vec![0; BIG];
+    for part in all.chunks_mut(BIG / 16) {
+        guest.read_exact(part).unwrap();
+        std::thread::yield_now();
+    }
+    assert!(all.iter().all(|byte| *byte == 7));
+    assert_says_bye(&mut guest);
+    let report = done(end).unwrap();
+    assert_eq!((report.channels, report.graceful, report.unsent_bytes), (1, 1, 0), "{report}");
+}
+
+#[test]
+fn a_reader_that_never_reads_is_forced_at_the_deadline() {
+    logs::collect();
+    let house = House::new("never-reads");
+    let server = house.serve();
+    let mut guest = house.guests(&server, 1).remove(0);
+    ask_for_much(&house, &mut guest);
+    let end = house.event_loop.shut_down(ShutdownOptions::new().quiet(Duration::ZERO).timeout(ms(1000)));
+    settle(&house.event_loop);
+    house.advance(ms(999));
+    assert!(!end.is_done() && house.event_loop.metrics().channels == 1);
+    house.clock.advance(ms(1));
+    let report = done(end).unwrap();
+    let sent = house.event_loop.metrics().bytes_written;
+    assert_eq!((report.channels, report.graceful, report.incomplete, report.forced), (1, 0, 0, 1));
+    assert_eq!(report.unsent_bytes, ("hello".len() + BIG + "bye".len()) as u64 - sent);
+    assert_eq!(report.took, ms(1000));
+    let lines = logs::lines_with("never-reads-0: shut down");
+    assert_eq!(lines, [format!("INFO never-reads-0: shut down: {report}")]);
+}
+
+#[test]
+fn e_57_the_close_timeout_of_a_channel_that_is_closing_survives() {
+    let house = House::new("closing");
+    let server = house.serve_from(&house.group, ChannelOptions::new().close_timeout(ms(1000)));
+    let mut guest = house.guests(&server, 1).remove(0);
+    ask_for_much(&house, &mut guest);
+    // The end of its stream has the channel close after what was written is sent.
+    guest.shutdown(Shutdown::Write).unwrap();
+    let begun = Instant::now();
+    while house.event_loop.metrics().timers_pending < 2 {
+        assert!(begun.elapsed() < PATIENCE);
+        settle(&house.event_loop);
+    }
+    house.advance(ms(400));
+    let end = house.event_loop.shut_down(over(Duration::ZERO));
+    settle(&house.event_loop);
+    house.advance(ms(599));
+    assert_eq!(house.event_loop.metrics().channels, 1);
+    house.clock.advance(ms(1));
+    let report = done(end).unwrap();
+    assert_eq!((report.channels, report.incomplete, report.took), (1, 1, ms(600)), "{report}");
+    assert!(report.unsent_bytes > 0);
+    assert_eq!(house.told(), [], "it was closing already");
+}
+
+#[test]
+fn graceful_incomplete_and_forced_are_counted_exactly() {
+    let house = House::new("mixed");
+    let server = house.serve();
+    let mut leaves = house.guests(&server, 1);
+    let mut good = house.guests(&server, 3);
+    let mut stay = house.guests(&server, 2);
+    let mut greedy = house.guests(&server, 3);
+    stay.iter_mut().for_each(|guest| ask(guest, "stay"));
+    greedy.iter_mut().for_each(|guest| ask_for_much(&house, guest));
+    let options = ShutdownOptions::new().quiet(Duration::ZERO).timeout(ms(1000)).window(ms(900));
+    let cancelled = house.event_loop.schedule(HOUR, || ()).unwrap();
+    let before = house.event_loop.schedule(HOUR, || ()).unwrap();
+    let gate = Gate::shut(&house.event_loop);
+    let end = house.event_loop.shut_down(options);
+    // The loop finds it in its heap nevertheless.
+    assert!(before.cancel());
+    for _ in 0..3 {
+        house.event_loop.execute(|| ()).unwrap();
+    }
+    drop(gate);
+    assert!(matches!(done(cancelled.completion()), Err(Error::ShutDown)));
+    assert_says_bye(&mut leaves[0]);
+    // One of the greedy breaks its connection: unread bytes make its end a reset.
+    drop(greedy.pop());
+    let begun = Instant::now();
+    while house.event_loop.metrics().channels > 7 {
+        assert!(begun.elapsed() < PATIENCE);
+        std::thread::yield_now();
+    }
+    house.clock.advance(ms(900));
+    good.iter_mut().for_each(assert_says_bye);
+    house.clock.advance(ms(100));
+    let report = done(end).unwrap();
+    assert_eq!(
+        (report.channels, report.graceful, report.incomplete, report.forced),
+        (9, 4, 1, 4),
+        "{report}"
+    );
+    // Of the loop's own tasks one; and one of each channel but of the one whose connection broke before it was told.
+    // Some of these were due, but the loop came to them only when it was time to tell their channels as well.
+    assert_eq!((report.tasks_run, report.tasks_cancelled), (3, 1 + 8), "{report}");
+    let bytes = house.event_loop.metrics().bytes_written + report.unsent_bytes;
+    assert_eq!(bytes, (9 * "hello".len() + 2 * "stay".len() + 3 * BIG + 8 * "bye".len()) as u64);
+    for guest in &mut stay {
+        assert_says_bye(guest);
+    }
+    for guest in &mut greedy {
+        // The stream ends somewhere in the middle.
+        let mut all = Vec::new();
+        let ended = guest.read_to_end(&mut all);
+        assert!(all.len() < BIG && ended.err().is_none_or(|e| e.kind() == ErrorKind::ConnectionReset));
+    }
+}

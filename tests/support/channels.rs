@@ -1,0 +1,163 @@
+//! Embedded channels that end in a [`Recorder`], and what a program does with the handle of a channel.
+
+use super::{
+    journal::Log,
+    recorder::{Event, Recorder},
+    wait::ms,
+};
+use bytes::Bytes;
+use netwheel::{
+    ChannelOptions, ChannelPipeline, Scope, TimeLimits,
+    codec::{LengthField, Line, RawBytes},
+    pipeline::Codec,
+    prelude::*,
+    testing::{EmbeddedChannel, ManualClock},
+};
+use std::time::Duration;
+
+// ---- pipelines ---------------------------------------------------------------------------------
+
+pub(crate) fn lines(handler: Recorder) -> ChannelPipeline<Bytes> {
+    Pipeline::new().codec(Line::new()).handler(handler)
+}
+
+pub(crate) fn frames(handler: Recorder) -> ChannelPipeline<Bytes> {
+    Pipeline::new().codec(LengthField::u16()).handler(handler)
+}
+
+pub(crate) fn raw(handler: Recorder) -> ChannelPipeline<Bytes> {
+    Pipeline::new().codec(RawBytes).handler(handler)
+}
+
+// ---- embedded channels -------------------------------------------------------------------------
+
+/// An embedded channel of lines.
+pub(crate) fn embedded(handler: Recorder) -> EmbeddedChannel<Bytes> {
+    EmbeddedChannel::new(lines(handler))
+}
+
+/// An embedded channel of lines with settings.
+pub(crate) fn embedded_with(options: &ChannelOptions, handler: Recorder) -> EmbeddedChannel<Bytes> {
+    embedded_pipeline(options, lines(handler))
+}
+
+/// An embedded channel of bytes without any framing, so that a test can count them.
+pub(crate) fn embedded_raw(options: &ChannelOptions, handler: Recorder) -> EmbeddedChannel<Bytes> {
+    embedded_pipeline(options, raw(handler))
+}
+
+/// An embedded channel with a codec of the test.
+pub(crate) fn with_codec<C: Codec<In = Bytes, Out = Bytes>>(
+    options: &ChannelOptions,
+    codec: C,
+    handler: Recorder,
+) -> EmbeddedChannel<Bytes> {
+    embedded_pipeline(options, Pipeline::new().codec(codec).handler(handler))
+}
+
+/// An embedded channel with a whole pipeline.
+pub(crate) fn embedded_pipeline(
+    options: &ChannelOptions,
+    pipeline: ChannelPipeline<Bytes>,
+) -> EmbeddedChannel<Bytes> {
+    EmbeddedChannel::with(pipeline, options, ManualClock::new(), ms(1)).unwrap()
+}
+
+// ---- with time limits --------------------------------------------------------------------------
+
+/// The tick of the wheel of an embedded channel.
+pub(crate) const TICK: Duration = ms(1);
+
+/// An empty list of lines.
+pub(crate) const NOTHING: [&str; 0] = [];
+
+/// A channel with limits; its log has times.
+pub(crate) struct Limited {
+    pub(crate) channel: EmbeddedChannel<Bytes>,
+    pub(crate) log: Log,
+}
+
+impl Limited {
+    pub(crate) fn new(limits: TimeLimits) -> Self {
+        Self::with(limits, |_, _| Ok(()))
+    }
+
+    pub(crate) fn with(
+        limits: TimeLimits,
+        mut hook: impl FnMut(&mut Context<'_, Recorder>, &Event) -> Result + 'static,
+    ) -> Self {
+        let (log, clock) = (Log::new(), ManualClock::new());
+        let (inner, time) = (log.clone(), clock.clone());
+        let handler = Recorder::exactly(&Log::new(), move |ctx, event| {
+            if matches!(event, Event::Error(_) | Event::Inactive) {
+                inner.push(format!("{:?} {event}", time.elapsed()));
+            }
+            hook(ctx, event)
+        });
+        let pipeline = Pipeline::new().time_limits(limits).codec(Line::new()).handler(handler);
+        let channel = EmbeddedChannel::with(pipeline, &ChannelOptions::new(), clock, ms(1)).unwrap();
+        Limited { channel, log }
+    }
+
+    pub(crate) fn advance(&mut self, by: Duration) -> Vec<String> {
+        self.channel.advance(by);
+        self.log.take()
+    }
+
+    pub(crate) fn receive(&mut self, bytes: &[u8]) {
+        self.channel.write_inbound(bytes).unwrap();
+    }
+
+    pub(crate) fn set(&mut self, limits: TimeLimits) {
+        let change = move |scope: &mut Scope<'_, Bytes>| {
+            scope.set_time_limits(limits);
+            assert_eq!(scope.time_limits(), limits);
+            Ok(())
+        };
+        self.channel.channel().execute(change).unwrap();
+        self.channel.run_pending();
+    }
+
+    pub(crate) fn write(&mut self) {
+        self.channel.channel().write("line".into()).unwrap();
+        self.channel.run_pending();
+    }
+}
+
+// ---- by its handle -----------------------------------------------------------------------------
+
+/// Asks for a read.
+#[track_caller]
+pub(crate) fn read(channel: &Channel<Bytes>) {
+    channel
+        .execute(|scope| {
+            scope.read();
+            Ok(())
+        })
+        .unwrap();
+}
+
+#[track_caller]
+pub(crate) fn set_auto_read(channel: &Channel<Bytes>, on: bool) {
+    channel
+        .execute(move |scope| {
+            scope.set_auto_read(on);
+            Ok(())
+        })
+        .unwrap();
+}
+
+/// Says when it is dropped.
+pub(crate) struct Guard(pub(crate) &'static str, pub(crate) Log);
+
+impl Guard {
+    pub(crate) fn runs(&self) -> Result {
+        panic!("{} runs", self.0);
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.1.push(format!("{} gone", self.0));
+    }
+}

@@ -1,0 +1,149 @@
+//! Codecs that misbehave, and a driver of decoders.
+
+use bytes::Bytes;
+use netwheel::{EncodeError, Error, PeerError, Result, buffer::Outbound, codec::Line, pipeline::Codec};
+
+/// Lines in and out, plus messages that show what happens when encoding and decoding fail:
+/// `fail` after some bytes, `panic` after some bytes; inbound the line `bad`.
+pub(crate) struct Fussy(Line);
+
+impl Fussy {
+    pub(crate) fn new() -> Self {
+        Fussy(Line::new())
+    }
+}
+
+impl Codec for Fussy {
+    type In = Bytes;
+    type Out = Bytes;
+
+    fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
+        match self.0.decode(input)? {
+            Some(line) if line == "bad" => Err(PeerError::Malformed("bad".to_owned()).into()),
+            Some(line) if line == "burst" => panic!("decode on purpose"),
+            other => Ok(other),
+        }
+    }
+
+    fn encode(&mut self, message: Bytes, output: &mut Outbound) -> Result {
+        match &message[..] {
+            b"fail" => {
+                output.put_slice(b"half of it");
+                output.put(Bytes::from(vec![b'x'; 10_000]));
+                output.put_slice(b"and some");
+                Err(EncodeError::Unencodable("on purpose".to_owned()).into())
+            }
+            b"panic" => {
+                output.put_slice(b"half of it");
+                panic!("encode on purpose");
+            }
+            _ => self.0.encode(message, output),
+        }
+    }
+}
+
+/// Single bytes, but only once no more will come.
+pub(crate) struct AtLast;
+
+impl Codec for AtLast {
+    type In = Bytes;
+    type Out = Bytes;
+
+    fn decode(&mut self, _: &mut Bytes) -> Result<Option<Bytes>> {
+        Ok(None)
+    }
+
+    fn decode_last(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
+        Ok((!input.is_empty()).then(|| input.split_to(1)))
+    }
+
+    fn encode(&mut self, message: Bytes, output: &mut Outbound) -> Result {
+        output.put(message);
+        Ok(())
+    }
+}
+
+// ---- without a channel -------------------------------------------------------------------------
+
+/// What came out: messages and the peer's faults, in order.
+pub(crate) type Events = Vec<Result<Bytes, PeerError>>;
+
+/// However `stream` is split, `expected` comes out of it and `left` is left: it is fed whole, in two
+/// at every place, and byte by byte.
+#[track_caller]
+pub(crate) fn expect<C: Codec<In = Bytes> + Clone>(codec: &C, stream: &[u8], expected: &Events, left: &[u8]) {
+    expect_of(codec, stream, expected, left, |event| event);
+}
+
+/// Like [`expect`], but compares what `comparable` makes of the events.
+#[track_caller]
+pub(crate) fn expect_of<C: Codec<In = Bytes> + Clone>(
+    codec: &C,
+    stream: &[u8],
+    expected: &Events,
+    left: &[u8],
+    comparable: fn(Result<Bytes, PeerError>) -> Result<Bytes, PeerError>,
+) {
+    let check = |chunks: &[&[u8]]| {
+        let (events, rest) = drive(&mut codec.clone(), chunks.iter().copied());
+        let events: Events = events.into_iter().map(comparable).collect();
+        assert_eq!((&events, &rest[..]), (expected, left), "fed as {chunks:?}");
+    };
+    check(&[stream]);
+    for at in 0..=stream.len() {
+        let (first, second) = stream.split_at(at);
+        check(&[first, second]);
+    }
+    check(&stream.chunks(1).collect::<Vec<_>>());
+}
+
+/// An event of a codec that fails fast, without the length that was found too long: how long a
+/// message was at that point depends on the split.
+pub(crate) fn without_length(event: Result<Bytes, PeerError>) -> Result<Bytes, PeerError> {
+    match event {
+        Err(PeerError::TooLong { what, length, limit }) => {
+            assert!(length > limit as u64);
+            Err(PeerError::TooLong { what, length: 0, limit })
+        }
+        other => other,
+    }
+}
+
+pub(crate) fn message(bytes: impl AsRef<[u8]>) -> Result<Bytes, PeerError> {
+    Ok(Bytes::copy_from_slice(bytes.as_ref()))
+}
+
+/// Encodes one message. One that fails leaves nothing behind.
+pub(crate) fn encoded<C: Codec<Out = Bytes> + Clone>(codec: &C, message: impl AsRef<[u8]>) -> Result<Bytes> {
+    let mut output = Outbound::new();
+    let result = codec.clone().encode(Bytes::copy_from_slice(message.as_ref()), &mut output);
+    assert_eq!(result.is_err(), output.is_empty());
+    result.map(|()| output.to_bytes())
+}
+
+/// Does what a channel does: what is left stands in front of the next chunk, and `decode` is called until it
+/// has nothing more to say. Checks the contract on the way. Answers what came out and what was left.
+pub(crate) fn drive<'a, C>(codec: &mut C, chunks: impl IntoIterator<Item = &'a [u8]>) -> (Events, Bytes)
+where
+    C: Codec<In = Bytes>,
+{
+    let mut events = Events::new();
+    let mut left = Bytes::new();
+    for chunk in chunks {
+        let mut input = Bytes::from([&left[..], chunk].concat());
+        loop {
+            let before = input.clone();
+            let decoded = codec.decode(&mut input);
+            assert!(before.ends_with(&input), "took bytes elsewhere than from the front");
+            match decoded {
+                Ok(None) => break,
+                Ok(Some(message)) => events.push(Ok(message)),
+                Err(Error::Peer(fault)) => events.push(Err(fault)),
+                Err(other) => panic!("not the peer's fault: {other}"),
+            }
+            assert!(input.len() < before.len(), "a message or an error took no byte");
+        }
+        left = input;
+    }
+    (events, left)
+}

@@ -1,0 +1,21 @@
+//! The test kit of all integration tests.
+
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+pub(crate) mod channels;
+pub(crate) mod codecs;
+pub(crate) mod datagrams;
+pub(crate) mod journal;
+pub(crate) mod logs;
+pub(crate) mod loops;
+pub(crate) mod nobody;
+pub(crate) mod process;
+pub(crate) mod random;
+pub(crate) mod recorder;
+#[cfg(unix)]
+pub(crate) mod resources;
+pub(crate) mod servers;
+pub(crate) mod streams;
+pub(crate) mod tcp;
+pub(crate) mod timers;
+pub(crate) mod wait;

@@ -1,0 +1,210 @@
+//! Servers and clients of ours, and the handlers of most of them.
+
+use super::{
+    recorder::{Event, Events, Recorder, SharedHook},
+    tcp::ANY_PORT,
+    wait::{PATIENCE, done},
+};
+use bytes::Bytes;
+use netwheel::{
+    ChannelOptions, ChannelPipeline, Endpoint, Error, Peer, codec::RawBytes, pipeline::Codec, prelude::*,
+};
+use std::sync::{
+    Arc, Mutex,
+    mpsc::{self, Receiver, Sender},
+};
+
+// ---- plain handlers ----------------------------------------------------------------------------
+
+/// Sends everything back.
+pub(crate) struct Echo;
+
+impl Handler for Echo {
+    type In = Bytes;
+    type Out = Bytes;
+
+    fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
+        ctx.write(message)
+    }
+}
+
+/// Reads and forgets.
+pub(crate) struct Quiet;
+
+impl Handler for Quiet {
+    type In = Bytes;
+    type Out = Bytes;
+
+    fn read(&mut self, _: &mut Context<'_, Self>, _: Bytes) -> Result {
+        Ok(())
+    }
+}
+
+// ---- recorders over sockets --------------------------------------------------------------------
+
+/// What a recorder is put behind. The close timeout is always a long one: a slow machine is not a peer that hangs.
+#[derive(Clone, Default)]
+pub(crate) struct Settings {
+    pub(crate) channel: ChannelOptions,
+    pub(crate) tcp: TcpOptions,
+}
+
+impl Settings {
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    /// Nothing is read unless it is asked for.
+    pub(crate) fn explicit_read() -> Self {
+        Self::channel(ChannelOptions::new().auto_read(false))
+    }
+
+    pub(crate) fn channel(channel: ChannelOptions) -> Self {
+        Settings { channel, ..Settings::default() }
+    }
+}
+
+/// A server of raw bytes whose children do what `hook` does.
+pub(crate) fn serve<F>(group: &EventLoopGroup, settings: Settings, hook: F) -> (Server, Events)
+where
+    F: Fn(&mut Context<'_, Recorder>, &Event) -> Result + Send + Sync + 'static,
+{
+    serve_with(group, settings, RawBytes, hook)
+}
+
+/// As `serve`, with a codec.
+pub(crate) fn serve_with<C, F>(
+    group: &EventLoopGroup,
+    settings: Settings,
+    codec: C,
+    hook: F,
+) -> (Server, Events)
+where
+    C: Codec<In = Bytes, Out = Bytes> + Clone + Send + Sync,
+    F: Fn(&mut Context<'_, Recorder>, &Event) -> Result + Send + Sync + 'static,
+{
+    serve_at(ANY_PORT, group, settings, codec, hook)
+}
+
+/// As `serve_with`, of any transport.
+pub(crate) fn serve_at<E, C, F>(
+    at: E,
+    group: &EventLoopGroup,
+    settings: Settings,
+    codec: C,
+    hook: F,
+) -> (Server<E::Address>, Events)
+where
+    E: Endpoint,
+    C: Codec<In = Bytes, Out = Bytes> + Clone + Send + Sync,
+    F: Fn(&mut Context<'_, Recorder>, &Event) -> Result + Send + Sync + 'static,
+{
+    let (events, received) = mpsc::channel();
+    let hook: SharedHook = Arc::new(hook);
+    let server = ServerBootstrap::new(group)
+        .channel_options(settings.channel.close_timeout(10 * PATIENCE))
+        .child_options(settings.tcp)
+        .pipeline(move |_| {
+            let handler = Recorder::sending(events.clone(), hook.clone());
+            Pipeline::new().codec(codec.clone()).handler(handler)
+        })
+        .bind(at)
+        .unwrap();
+    (server, Events(received))
+}
+
+/// Makes connections of raw bytes.
+pub(crate) type RawClient = ClientBootstrap<Arc<Factory>>;
+type Factory = Box<dyn Fn(&Peer) -> ChannelPipeline<Bytes> + Send + Sync>;
+
+/// The bootstrap of a client of raw bytes that does what `hook` does; connect it with [`dial`], or by hand.
+pub(crate) fn client<F>(group: &EventLoopGroup, settings: Settings, hook: F) -> (RawClient, Events)
+where
+    F: Fn(&mut Context<'_, Recorder>, &Event) -> Result + Send + Sync + 'static,
+{
+    let (events, received) = mpsc::channel();
+    let hook: SharedHook = Arc::new(hook);
+    let factory: Factory = Box::new(move |_| {
+        let handler = Recorder::sending(events.clone(), hook.clone());
+        Pipeline::new().codec(RawBytes).handler(handler)
+    });
+    let bootstrap = ClientBootstrap::new(group)
+        .channel_options(settings.channel.close_timeout(10 * PATIENCE))
+        .options(settings.tcp)
+        .pipeline(factory);
+    (bootstrap, Events(received))
+}
+
+/// A client that is connected.
+pub(crate) fn dial<F>(
+    group: &EventLoopGroup,
+    to: impl Endpoint,
+    settings: Settings,
+    hook: F,
+) -> (Channel<Bytes>, Events)
+where
+    F: Fn(&mut Context<'_, Recorder>, &Event) -> Result + Send + Sync + 'static,
+{
+    let (bootstrap, events) = client(group, settings, hook);
+    (done(bootstrap.connect(to)).unwrap(), events)
+}
+
+// ---- echo servers that tell of errors ----------------------------------------------------------
+
+/// What a connection does, on its loop, with what it reads, before it sends it back.
+pub(crate) type Action = dyn Fn() -> Result + Send + Sync;
+
+struct ActingEcho {
+    action: Arc<Action>,
+    silent: bool,
+    errors: Sender<Error>,
+}
+
+impl Handler for ActingEcho {
+    type In = Bytes;
+    type Out = Bytes;
+
+    fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
+        (self.action)()?;
+        if self.silent { Ok(()) } else { ctx.write(message) }
+    }
+
+    fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> Result {
+        let _ = self.errors.send(error);
+        ctx.close();
+        Ok(())
+    }
+}
+
+/// A server that sends everything back, and what its connections failed with.
+pub(crate) fn echo_server(group: &EventLoopGroup) -> (Server, Receiver<Error>) {
+    serve_acting(group, false, || Ok(()))
+}
+
+/// A server that answers nothing.
+pub(crate) fn silent_server(group: &EventLoopGroup) -> (Server, Receiver<Error>) {
+    serve_acting(group, true, || Ok(()))
+}
+
+/// A server that sends everything back, with something done at every read.
+pub(crate) fn acting_server(
+    group: &EventLoopGroup,
+    action: impl Fn() -> Result + Send + Sync + 'static,
+) -> (Server, Receiver<Error>) {
+    serve_acting(group, false, action)
+}
+
+fn serve_acting(
+    group: &EventLoopGroup,
+    silent: bool,
+    action: impl Fn() -> Result + Send + Sync + 'static,
+) -> (Server, Receiver<Error>) {
+    let (errors, failed) = mpsc::channel();
+    let action: Arc<Action> = Arc::new(action);
+    let errors = Mutex::new(errors);
+    let server = ServerBootstrap::new(group).pipeline(move |_peer| {
+        let errors = errors.lock().unwrap().clone();
+        Pipeline::new().codec(RawBytes).handler(ActingEcho { action: action.clone(), silent, errors })
+    });
+    (server.bind("127.0.0.1:0").unwrap(), failed)
+}

@@ -1,0 +1,248 @@
+//! A datagram channel whose kernel takes no more for a while: what is sent waits, in order and within a bound. And one whose
+//! kernel only fails.
+//!
+//! Linux only: a loopback interface always takes everything, so strace has the system call fail. Where strace is missing
+//! a test says so and passes, except where `CI=true`.
+
+#![cfg(target_os = "linux")]
+
+use crate::support::process::{Process, play, plays, strace_works};
+use crate::support::wait::PATIENCE;
+use bytes::Bytes;
+use netwheel::{
+    DatagramBootstrap, DatagramContext, DatagramHandler, Error, EventLoopGroup, EventLoopGroupBuilder, Result,
+};
+use std::{
+    io::Read,
+    net::{SocketAddr, UdpSocket},
+    time::Duration,
+};
+
+/// The first call to send a datagram fails, and every fourth after it.
+const BLOCKED: [&str; 4] = ["-e", "trace=sendto", "-e", "inject=sendto:error=EAGAIN:when=1+4"];
+
+/// Answers "numbers" with four datagrams, of which three fit, and "end" with one and a close.
+struct Teller {
+    /// Whose limit it meets.
+    full: &'static str,
+}
+
+impl DatagramHandler for Teller {
+    fn read(&mut self, ctx: &mut DatagramContext<'_, Self>, datagram: Bytes, from: SocketAddr) -> Result {
+        match &datagram[..] {
+            b"numbers" => {
+                for n in ["1", "2", "3"] {
+                    ctx.send_to(n, from)?;
+                }
+                let refused = ctx.send_to("4", from).unwrap_err();
+                assert!(matches!(refused.reason, Error::Full { what, limit: 300 } if what == self.full));
+                println!("refused {:?}, {} wait", refused.value, ctx.pending_bytes());
+            }
+            b"end" => {
+                ctx.send_to("last", from)?;
+                println!("{} wait", ctx.pending_bytes());
+                ctx.close();
+            }
+            _ => println!("got {datagram:?}"),
+        }
+        Ok(())
+    }
+
+    fn writability_changed(&mut self, ctx: &mut DatagramContext<'_, Self>, writable: bool) -> Result {
+        println!("writable {writable} {}", ctx.is_writable());
+        Ok(())
+    }
+}
+
+/// A child: may have 300 bytes waiting.
+#[test]
+fn blocked_teller() {
+    if plays("blocked_teller") {
+        tell(EventLoopGroup::builder(), 300, "outbound bytes");
+    }
+}
+
+/// A child: its loop may.
+#[test]
+fn blocked_teller_on_a_narrow_loop() {
+    if plays("blocked_teller_on_a_narrow_loop") {
+        tell(EventLoopGroup::builder().max_outbound(300), 1 << 20, "outbound bytes of an event loop");
+    }
+}
+
+fn tell(group: EventLoopGroupBuilder, max_outbound: usize, full: &'static str) {
+    let group = group.threads(1).build().unwrap();
+    let bootstrap = DatagramBootstrap::new(&group).max_outbound(max_outbound).datagrams_per_turn(2);
+    let channel = bootstrap.handler(move || Teller { full }).bind("127.0.0.1:0").unwrap();
+    println!("address {}", channel.local_address());
+    channel.closed().wait_timeout(PATIENCE).expect("it is told to close").unwrap();
+    let end = group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(5));
+    end.wait_timeout(PATIENCE).unwrap().unwrap();
+    let counted = group.event_loops()[0].metrics();
+    assert_eq!(counted.outbound_bytes, 0, "what has gone is no longer counted");
+    println!(
+        "sent {} blocked {} refused {}",
+        counted.datagrams_sent, counted.writes_blocked, counted.datagrams_refused
+    );
+}
+
+#[test]
+fn what_the_kernel_does_not_take_waits_in_order_and_the_newest_beyond_the_bound_comes_back() {
+    is_bounded("blocked_teller");
+}
+
+/// What waits of datagrams is counted where that of other channels is.
+#[test]
+fn what_all_channels_of_a_loop_may_have_waiting_is_a_bound_for_datagrams_too() {
+    is_bounded("blocked_teller_on_a_narrow_loop");
+}
+
+fn is_bounded(role: &str) {
+    if !strace_works(&BLOCKED) {
+        return;
+    }
+    let mut child = Process::strace(&BLOCKED, &play(role));
+    let address: SocketAddr = child.stdout.wait_for("address ").parse().unwrap();
+    let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+    peer.set_read_timeout(Some(PATIENCE)).unwrap();
+    let next = || {
+        let mut buffer = [0; 16];
+        let (n, _) = peer.recv_from(&mut buffer).unwrap();
+        String::from_utf8_lossy(&buffer[..n]).into_owned()
+    };
+    peer.send_to(b"numbers", address).unwrap();
+    assert_eq!(child.stdout.wait_for("refused "), "b\"4\", 291 wait");
+    assert_eq!(child.stdout.wait_for("writable "), "false false");
+    // The kernel tells of room with any news of the socket.
+    peer.send_to(b"news", address).unwrap();
+    assert_eq!([next(), next(), next()], ["1", "2", "3"]);
+    // Whether it was read before the others went depends on how fast it came.
+    child.stdout.wait_until("room and the news", |said| {
+        let all = said.contains("writable true true\n") && said.contains("got b\"news\"\n");
+        all.then_some(((), said.len()))
+    });
+    // What waits when it closes goes if the kernel takes it then.
+    peer.send_to(b"end", address).unwrap();
+    assert_eq!(child.stdout.wait_for(""), "100 wait");
+    assert_eq!(next(), "last");
+    assert_eq!(child.stdout.wait_for("sent "), "4 blocked 2 refused 1");
+    child.succeed();
+}
+
+/// Sends one datagram to whoever writes "ADDRESS", which is then its peer, and one to ADDRESS, which it connects to while
+/// the first one waits; or, if the address is its own, lets go of the peer instead.
+struct Fickle;
+
+impl DatagramHandler for Fickle {
+    fn read(&mut self, ctx: &mut DatagramContext<'_, Self>, datagram: Bytes, from: SocketAddr) -> Result {
+        let Ok(next) = String::from_utf8_lossy(&datagram).parse() else { return Ok(()) };
+        ctx.connect(from)?;
+        ctx.send("for the first")?;
+        assert!(!ctx.is_writable(), "it waits");
+        if next == from {
+            ctx.disconnect()?;
+        } else {
+            ctx.connect(next)?;
+            ctx.send("for the second")?;
+        }
+        println!("turned away");
+        Ok(())
+    }
+}
+
+/// The child.
+#[test]
+fn fickle_sender() {
+    if !plays("fickle_sender") {
+        return;
+    }
+    let group = EventLoopGroup::builder().threads(1).build().unwrap();
+    let channel = DatagramBootstrap::new(&group).handler(|| Fickle).bind("127.0.0.1:0").unwrap();
+    println!("address {}", channel.local_address());
+    std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
+    let end = group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(5));
+    end.wait_timeout(PATIENCE).unwrap().unwrap();
+}
+
+/// What was sent to a peer is not for the next one.
+#[test]
+fn a_datagram_that_waits_goes_to_the_peer_that_it_was_sent_to() {
+    for connects in [true, false] {
+        if !strace_works(&BLOCKED) {
+            return;
+        }
+        let mut child = Process::strace(&BLOCKED, &play("fickle_sender"));
+        let address: SocketAddr = child.stdout.wait_for("address ").parse().unwrap();
+        let [first, second] = [(); 2].map(|()| {
+            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+            socket.set_read_timeout(Some(PATIENCE)).unwrap();
+            socket
+        });
+        let next = |socket: &UdpSocket| {
+            let mut buffer = [0; 16];
+            let (n, _) = socket.recv_from(&mut buffer).unwrap();
+            String::from_utf8_lossy(&buffer[..n]).into_owned()
+        };
+        let turns_to = if connects { &second } else { &first };
+        first.send_to(turns_to.local_addr().unwrap().to_string().as_bytes(), address).unwrap();
+        assert_eq!(child.stdout.wait_for("turned "), "away");
+        // The kernel tells of room with any news of the socket.
+        turns_to.send_to(b"news", address).unwrap();
+        if connects {
+            assert_eq!(next(&second), "for the second");
+        }
+        assert_eq!(next(&first), "for the first");
+        child.succeed();
+    }
+}
+
+/// No receive succeeds.
+const BROKEN: [&str; 4] = ["-e", "trace=recvfrom", "-e", "inject=recvfrom:error=EIO"];
+
+struct Counting(usize);
+
+impl DatagramHandler for Counting {
+    fn read(&mut self, _: &mut DatagramContext<'_, Self>, _: Bytes, _: SocketAddr) -> Result {
+        unreachable!("nothing can be received")
+    }
+
+    fn error(&mut self, ctx: &mut DatagramContext<'_, Self>, error: Error) -> Result {
+        assert!(
+            ctx.is_open() && matches!(error, Error::Io { during: "receiving a datagram", .. }),
+            "{error}"
+        );
+        self.0 += 1;
+        Ok(())
+    }
+
+    fn inactive(&mut self, _: &mut DatagramContext<'_, Self>) -> Result {
+        println!("told {} times", self.0);
+        Ok(())
+    }
+}
+
+/// The child.
+#[test]
+fn broken_receiver() {
+    if !plays("broken_receiver") {
+        return;
+    }
+    let group = EventLoopGroup::builder().threads(1).build().unwrap();
+    let channel = DatagramBootstrap::new(&group).handler(|| Counting(0)).bind("127.0.0.1:0").unwrap();
+    println!("address {}", channel.local_address());
+    channel.closed().wait_timeout(PATIENCE).expect("it gives up").unwrap();
+    let end = group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(5));
+    end.wait_timeout(PATIENCE).unwrap().unwrap();
+}
+
+#[test]
+fn a_socket_that_only_fails_is_given_up_after_sixteen_times() {
+    if !strace_works(&BROKEN) {
+        return;
+    }
+    let mut child = Process::strace(&BROKEN, &play("broken_receiver"));
+    let address: SocketAddr = child.stdout.wait_for("address ").parse().unwrap();
+    UdpSocket::bind("127.0.0.1:0").unwrap().send_to(b"hello", address).unwrap();
+    assert_eq!(child.stdout.wait_for("told "), "16 times");
+    child.succeed();
+}

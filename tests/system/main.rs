@@ -1,0 +1,23 @@
+//! Programs that strace watches or tricks, signals stop, or limits starve, and their memory as the
+//! kernel counts it. Each test starts such a program as a child process, or runs as one itself.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod accept_exhaustion;
+mod affinity;
+mod busy_syscalls;
+mod datagrams_blocked;
+mod descriptors;
+mod idle_server_syscalls;
+mod idle_timer_syscalls;
+mod io_faults;
+mod misbehaving_peers;
+mod poll_faults;
+mod poll_storms;
+#[cfg(feature = "json")]
+mod rss;
+mod sigstop;
+mod slow_reader;
+mod socket_activation;
+mod worker_threads;

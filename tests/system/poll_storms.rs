@@ -1,0 +1,356 @@
+//! The real kernel misbehaving for longer than a rebuild cures (E-47, E-50; no storm of rebuilds or of log lines):
+//! strace makes thousands of `epoll_wait` calls return early, be interrupted, or fail.
+//!
+//! Linux only. Where strace is missing the tests say so and pass, except where `CI=true`.
+
+#![cfg(target_os = "linux")]
+
+use crate::support::{
+    loops::{end, metrics, one_loop, the_loop},
+    process::{Process, play, plays, strace_works},
+    random::Random,
+    servers::Echo,
+    tcp::{ANY_PORT, connect, ping},
+    wait::{PATIENCE, done},
+};
+use netwheel::{EventLoop, LoopMetrics, MissedRuns, codec::RawBytes, prelude::*};
+use std::{
+    io::{self, BufRead},
+    net::{SocketAddr, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+// ---- the child -------------------------------------------------------------------------------------------
+
+/// Writes to standard error what is a warning or worse.
+struct Log;
+
+impl log::Log for Log {
+    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
+        metadata.level() <= log::Level::Warn
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        eprintln!("{} {}", record.level(), record.args());
+    }
+
+    fn flush(&self) {}
+}
+
+fn counter(metrics: &LoopMetrics, name: &str) -> u64 {
+    match name {
+        "polls" => metrics.polls,
+        "premature" => metrics.wakes_premature,
+        "interrupted" => metrics.wakes_interrupted,
+        "errors" => metrics.poll_errors,
+        "rebuilds" => metrics.rebuilds,
+        "rests" => metrics.rests,
+        other => panic!("no counter {other}"),
+    }
+}
+
+/// Timers one after the other and a periodic one, checked as they fire.
+#[derive(Default)]
+struct Timers {
+    stop: AtomicBool,
+    fired: AtomicU64,
+    beats: AtomicU64,
+    early: AtomicU64,
+}
+
+impl Timers {
+    fn beat(self: &Arc<Self>, event_loop: &EventLoop) -> Instant {
+        let (me, begun) = (self.clone(), Instant::now());
+        let body = move || {
+            let n = me.beats.fetch_add(1, SeqCst);
+            me.note(begun + MILLISECOND * u32::try_from(n + 1).unwrap());
+            Ok(())
+        };
+        let options = MissedRuns::CatchUp;
+        drop(event_loop.schedule_at_fixed_rate_with(options, MILLISECOND, MILLISECOND, body).unwrap());
+        begun
+    }
+
+    fn chain(self: Arc<Self>, event_loop: EventLoop) {
+        if self.stop.load(SeqCst) {
+            return;
+        }
+        let (me, again, due) = (self, event_loop.clone(), Instant::now() + 3 * MILLISECOND);
+        let task = move || {
+            me.fired.fetch_add(1, SeqCst);
+            me.note(due);
+            me.chain(again);
+        };
+        drop(event_loop.schedule(3 * MILLISECOND, task).unwrap());
+    }
+
+    fn note(&self, due: Instant) {
+        self.early.fetch_add(u64::from(Instant::now() < due), SeqCst);
+    }
+}
+
+const MILLISECOND: Duration = Duration::from_millis(1);
+
+/// The child: an echo server that does what it is told line by line, and answers each with a line. It is told
+///
+/// - `wait <counter> <n>`: answer when that counter of the loop has come so far;
+/// - `task`: run one on the loop, and answer when it has run;
+/// - `beat`: have timers from here on; `beats`: how many runs of the periodic one were due by now, when they have been
+///   made, and how many timers were early;
+/// - anything else: the counters.
+#[test]
+fn obedient_echo_server() {
+    if !plays("obedient_echo_server") {
+        return;
+    }
+    log::set_logger(&Log).unwrap();
+    log::set_max_level(log::LevelFilter::Warn);
+    let group = one_loop();
+    let server = ServerBootstrap::new(&group)
+        .pipeline(|_| Pipeline::new().codec(RawBytes).handler(Echo))
+        .bind(ANY_PORT)
+        .unwrap();
+    println!("listening on {}", server.local_address());
+
+    let event_loop = the_loop(&group).clone();
+    let timers = Arc::new(Timers::default());
+    let mut begun = None;
+    for line in io::stdin().lock().lines() {
+        let line = line.unwrap();
+        match *line.split(' ').collect::<Vec<_>>() {
+            ["wait", name, n] => {
+                let (n, waiting) = (n.parse().unwrap(), Instant::now());
+                while counter(&metrics(&group), name) < n {
+                    assert!(waiting.elapsed() < PATIENCE, "{name}: {:?}", metrics(&group));
+                    thread::yield_now();
+                }
+            }
+            ["task"] => done(event_loop.schedule(Duration::ZERO, || ()).unwrap().completion()).unwrap(),
+            ["beat"] => {
+                begun = Some(timers.beat(&event_loop));
+                timers.clone().chain(event_loop.clone());
+            }
+            ["beats"] => {
+                let due = (begun.unwrap().elapsed().as_millis() as u64).saturating_sub(1);
+                let waiting = Instant::now();
+                while timers.beats.load(SeqCst) < due {
+                    assert!(waiting.elapsed() < PATIENCE, "{} of {due}", timers.beats.load(SeqCst));
+                    thread::yield_now();
+                }
+                timers.stop.store(true, SeqCst);
+                let (fired, early) = (timers.fired.load(SeqCst), timers.early.load(SeqCst));
+                println!("due {due} fired {fired} early {early} ");
+                continue;
+            }
+            _ => {}
+        }
+        let metrics = metrics(&group);
+        let names = ["polls", "premature", "interrupted", "errors", "rebuilds", "rests"];
+        let said: Vec<_> = names.iter().map(|name| format!("{name} {}", counter(&metrics, name))).collect();
+        println!("counted {} ", said.join(" "));
+    }
+    end(&group);
+}
+
+// ---- the parent ------------------------------------------------------------------------------------------
+
+/// What `epoll_wait` does when it is tampered with, from which call on, and up to which.
+fn fault(what: &str, when: &str) -> [String; 4] {
+    let inject = format!("inject=?epoll_wait,?epoll_pwait:{what}:when={when}");
+    ["-e".to_owned(), "trace=?epoll_wait,?epoll_pwait".to_owned(), "-e".to_owned(), inject]
+}
+
+/// The first call that is tampered with: late enough for a connection to be there.
+const FROM: u64 = 60;
+
+/// Echoes that a loop needs as many polls for.
+const ECHOES: usize = 100;
+
+struct Child {
+    process: Process,
+    address: SocketAddr,
+}
+
+impl Child {
+    /// None where strace does not work.
+    fn start(fault: &[String; 4]) -> Option<Self> {
+        let options = fault.each_ref().map(String::as_str);
+        if !strace_works(&options) {
+            return None;
+        }
+        let mut process = Process::strace(&options, &play("obedient_echo_server"));
+        let address = process.stdout.wait_for("listening on ").parse().unwrap();
+        Some(Child { process, address })
+    }
+
+    /// Says something; the numbers with these names in the answer.
+    fn ask<const N: usize>(&mut self, line: &str, names: [&str; N]) -> [u64; N] {
+        self.process.say(&format!("{line}\n"));
+        let mark = if line == "beats" { "due" } else { "counted" };
+        let answer = format!("{mark}{}", self.process.stdout.wait_for(mark));
+        names.map(|name| {
+            let numbers =
+                answer.split_once(&format!("{name} ")).unwrap_or_else(|| panic!("{name}: {answer}")).1;
+            numbers.split(' ').next().unwrap().parse().unwrap()
+        })
+    }
+
+    fn connect(&self) -> TcpStream {
+        connect(self.address)
+    }
+
+    /// Ends it; what it has logged.
+    fn log(mut self) -> Vec<String> {
+        drop(self.process.take_stdin());
+        let (_, log) = self.process.succeed();
+        log.lines()
+            .filter(|line| line.starts_with("WARN") || line.starts_with("ERROR"))
+            .map(str::to_owned)
+            .collect()
+    }
+}
+
+fn count(log: &[String], part: &str) -> usize {
+    log.iter().filter(|line| line.contains(part)).count()
+}
+
+fn pings(stream: &mut TcpStream, random: &mut Random, n: usize) {
+    for _ in 0..n {
+        let length = random.between(1, 2000);
+        ping(stream, &random.bytes(length));
+    }
+}
+
+// ---- premature returns -----------------------------------------------------------------------------------
+
+/// Returns that are to be premature: three rebuilds, and many more.
+const PREMATURE: u64 = 5000;
+
+#[test]
+fn a_poll_that_no_rebuild_cures_makes_no_storm() {
+    let when = format!("{FROM}..{}", FROM + PREMATURE - 1);
+    let Some(mut child) = Child::start(&fault("retval=0", &when)) else { return };
+    let (mut stream, mut random) = (child.connect(), Random::new(41));
+    let peer = thread::spawn(move || {
+        pings(&mut stream, &mut random, ECHOES);
+        stream
+    });
+    // Resting: the poll sees nothing, but what is given to the loop is done.
+    child.ask("wait rests 50", []);
+    let [premature, rebuilds] = child.ask("task", ["premature", "rebuilds"]);
+    assert!(premature < PREMATURE, "it was done meanwhile");
+    assert_eq!(rebuilds, 3);
+
+    let mut stream = peer.join().unwrap();
+    let [premature, rebuilds, rests] = child.ask("", ["premature", "rebuilds", "rests"]);
+    assert_eq!(rebuilds, 3);
+    // Each task begins the count anew, and each rebuild: but for that, every premature return has a rest.
+    assert!(premature > PREMATURE - 20, "{premature}");
+    assert!(rests >= premature - 6 * 512, "{rests} rests after {premature} premature returns");
+
+    // In order again: it sleeps, and does not rest.
+    ping(&mut child.connect(), b"a later one");
+    pings(&mut stream, &mut Random::new(42), ECHOES);
+    let [premature_after, rebuilds, rests_after] = child.ask("task", ["premature", "rebuilds", "rests"]);
+    assert_eq!((premature_after, rebuilds, rests_after), (premature, 3, rests));
+    let log = child.log();
+    assert_eq!((count(&log, "poll rebuilt"), count(&log, "resting"), log.len()), (3, 1, 4), "{log:#?}");
+}
+
+// ---- interruptions ---------------------------------------------------------------------------------------
+
+#[test]
+fn eintr_not_counted() {
+    // Every other call: with a timer every millisecond they come more than a thousand times a second.
+    let Some(mut child) = Child::start(&fault("error=EINTR", &format!("{FROM}+2"))) else { return };
+    let mut stream = child.connect();
+    child.ask("beat", []);
+    let ended = Arc::new(AtomicBool::new(false));
+    let rounds = Arc::new(AtomicUsize::new(0));
+    let peer = thread::spawn({
+        let (ended, rounds) = (ended.clone(), rounds.clone());
+        move || {
+            let mut random = Random::new(47);
+            while !ended.load(SeqCst) {
+                pings(&mut stream, &mut random, 1);
+                rounds.fetch_add(1, SeqCst);
+            }
+        }
+    });
+    child.ask("wait interrupted 2000", []);
+    let before = rounds.load(SeqCst);
+    child.ask("wait interrupted 3000", []);
+    ended.store(true, SeqCst);
+    peer.join().unwrap();
+    assert!(rounds.load(SeqCst) > before, "echoes went on");
+    let [due, fired, early] = child.ask("beats", ["due", "fired", "early"]);
+    assert!(due > 0 && fired > 0, "{due}, {fired}");
+    assert_eq!(early, 0);
+    let counted = child.ask("", ["premature", "rebuilds", "errors", "rests"]);
+    assert_eq!(counted, [0; 4], "premature, rebuilds, errors, rests");
+    assert_eq!(child.log(), [""; 0]);
+}
+
+#[test]
+fn eintr_not_counted_in_an_unbroken_row() {
+    let when = format!("{FROM}..{}", FROM + 2999);
+    let Some(mut child) = Child::start(&fault("error=EINTR", &when)) else { return };
+    child.ask("beat", []);
+    let mut stream = child.connect();
+    pings(&mut stream, &mut Random::new(48), ECHOES);
+    // An interrupted poll is repeated once without sleeping, and that one is interrupted too.
+    let [interrupted] = child.ask("wait interrupted 1500", ["interrupted"]);
+    assert_eq!(interrupted, 1500);
+    assert_eq!(child.ask("beats", ["early"]), [0]);
+    pings(&mut stream, &mut Random::new(49), ECHOES);
+    assert_eq!(child.ask("task", ["premature", "rebuilds", "errors", "rests"]), [0; 4]);
+    assert_eq!(child.log(), [""; 0]);
+}
+
+// ---- failures --------------------------------------------------------------------------------------------
+
+/// The poll fails for so many calls, and is in order again.
+fn assert_recovers(error: &str, when: &str, times: u64) {
+    let Some(mut child) = Child::start(&fault(&format!("error={error}"), when)) else { return };
+    let mut random = Random::new(50);
+    let (mut stream, mut silent) = (child.connect(), child.connect());
+    ping(&mut silent, b"before");
+    pings(&mut stream, &mut random, ECHOES);
+    ping(&mut silent, b"and afterwards");
+    ping(&mut child.connect(), b"a later one");
+    let [errors, rebuilds, premature, rests] =
+        child.ask("task", ["errors", "rebuilds", "premature", "rests"]);
+    assert_eq!((errors, rebuilds), (times, times), "each has the poll rebuilt");
+    assert_eq!((premature, rests), (0, 0));
+    let log = child.log();
+    assert_eq!((count(&log, "ERROR"), count(&log, "poll failed")), (1, 1), "{log:#?}");
+    assert_eq!(
+        (count(&log, "poll rebuilt (it failed): 3 sources moved, 0 closed"), log.len()),
+        (1, 2),
+        "{log:#?}"
+    );
+}
+
+#[test]
+fn e_50_a_poll_that_fails_once_is_replaced() {
+    for error in ["EBADF", "ENOMEM"] {
+        assert_recovers(error, &FROM.to_string(), 1);
+    }
+}
+
+#[test]
+fn e_50_a_poll_that_goes_on_failing_is_said_once_and_comes_back() {
+    let failures = 8;
+    assert_recovers("EBADF", &format!("{FROM}..{}", FROM + failures - 1), failures);
+}
+
+#[test]
+fn e_50_a_poll_that_fails_every_other_time_is_said_once() {
+    let failures = 20;
+    assert_recovers("ENOMEM", &format!("{FROM}..{}+2", FROM + 2 * failures - 1), failures);
+}

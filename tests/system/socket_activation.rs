@@ -1,0 +1,73 @@
+//! A listening socket that a service manager has opened, and hands over by its number (`LISTEN_FDS`, as systemd does).
+
+#![cfg(unix)]
+
+use crate::support::wait::PATIENCE;
+use crate::support::{
+    process::{play, plays},
+    servers::Echo,
+};
+use netwheel::{codec::RawBytes, prelude::*};
+use std::{
+    io::{Read, Write},
+    net::{TcpListener, TcpStream},
+    os::fd::OwnedFd,
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+/// The child: serves on the socket that it was handed over, until it is killed.
+#[test]
+fn activated_echo_server() {
+    if !plays("activated_echo_server") {
+        return;
+    }
+    let group = EventLoopGroup::builder().threads(1).build().unwrap();
+    let handed_over =
+        listenfd::ListenFd::from_env().take_tcp_listener(0).unwrap().expect("one is handed over");
+    let bootstrap = ServerBootstrap::new(&group).pipeline(|_| Pipeline::new().codec(RawBytes).handler(Echo));
+    let server = bootstrap.adopt(handed_over).unwrap();
+    server.closed().wait_timeout(PATIENCE).unwrap_or(Ok(())).unwrap();
+}
+
+#[test]
+fn a_socket_that_is_handed_over_by_its_number_is_served() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    // It waits in the backlog: nobody is refused while the server starts.
+    let mut peer = TcpStream::connect(address).unwrap();
+    peer.set_read_timeout(Some(PATIENCE)).unwrap();
+    peer.write_all(b"hello").unwrap();
+
+    // The first number that is handed over is 3, and the receiver's own process number goes with it.
+    let shell = "export LISTEN_FDS=1 LISTEN_PID=$$; exec \"$@\" 3<&0 </dev/null";
+    let mut child = Command::new("sh")
+        .args(["-c", shell, "sh"])
+        .args(play("activated_echo_server"))
+        .stdin(Stdio::from(OwnedFd::from(listener)))
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut back = [0; 5];
+    let echoed = peer.read_exact(&mut back);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    echoed.unwrap();
+    assert_eq!(&back, b"hello");
+}
+
+#[test]
+fn a_descriptor_that_the_program_owns_is_adopted() {
+    let owned = OwnedFd::from(TcpListener::bind("127.0.0.1:0").unwrap());
+    let group = EventLoopGroup::builder().threads(1).build().unwrap();
+    let bootstrap = ServerBootstrap::new(&group).pipeline(|_| Pipeline::new().codec(RawBytes).handler(Echo));
+    let server = bootstrap.adopt(TcpListener::from(owned)).unwrap();
+    let mut peer = TcpStream::connect(server.local_address()).unwrap();
+    peer.set_read_timeout(Some(PATIENCE)).unwrap();
+    peer.write_all(b"hello").unwrap();
+    let mut back = [0; 5];
+    peer.read_exact(&mut back).unwrap();
+    assert_eq!(&back, b"hello");
+    let end = group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(5));
+    end.wait_timeout(PATIENCE).expect("it ends").expect("it has not failed");
+}

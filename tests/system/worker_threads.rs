@@ -1,0 +1,57 @@
+//! A pool of workers that the system gives no more threads: those that it has do the work, and the log hears of it once.
+//!
+//! Linux only. Where strace is missing the test says so and passes, except where `CI=true`.
+
+#![cfg(target_os = "linux")]
+
+use crate::support::process::{Process, play, plays, strace_works};
+use crate::support::wait::PATIENCE;
+use netwheel::WorkerPool;
+use std::sync::mpsc::{Receiver, channel};
+
+const WORKS: u32 = 100;
+
+/// Each thread starts one more, and no other.
+const NO_MORE: [&str; 4] = ["-e", "trace=clone,clone3", "-e", "inject=clone,clone3:error=EAGAIN:when=2+"];
+
+fn next<T>(from: &Receiver<T>) -> T {
+    from.recv_timeout(PATIENCE).expect("it is run")
+}
+
+/// The child.
+#[test]
+fn short_of_threads() {
+    if !plays("short_of_threads") {
+        return;
+    }
+    env_logger::builder().filter_level(log::LevelFilter::Warn).init();
+    let pool = WorkerPool::builder().threads(4).build().unwrap();
+    let (release, released) = channel::<()>();
+    let (begun, begins) = channel();
+    let first = move || {
+        begun.send(()).unwrap();
+        let _ = released.recv_timeout(PATIENCE);
+    };
+    assert!(pool.execute(first).is_ok());
+    next(&begins);
+    let (ran, runs) = channel();
+    for n in 0..WORKS {
+        let ran = ran.clone();
+        assert!(pool.execute(move || ran.send(n)).is_ok(), "there is a thread, if a busy one");
+    }
+    assert_eq!(pool.metrics().threads, 1);
+    drop(release);
+    assert!((0..WORKS).all(|n| next(&runs) == n));
+    println!("all were run");
+}
+
+#[test]
+fn a_pool_that_gets_no_more_threads_goes_on_with_those_it_has_and_says_so_once() {
+    if !strace_works(&NO_MORE) {
+        return;
+    }
+    let child = Process::strace(&NO_MORE, &play("short_of_threads"));
+    let (said, log) = child.succeed();
+    assert!(said.contains("all were run"), "{said}");
+    assert_eq!(log.matches("one more thread cannot be started").count(), 1, "{log}");
+}

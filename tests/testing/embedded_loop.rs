@@ -1,0 +1,192 @@
+//! Many channels without sockets on one loop's services and one clock.
+
+use crate::support::wait::SECOND;
+use bytes::Bytes;
+use netwheel::{
+    ChannelGroup, ChannelId, ChannelOptions, Error,
+    codec::Line,
+    prelude::*,
+    testing::{EmbeddedLoop, ManualClock},
+};
+use std::{cell::RefCell, rc::Rc, time::Duration};
+
+type Log = Rc<RefCell<Vec<String>>>;
+
+/// Notes what it hears, under its name; echoes lines, and writes "later" so many seconds after a line that is a number.
+struct Noting {
+    name: &'static str,
+    log: Log,
+}
+
+impl Noting {
+    fn note(&self, what: &str) {
+        self.log.borrow_mut().push(format!("{} {what}", self.name));
+    }
+}
+
+impl Handler for Noting {
+    type In = Bytes;
+    type Out = Bytes;
+
+    fn active(&mut self, _: &mut Context<'_, Self>) -> Result {
+        self.note("active");
+        Ok(())
+    }
+
+    fn read(&mut self, ctx: &mut Context<'_, Self>, line: Bytes) -> Result {
+        if let Some(seconds) = std::str::from_utf8(&line).ok().and_then(|text| text.parse().ok()) {
+            let asked = ctx.now();
+            ctx.schedule(Duration::from_secs(seconds), move |me, ctx| {
+                me.note(&format!("after {:?}", ctx.now() - asked));
+                ctx.write(Bytes::from_static(b"later"))
+            });
+            return Ok(());
+        }
+        ctx.write(line)
+    }
+
+    fn idle(&mut self, _: &mut Context<'_, Self>, _: IdleEvent) -> Result {
+        self.note("idle");
+        Ok(())
+    }
+
+    fn inactive(&mut self, _: &mut Context<'_, Self>) -> Result {
+        self.note("inactive");
+        Ok(())
+    }
+}
+
+impl Drop for Noting {
+    fn drop(&mut self) {
+        self.note("dropped");
+    }
+}
+
+fn open(event_loop: &mut EmbeddedLoop, name: &'static str, log: &Log) -> ChannelId {
+    let idle = IdleTimeouts::new().reader(10 * SECOND);
+    event_loop.open(Pipeline::new().idle(idle).codec(Line::new()).handler(Noting { name, log: log.clone() }))
+}
+
+fn take(log: &Log) -> Vec<String> {
+    std::mem::take(&mut log.borrow_mut())
+}
+
+#[test]
+fn each_channel_has_its_own_stream() {
+    let (mut event_loop, log) = (EmbeddedLoop::new(), Log::default());
+    let (a, b) = (open(&mut event_loop, "a", &log), open(&mut event_loop, "b", &log));
+    assert_eq!(take(&log), ["a active", "b active"]);
+    assert_ne!(a, b);
+    event_loop.write_inbound(a, b"from").unwrap();
+    event_loop.write_inbound(b, b"to b\n").unwrap();
+    event_loop.write_inbound(a, b" a\n").unwrap();
+    assert_eq!(event_loop.read_outbound(a), &b"from a\n"[..]);
+    assert_eq!(event_loop.read_outbound(b), &b"to b\n"[..]);
+    assert!(event_loop.read_outbound(a).is_empty());
+}
+
+#[test]
+fn time_passes_for_all_and_what_is_due_runs_in_order_of_time() {
+    let (mut event_loop, log) = (EmbeddedLoop::new(), Log::default());
+    let (a, b) = (open(&mut event_loop, "a", &log), open(&mut event_loop, "b", &log));
+    event_loop.advance(SECOND);
+    event_loop.write_inbound(a, b"4\n").unwrap();
+    event_loop.write_inbound(b, b"3\n").unwrap();
+    assert_eq!(event_loop.timers(), 4);
+    assert_eq!(event_loop.next_timer(), Some(3 * SECOND));
+    take(&log);
+    event_loop.advance(4 * SECOND);
+    assert_eq!(take(&log), ["b after 3s", "a after 4s"]);
+    assert_eq!(
+        (event_loop.read_outbound(a), event_loop.read_outbound(b)),
+        ("later\n".into(), "later\n".into())
+    );
+    event_loop.write_inbound(b, b"\n").unwrap();
+    event_loop.advance(6 * SECOND + Duration::from_millis(1));
+    assert_eq!(take(&log), ["a idle"], "b was heard four seconds later");
+}
+
+#[test]
+fn a_close_sends_what_was_written_and_frees_nothing_before_the_channel_is_removed() {
+    let (mut event_loop, log) = (EmbeddedLoop::new(), Log::default());
+    let (a, b) = (open(&mut event_loop, "a", &log), open(&mut event_loop, "b", &log));
+    event_loop.write_inbound(a, b"last words\n").unwrap();
+    take(&log);
+    event_loop.close(a);
+    assert_eq!(take(&log), ["a inactive"]);
+    assert!(event_loop.is_closed(a) && event_loop.is_open(b));
+    assert!(matches!(event_loop.write_inbound(a, b"x\n"), Err(Error::Closed)));
+    assert_eq!(event_loop.read_outbound(a), &b"last words\n"[..]);
+    event_loop.remove(a);
+    assert_eq!(take(&log), ["a dropped"]);
+    event_loop.remove(b);
+    assert_eq!(take(&log), ["b inactive", "b dropped"], "one that is open is closed first");
+    assert_eq!((event_loop.channels(), event_loop.timers()), (0, 0));
+}
+
+#[test]
+fn an_id_that_is_gone_finds_nobody_although_its_slot_is_used_again() {
+    let (mut event_loop, log) = (EmbeddedLoop::new(), Log::default());
+    let old = open(&mut event_loop, "old", &log);
+    event_loop.remove(old);
+    let new = open(&mut event_loop, "new", &log);
+    take(&log);
+    assert!(matches!(event_loop.write_inbound(old, b"x\n"), Err(Error::Closed)));
+    event_loop.close(old);
+    event_loop.end_inbound(old);
+    event_loop.remove(old);
+    assert!(event_loop.is_closed(old) && event_loop.is_open(new));
+    assert!(event_loop.read_outbound(new).is_empty());
+    let mut other = EmbeddedLoop::new();
+    open(&mut other, "other", &log);
+    assert!(other.is_closed(new), "an id of another loop is no channel of this one");
+}
+
+/// Says its handle to whoever asks for it, and joins a group.
+struct Member {
+    group: ChannelGroup<Bytes>,
+    handle: Rc<RefCell<Option<Channel<Bytes>>>>,
+}
+
+impl Handler for Member {
+    type In = Bytes;
+    type Out = Bytes;
+
+    fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        self.group.join(ctx.channel());
+        *self.handle.borrow_mut() = Some(ctx.channel());
+        Ok(())
+    }
+
+    fn read(&mut self, _: &mut Context<'_, Self>, line: Bytes) -> Result {
+        Ok(self.group.broadcast(line).map(drop)?)
+    }
+}
+
+#[test]
+fn handles_and_groups_reach_the_channels_that_they_name() {
+    let mut event_loop = EmbeddedLoop::with(&ChannelOptions::new(), ManualClock::new(), SECOND).unwrap();
+    let group = ChannelGroup::new();
+    let mut handles = Vec::new();
+    let mut ids = Vec::new();
+    for _ in 0..3 {
+        let handle = Rc::new(RefCell::new(None));
+        let member = Member { group: group.clone(), handle: handle.clone() };
+        ids.push(event_loop.open(Pipeline::new().codec(Line::new()).handler(member)));
+        handles.push(handle.borrow_mut().take().unwrap());
+    }
+    let sender = handles[1].clone();
+    std::thread::spawn(move || sender.write(Bytes::from_static(b"from a thread")).unwrap()).join().unwrap();
+    assert!(event_loop.has_pending());
+    event_loop.run_pending();
+    let all = |event_loop: &mut EmbeddedLoop| {
+        ids.iter().map(|id| event_loop.read_outbound(*id)).collect::<Vec<_>>()
+    };
+    assert_eq!(all(&mut event_loop), ["", "from a thread\n", ""]);
+    event_loop.write_inbound(ids[0], b"to all\n").unwrap();
+    assert_eq!(all(&mut event_loop), ["to all\n"; 3]);
+    event_loop.remove(ids[2]);
+    event_loop.write_inbound(ids[0], b"to both\n").unwrap();
+    assert_eq!(all(&mut event_loop), ["to both\n", "to both\n", ""]);
+    assert!(handles[2].write(Bytes::new()).is_err());
+}

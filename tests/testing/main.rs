@@ -1,0 +1,8 @@
+//! The test kit that the crate ships: embedded channels, embedded loops and virtual time.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod embedded;
+mod embedded_loop;
+mod virtual_time;

@@ -1,0 +1,29 @@
+//! How many stand-alone timers there are. Alone in its process: the count is the process's.
+
+use crate::own_process;
+use crate::support::logs;
+use netwheel::timer::HashedWheelTimer;
+
+#[test]
+fn w_40_more_than_64_timers_are_an_error_in_the_log_once() {
+    own_process!();
+    logs::collect();
+    let build = || HashedWheelTimer::builder().build().unwrap();
+    let told = || logs::lines_with("HashedWheelTimers in this process");
+    let mut timers: Vec<_> = (0..64).map(|_| build()).collect();
+    // Those that were stopped do not count, nor do those that are gone, started or not.
+    for timer in &timers[..3] {
+        timer.start().unwrap();
+    }
+    timers[0].stop().unwrap();
+    timers[4].stop().unwrap();
+    let another: Vec<_> = (0..2).map(|_| build()).collect();
+    drop(timers.drain(..5));
+    timers.extend((0..3).map(|_| build()));
+    assert_eq!((timers.len() + another.len(), told()), (64, vec![]));
+
+    timers.push(build());
+    assert!(matches!(&told()[..], [line] if line.starts_with("ERROR 65 ")), "{:?}", told());
+    timers.extend((0..10).map(|_| build()));
+    assert_eq!(told().len(), 1);
+}

@@ -1,0 +1,522 @@
+//! Idle detection: what counts as traffic, when events come, when they do not, and what they cost.
+//!
+//! Netty measures where its handler stands in the pipeline; here the channel core measures bytes that came and
+//! bytes that the kernel took, always (so I-09, its form without observation of the output, is not ours).
+
+use crate::support::{
+    journal::Log,
+    recorder::{Event, Recorder},
+    tcp::{ask, connect},
+    wait::{SECOND, done},
+};
+use bytes::Bytes;
+use netwheel::{
+    ChannelOptions, IdleState,
+    codec::Line,
+    prelude::*,
+    testing::{EmbeddedChannel, ManualClock},
+};
+use std::time::Duration;
+
+const HALF: Duration = Duration::from_millis(500);
+const NANO: Duration = Duration::from_nanos(1);
+const TICK: Duration = Duration::from_millis(1);
+
+/// An embedded channel and the times of its idle events.
+struct Quiet {
+    channel: EmbeddedChannel<Bytes>,
+    log: Log,
+}
+
+impl Quiet {
+    fn new(timeouts: IdleTimeouts) -> Self {
+        Self::with(timeouts, TICK, |_, _| Ok(()))
+    }
+
+    fn with(
+        timeouts: IdleTimeouts,
+        tick: Duration,
+        mut hook: impl FnMut(&mut Context<'_, Recorder>, &Event) -> Result + 'static,
+    ) -> Self {
+        let (log, clock) = (Log::new(), ManualClock::new());
+        let (inner, time) = (log.clone(), clock.clone());
+        // The recorder's own log is not of interest: this one has times.
+        let handler = Recorder::exactly(&Log::new(), move |ctx, call| {
+            if let Event::Idle(event) = call {
+                inner.push(format!("{:?} {event}", time.elapsed()));
+            }
+            hook(ctx, call)
+        });
+        let pipeline = Pipeline::new().idle(timeouts).codec(Line::new()).handler(handler);
+        let channel = EmbeddedChannel::with(pipeline, &ChannelOptions::new(), clock, tick).unwrap();
+        Quiet { channel, log }
+    }
+
+    fn advance(&mut self, by: Duration) -> Vec<String> {
+        self.channel.advance(by);
+        self.log.take()
+    }
+
+    fn read(&mut self) {
+        // Not a whole line: bytes count, not messages.
+        self.channel.write_inbound(b"x").unwrap();
+    }
+
+    fn write(&mut self) {
+        self.channel.channel().write("x".into()).unwrap();
+        self.channel.run_pending();
+    }
+
+    fn execute(&mut self, task: impl FnOnce(&mut netwheel::Scope<'_, Bytes>) + Send + 'static) {
+        let task = |scope: &mut netwheel::Scope<'_, Bytes>| {
+            task(scope);
+            Ok(())
+        };
+        self.channel.channel().execute(task).unwrap();
+        self.channel.run_pending();
+    }
+}
+
+fn reader() -> IdleTimeouts {
+    IdleTimeouts::new().reader(SECOND)
+}
+
+fn writer() -> IdleTimeouts {
+    IdleTimeouts::new().writer(SECOND)
+}
+
+fn all() -> IdleTimeouts {
+    IdleTimeouts::new().all(SECOND)
+}
+
+const NOTHING: [&str; 0] = [];
+
+#[test]
+fn i_01_reader_idle_comes_every_second_and_is_first_once() {
+    let mut quiet = Quiet::new(reader());
+    assert_eq!(quiet.advance(SECOND - NANO), NOTHING);
+    assert_eq!(quiet.advance(NANO), ["1s Reader idle, first"]);
+    assert_eq!(quiet.advance(2 * SECOND), ["2s Reader idle", "3s Reader idle"]);
+}
+
+#[test]
+fn i_02_writer_idle_and_all_idle_likewise() {
+    let mut quiet = Quiet::new(writer());
+    assert_eq!(quiet.advance(3 * SECOND), ["1s Writer idle, first", "2s Writer idle", "3s Writer idle"]);
+    let mut quiet = Quiet::new(all());
+    assert_eq!(quiet.advance(3 * SECOND), ["1s All idle, first", "2s All idle", "3s All idle"]);
+}
+
+#[test]
+fn i_03_traffic_postpones_by_the_whole_time() {
+    for (timeouts, kind) in [(reader(), "Reader"), (writer(), "Writer")] {
+        let mut quiet = Quiet::new(timeouts);
+        quiet.advance(HALF + NANO);
+        if kind == "Reader" {
+            quiet.read()
+        } else {
+            quiet.write()
+        }
+        assert_eq!(quiet.advance(HALF), NOTHING, "{kind}: 1 s + 1 ns");
+        // Due at 1.5 s + 1 ns, told when the tick of the wheel in which that falls is over.
+        assert_eq!(quiet.advance(SECOND), [format!("1.501s {kind} idle, first")]);
+    }
+}
+
+#[test]
+fn i_03_traffic_of_the_other_direction_does_not_count() {
+    let mut quiet = Quiet::new(reader());
+    quiet.advance(HALF);
+    quiet.write();
+    assert_eq!(quiet.advance(HALF), ["1s Reader idle, first"]);
+    let mut quiet = Quiet::new(writer());
+    quiet.advance(HALF);
+    quiet.read();
+    assert_eq!(quiet.advance(HALF), ["1s Writer idle, first"]);
+}
+
+#[test]
+fn i_03_after_traffic_the_next_event_is_a_first_one_again() {
+    let mut quiet = Quiet::new(reader());
+    assert_eq!(quiet.advance(2 * SECOND), ["1s Reader idle, first", "2s Reader idle"]);
+    quiet.advance(HALF);
+    quiet.read();
+    assert_eq!(quiet.advance(2 * SECOND), ["3.5s Reader idle, first", "4.5s Reader idle"]);
+}
+
+#[test]
+fn i_04_all_idle_is_reset_by_either_direction() {
+    let mut quiet = Quiet::new(all());
+    quiet.advance(HALF);
+    quiet.read();
+    assert_eq!(quiet.advance(HALF), NOTHING);
+    quiet.write();
+    assert_eq!(quiet.advance(SECOND - NANO), NOTHING);
+    assert_eq!(quiet.advance(NANO), ["2s All idle, first"]);
+}
+
+#[test]
+fn i_05_a_reset_counts_as_traffic_but_does_not_make_the_next_event_a_first_one() {
+    for (timeouts, state) in
+        [(reader(), IdleState::Reader), (writer(), IdleState::Writer), (all(), IdleState::All)]
+    {
+        let mut quiet = Quiet::new(timeouts);
+        assert_eq!(quiet.advance(SECOND), [format!("1s {state:?} idle, first")]);
+        quiet.advance(HALF);
+        quiet.execute(move |scope| scope.reset_idle(state));
+        assert_eq!(quiet.advance(SECOND - NANO), NOTHING);
+        assert_eq!(quiet.advance(NANO), [format!("2.5s {state:?} idle")]);
+    }
+}
+
+#[test]
+fn i_05_a_reset_of_one_direction_resets_all_idle_and_not_the_other_direction() {
+    let mut quiet = Quiet::new(reader().writer(SECOND).all(SECOND));
+    quiet.advance(HALF);
+    quiet.execute(|scope| scope.reset_idle(IdleState::Reader));
+    assert_eq!(quiet.advance(HALF), ["1s Writer idle, first"]);
+    assert_eq!(quiet.advance(HALF), ["1.5s Reader idle, first", "1.5s All idle, first"]);
+}
+
+// Bytes carry the time of the turn that read them. Within a burst no time passes for idle detection, however
+// slow the handler is, since no callback is called within another; it goes on with the next turn.
+#[test]
+fn i_06_no_event_within_a_burst_of_reads() {
+    let log = Log::new();
+    let clock = ManualClock::new();
+    let time = clock.clone();
+    let handler = Recorder::exactly(&log, move |_, call| {
+        if let Event::Read(_) = call {
+            time.advance(2 * SECOND);
+        }
+        Ok(())
+    });
+    let pipeline = Pipeline::new().idle(reader().all(SECOND)).codec(Line::new()).handler(handler);
+    let options = ChannelOptions::new().read_size(2);
+    let mut channel = EmbeddedChannel::with(pipeline, &options, clock, TICK).unwrap();
+    channel.write_inbound(b"a\nb\nc\n").unwrap();
+    assert_eq!(log.take(), ["active", "read a", "read b", "read c", "read_complete"]);
+}
+
+#[test]
+fn i_07_a_read_complete_without_bytes_is_no_traffic() {
+    let mut quiet = Quiet::new(reader().all(SECOND));
+    quiet.advance(HALF);
+    quiet.channel.write_inbound(b"").unwrap();
+    assert_eq!(quiet.advance(HALF), ["1s Reader idle, first", "1s All idle, first"]);
+}
+
+// What counts is the kernel's taking of bytes. A write that fails has none that it could take.
+#[test]
+fn i_08_the_writers_clock_starts_when_bytes_are_taken_not_when_they_are_written() {
+    let mut quiet = Quiet::new(writer());
+    quiet.channel.set_outbound_room(Some(0));
+    quiet.advance(HALF);
+    quiet.write();
+    assert_eq!(quiet.advance(HALF), ["1s Writer idle, first"], "nothing was taken yet");
+    quiet.advance(Duration::from_millis(200));
+    quiet.channel.set_outbound_room(None);
+    assert_eq!(quiet.advance(SECOND), ["2.2s Writer idle, first"], "1 s after it was taken");
+    quiet.advance(HALF);
+    quiet.execute(|scope| {
+        let too_long = Bytes::from(vec![b'x'; 100_000]);
+        assert!(scope.write(too_long).is_err());
+    });
+    assert_eq!(quiet.advance(HALF), ["3.2s Writer idle"]);
+}
+
+#[test]
+fn i_10_a_big_write_that_drains_slowly_is_not_idle() {
+    let mut quiet = Quiet::new(writer().all(SECOND));
+    quiet.channel.set_outbound_room(Some(0));
+    quiet.write();
+    quiet.write();
+    quiet.write();
+    for _ in 0..6 {
+        assert_eq!(quiet.advance(SECOND - NANO), NOTHING);
+        quiet.channel.set_outbound_room(Some(1));
+    }
+    assert_eq!(quiet.channel.read_outbound(), "x\nx\nx\n");
+    let events = quiet.advance(SECOND + TICK);
+    assert_eq!(events.len(), 2, "once it moves no more: {events:?}");
+}
+
+#[test]
+fn i_11_zero_is_off_and_less_than_a_millisecond_is_a_millisecond() {
+    let mut quiet = Quiet::new(reader().reader(Duration::ZERO).writer(Duration::ZERO));
+    assert_eq!(quiet.channel.timers(), 0);
+    assert_eq!(quiet.advance(100 * SECOND), NOTHING);
+    let mut quiet = Quiet::new(IdleTimeouts::new().reader(NANO));
+    assert_eq!(quiet.advance(2 * TICK), ["1ms Reader idle, first", "2ms Reader idle"]);
+}
+
+// There is no handler to be added or removed: the watch begins with the channel, and is one timer for all kinds.
+#[test]
+fn i_12_one_timer_from_the_first_moment_to_the_last() {
+    let mut quiet = Quiet::with(reader().writer(SECOND).all(SECOND), TICK, |ctx, call| {
+        if *call == Event::Inactive {
+            ctx.set_idle(reader());
+        }
+        Ok(())
+    });
+    assert_eq!(quiet.channel.timers(), 1);
+    assert_eq!(quiet.channel.next_timer(), Some(SECOND));
+    quiet.channel.close();
+    assert_eq!(quiet.channel.timers(), 0, "it does not start again, even if `inactive` asks");
+    assert_eq!(quiet.advance(10 * SECOND), NOTHING);
+}
+
+#[test]
+fn i_13_a_closed_channel_has_no_timer_and_a_closing_one_no_events() {
+    let mut quiet = Quiet::new(reader().writer(SECOND).all(SECOND));
+    quiet.channel.set_outbound_room(Some(0));
+    quiet.write();
+    quiet.channel.close();
+    assert!(!quiet.channel.is_closed());
+    assert_eq!(quiet.advance(5 * SECOND), NOTHING, "it waits for its peer, and nobody is told of quiet");
+    quiet.channel.set_outbound_room(None);
+    assert!(quiet.channel.is_closed());
+    assert_eq!(quiet.channel.timers(), 0);
+    assert_eq!(quiet.advance(5 * SECOND), NOTHING);
+}
+
+#[test]
+fn i_13_one_of_several_events_that_closes_is_the_last() {
+    let mut quiet = Quiet::with(reader().writer(SECOND).all(SECOND), TICK, |ctx, call| {
+        if let Event::Idle(_) = call {
+            ctx.close();
+        }
+        Ok(())
+    });
+    assert_eq!(quiet.advance(10 * SECOND), ["1s Reader idle, first"]);
+}
+
+#[test]
+fn i_14_traffic_does_not_touch_the_timer_which_is_armed_for_the_rest_when_it_is_due() {
+    let mut quiet = Quiet::new(reader());
+    let ms = Duration::from_millis;
+    for _ in 0..3 {
+        quiet.advance(ms(100));
+        quiet.read();
+    }
+    assert_eq!(quiet.channel.next_timer(), Some(ms(700)), "where it was at the beginning");
+    assert_eq!(quiet.advance(ms(700)), NOTHING);
+    assert_eq!(quiet.channel.next_timer(), Some(ms(300)), "the rest: 1 s after the last byte");
+    assert_eq!(quiet.channel.timers(), 1);
+    assert_eq!(quiet.advance(ms(300)), ["1.3s Reader idle, first"]);
+}
+
+#[test]
+fn i_15_when_the_handler_fails_the_next_event_is_armed_already_and_the_error_is_told() {
+    let log = Log::new();
+    let inner = log.clone();
+    let mut quiet = Quiet::with(reader(), TICK, move |_, call| match call {
+        Event::Idle(_) => Err("idle".into()),
+        Event::Error(text) => {
+            inner.push(text.clone());
+            Ok(())
+        }
+        _ => Ok(()),
+    });
+    assert_eq!(quiet.advance(SECOND), ["1s Reader idle, first"]);
+    assert_eq!(log.take(), ["idle"]);
+    assert_eq!(quiet.channel.next_timer(), Some(SECOND));
+    assert_eq!(quiet.advance(SECOND), ["2s Reader idle"]);
+}
+
+#[test]
+fn i_20_an_event_is_never_early_and_at_most_a_tick_late() {
+    let (timeout, tick) = (Duration::from_millis(250), Duration::from_millis(100));
+    for step in 1..200u64 {
+        let mut quiet = Quiet::with(IdleTimeouts::new().reader(timeout), tick, |_, _| Ok(()));
+        let traffic = Duration::from_micros(step * 1_777);
+        let mut early = Vec::new();
+        if traffic >= timeout {
+            early = quiet.advance(traffic);
+        } else {
+            quiet.advance(traffic);
+        }
+        assert!(early.len() <= 1, "{early:?}");
+        quiet.read();
+        assert_eq!(quiet.advance(timeout - NANO), NOTHING, "traffic at {traffic:?}");
+        let events = quiet.advance(tick + NANO);
+        assert_eq!(events.len(), 1, "traffic at {traffic:?}: {events:?}");
+    }
+}
+
+#[test]
+fn i_20_after_a_stall_what_was_missed_is_told_once() {
+    let mut quiet = Quiet::new(reader());
+    quiet.channel.stall(Duration::from_millis(5_500));
+    assert_eq!(quiet.log.take(), ["5.5s Reader idle, first"]);
+    assert_eq!(quiet.advance(SECOND), ["6s Reader idle"]);
+}
+
+#[test]
+fn timeouts_can_be_changed_at_any_time_and_the_quiet_so_far_counts() {
+    let mut quiet = Quiet::new(IdleTimeouts::new().reader(10 * SECOND));
+    quiet.advance(2 * SECOND);
+    quiet.execute(|scope| {
+        assert_eq!(scope.idle_timeouts(), IdleTimeouts::new().reader(10 * SECOND));
+        scope.set_idle(IdleTimeouts::new().reader(3 * SECOND));
+    });
+    assert_eq!(quiet.advance(SECOND), ["3s Reader idle, first"], "shorter");
+    quiet.execute(|scope| scope.set_idle(IdleTimeouts::new().reader(5 * SECOND)));
+    assert_eq!(quiet.advance(4 * SECOND), NOTHING);
+    assert_eq!(quiet.advance(SECOND), ["8s Reader idle"], "longer");
+    quiet.advance(4 * SECOND);
+    quiet.execute(|scope| scope.set_idle(reader()));
+    assert_eq!(quiet.advance(TICK).len(), 1, "what is overdue comes at once");
+    quiet.execute(|scope| scope.set_idle(IdleTimeouts::new()));
+    assert_eq!(quiet.channel.timers(), 0, "off");
+    assert_eq!(quiet.advance(100 * SECOND), NOTHING);
+    quiet.execute(|scope| scope.set_idle(writer()));
+    assert_eq!(quiet.advance(SECOND).len(), 1, "on again, another kind");
+}
+
+#[test]
+fn a_channel_without_timeouts_can_be_given_some_later() {
+    let mut quiet = Quiet::new(IdleTimeouts::new());
+    quiet.advance(10 * SECOND);
+    quiet.execute(|scope| scope.set_idle(reader()));
+    assert_eq!(quiet.channel.timers(), 1);
+    let events = quiet.advance(SECOND);
+    assert_eq!(events.len(), 1, "{events:?}");
+    assert!(events[0].ends_with("Reader idle, first"));
+}
+
+#[test]
+fn a_kind_that_was_turned_off_by_the_event_before_is_not_told() {
+    let mut quiet = Quiet::with(reader().writer(SECOND).all(SECOND), TICK, |ctx, call| {
+        if let Event::Idle(_) = call {
+            ctx.set_idle(IdleTimeouts::new().all(SECOND));
+        }
+        Ok(())
+    });
+    assert_eq!(quiet.advance(SECOND), ["1s Reader idle, first", "1s All idle, first"]);
+    assert_eq!(quiet.advance(SECOND), ["2s All idle"]);
+}
+
+#[test]
+fn a_heartbeat_is_sent_only_when_nothing_else_was() {
+    let mut quiet = Quiet::with(writer(), TICK, |ctx, call| match call {
+        Event::Idle(_) => ctx.write("ping".into()),
+        _ => Ok(()),
+    });
+    quiet.advance(HALF);
+    quiet.write();
+    quiet.advance(HALF);
+    assert_eq!(quiet.channel.read_outbound(), "x\n");
+    assert_eq!(quiet.advance(HALF), ["1.5s Writer idle, first"]);
+    assert_eq!(quiet.channel.read_outbound(), "ping\n");
+    // The heartbeat is traffic itself, so the next event is a first one again.
+    assert_eq!(quiet.advance(SECOND), ["2.5s Writer idle, first"]);
+}
+
+#[test]
+fn over_tcp_idle_events_follow_the_loops_clock() {
+    let clock = ManualClock::new();
+    let group = EventLoopGroup::builder().threads(1).wheel_tick(TICK).clock(clock.clone()).build().unwrap();
+    let log = Log::new();
+    let handler_log = log.clone();
+    let server = ServerBootstrap::new(&group)
+        .pipeline(move |_| {
+            Pipeline::new().idle(reader().writer(10 * SECOND)).codec(Line::new()).handler(Recorder::with(
+                &handler_log,
+                |ctx, call| match call {
+                    Event::Read(message) => ctx.write(message.clone()),
+                    Event::Idle(event) if event.state == IdleState::Writer => ctx.write("ping".into()),
+                    _ => Ok(()),
+                },
+            ))
+        })
+        .bind("127.0.0.1:0")
+        .unwrap();
+    let mut peer = connect(server.local_address());
+    log.wait_for("active");
+    clock.advance(SECOND);
+    log.wait_for("idle Reader idle, first");
+    ask(&mut peer, "one\n", "one\n");
+    clock.advance(SECOND - NANO);
+    // Whatever was due has run before this task, which was given after the clock was moved.
+    done(group.next().schedule(Duration::ZERO, || ()).unwrap().completion()).unwrap();
+    assert_eq!(log.count("idle Reader idle, first"), 1);
+    clock.advance(SECOND);
+    log.wait_until("a second first event", |log| {
+        log.iter().filter(|e| *e == "idle Reader idle, first").count() == 2
+    });
+    clock.advance(10 * SECOND);
+    ask(&mut peer, "", "ping\n");
+    drop(peer);
+    log.wait_for("drop");
+    let before = log.all().len();
+    clock.advance(100 * SECOND);
+    done(group.next().schedule(Duration::ZERO, || ()).unwrap().completion()).unwrap();
+    assert_eq!(log.all().len(), before, "nothing after `drop`");
+    assert_eq!(group.next().metrics().wheel_pending, 0);
+    // Time stands still, so nothing but zero ends at once.
+    let ended = group.shutdown_gracefully(Duration::ZERO, Duration::ZERO);
+    done(ended).unwrap();
+}
+
+/// A handler that does not implement `idle`.
+struct Unheeding;
+
+impl Handler for Unheeding {
+    type In = Bytes;
+    type Out = Bytes;
+
+    fn read(&mut self, ctx: &mut Context<'_, Self>, line: Bytes) -> Result {
+        match &line[..] {
+            b"pause" => ctx.set_auto_read(false),
+            _ => ctx.write(line)?,
+        }
+        Ok(())
+    }
+
+    fn input_shutdown(&mut self, _: &mut Context<'_, Self>) -> Result {
+        Ok(())
+    }
+}
+
+/// A channel of a handler that does not implement `idle`.
+fn unheeded(timeouts: IdleTimeouts) -> EmbeddedChannel<Bytes> {
+    let pipeline = Pipeline::new().idle(timeouts).codec(Line::new()).handler(Unheeding);
+    let options = ChannelOptions::new().half_close(true);
+    EmbeddedChannel::with(pipeline, &options, ManualClock::new(), TICK).unwrap()
+}
+
+#[test]
+fn by_default_a_channel_closes_when_its_peer_is_quiet_and_what_it_has_written_is_sent() {
+    for timeouts in [IdleTimeouts::new().reader(SECOND), IdleTimeouts::new().all(SECOND)] {
+        let mut channel = unheeded(timeouts);
+        channel.set_outbound_room(Some(2));
+        channel.write_inbound(b"hello\n").unwrap();
+        channel.advance(SECOND - TICK);
+        assert!(channel.is_open());
+        channel.advance(2 * TICK);
+        assert!(!channel.is_open() && !channel.is_closed(), "it has still to send");
+        channel.set_outbound_room(None);
+        channel.run_pending();
+        assert!(channel.is_closed());
+        assert_eq!(channel.read_outbound(), "hello\n");
+    }
+}
+
+#[test]
+fn by_default_a_channel_stays_open_if_it_has_nothing_to_say_or_does_not_read() {
+    let mut writer = unheeded(IdleTimeouts::new().writer(SECOND));
+    let mut paused = unheeded(IdleTimeouts::new().reader(SECOND).all(SECOND));
+    paused.write_inbound(b"pause\n").unwrap();
+    let mut ended = unheeded(IdleTimeouts::new().reader(SECOND));
+    ended.end_inbound();
+    for channel in [&mut writer, &mut paused, &mut ended] {
+        channel.advance(10 * SECOND);
+        assert!(channel.is_open());
+    }
+    // A peer that has ended its stream and is written nothing is quiet in both directions.
+    let mut both = unheeded(IdleTimeouts::new().all(SECOND));
+    both.end_inbound();
+    both.advance(2 * SECOND);
+    assert!(both.is_closed());
+}

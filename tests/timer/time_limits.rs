@@ -1,0 +1,225 @@
+//! Time limits that close a channel: reading and writing (I-16 to I-18), and the least progress of a message. Those for
+//! the first byte and the first message are in `first_byte.rs`.
+
+use crate::support::{
+    channels::{Limited, NOTHING, TICK},
+    journal::Log,
+    recorder::Recorder,
+    tcp::connect,
+    wait::SECOND,
+};
+use bytes::Bytes;
+use netwheel::{
+    TimeLimits,
+    codec::{Line, RawBytes},
+    prelude::*,
+    testing::EmbeddedChannel,
+};
+use std::{io::Write, time::Duration};
+
+#[test]
+fn i_16_a_peer_that_sends_nothing_times_out_once_and_is_closed() {
+    let mut limited = Limited::new(TimeLimits::new().read(5 * SECOND));
+    assert_eq!(limited.advance(4 * SECOND), NOTHING);
+    limited.channel.write_inbound(b"x").unwrap();
+    assert_eq!(limited.advance(5 * SECOND - TICK), NOTHING);
+    assert_eq!(limited.advance(TICK), ["9s error reading timed out after 5s", "9s inactive"]);
+    assert_eq!(limited.advance(100 * SECOND), NOTHING);
+    assert_eq!(limited.channel.timers(), 0);
+}
+
+#[test]
+fn i_16_never_twice_even_if_the_close_takes_long() {
+    let mut limited = Limited::new(TimeLimits::new().read(SECOND));
+    limited.channel.set_outbound_room(Some(0));
+    limited.write();
+    assert_eq!(limited.advance(SECOND), ["1s error reading timed out after 1s"]);
+    // It waits for the peer to take what was written, at most for its close timeout.
+    assert_eq!(limited.advance(20 * SECOND), ["11s inactive"]);
+}
+
+#[test]
+fn i_16_a_program_that_does_not_read_is_not_the_peers_fault() {
+    let mut limited = Limited::with(TimeLimits::new().read(5 * SECOND), |ctx, call| {
+        if call.is_active() {
+            ctx.set_auto_read(false);
+        }
+        Ok(())
+    });
+    assert_eq!(limited.advance(60 * SECOND), NOTHING);
+    limited
+        .channel
+        .channel()
+        .execute(|scope| {
+            scope.set_auto_read(true);
+            Ok(())
+        })
+        .unwrap();
+    let log = limited.advance(11 * SECOND);
+    assert_eq!(log.len(), 2, "it counts again from when it reads: {log:?}");
+}
+
+#[test]
+fn i_17_a_write_that_is_not_taken_in_time_fails_the_channel_which_sends_no_more() {
+    let mut limited = Limited::new(TimeLimits::new().write(5 * SECOND));
+    limited.channel.set_outbound_room(Some(2));
+    limited.write();
+    assert_eq!(limited.advance(5 * SECOND - TICK), NOTHING);
+    assert_eq!(limited.advance(TICK), ["5s error writing timed out after 5s", "5s inactive"]);
+    assert_eq!(limited.channel.read_outbound(), &b"li"[..]);
+    assert_eq!(limited.advance(100 * SECOND), NOTHING);
+}
+
+#[test]
+fn i_17_progress_does_not_save_a_write_that_takes_too_long() {
+    let mut limited = Limited::new(TimeLimits::new().write(5 * SECOND));
+    limited.channel.set_outbound_room(Some(0));
+    limited.write();
+    for _ in 0..4 {
+        assert_eq!(limited.advance(SECOND), NOTHING);
+        limited.channel.set_outbound_room(Some(1));
+    }
+    assert_eq!(limited.advance(SECOND).len(), 2);
+}
+
+#[test]
+fn i_18_a_write_that_is_taken_in_time_has_no_timer() {
+    let mut limited = Limited::new(TimeLimits::new().write(5 * SECOND));
+    for _ in 0..10 {
+        limited.write();
+        assert_eq!(limited.advance(4 * SECOND), NOTHING);
+    }
+    assert_eq!(limited.advance(100 * SECOND), NOTHING);
+    assert_eq!(limited.channel.timers(), 0, "nothing is waited for");
+    assert!(limited.channel.is_open());
+}
+
+#[test]
+fn i_18_writes_that_follow_one_another_each_have_their_time() {
+    let mut limited = Limited::new(TimeLimits::new().write(5 * SECOND));
+    limited.channel.set_outbound_room(Some(0));
+    limited.write();
+    limited.advance(3 * SECOND);
+    limited.write();
+    // The first is taken at 4 s; the second was written at 3.
+    limited.advance(SECOND);
+    limited.channel.set_outbound_room(Some(6));
+    assert_eq!(limited.advance(4 * SECOND - TICK), NOTHING);
+    assert_eq!(limited.advance(TICK), ["8s error writing timed out after 5s", "8s inactive"]);
+}
+
+#[test]
+fn i_18_zero_disables_and_limits_can_be_changed_at_any_time() {
+    let mut limited = Limited::new(TimeLimits::new().read(SECOND).write(Duration::ZERO));
+    let set = |limited: &mut Limited, limits| {
+        let change = move |scope: &mut netwheel::Scope<'_, Bytes>| {
+            scope.set_time_limits(limits);
+            assert_eq!(scope.time_limits(), limits);
+            Ok(())
+        };
+        limited.channel.channel().execute(change).unwrap();
+        limited.channel.run_pending();
+    };
+    set(&mut limited, TimeLimits::new());
+    assert_eq!((limited.advance(100 * SECOND).len(), limited.channel.timers()), (0, 0));
+    // A limit that was off counts from when it is set.
+    set(&mut limited, TimeLimits::new().read(2 * SECOND));
+    assert_eq!(limited.advance(2 * SECOND - TICK), NOTHING);
+    assert_eq!(limited.advance(TICK).len(), 2);
+}
+
+fn progress() -> Limited {
+    Limited::new(TimeLimits::new().progress(10, 5 * SECOND))
+}
+
+#[test]
+fn a_message_that_drips_is_too_slow() {
+    let mut limited = progress();
+    assert_eq!(limited.advance(60 * SECOND), NOTHING, "nothing has begun");
+    for _ in 0..4 {
+        limited.channel.write_inbound(b"x").unwrap();
+        assert_eq!(limited.advance(SECOND), NOTHING);
+    }
+    limited.channel.write_inbound(b"x").unwrap();
+    let error = "65s error the peer broke the protocol: 5 bytes of a message in 5s, at least 10 are demanded";
+    assert_eq!(limited.advance(SECOND), [error, "65s inactive"]);
+}
+
+#[test]
+fn enough_bytes_or_a_whole_message_in_each_interval_are_enough() {
+    let mut limited = progress();
+    // Ten bytes in each five seconds, of one message.
+    for _ in 0..60 {
+        limited.channel.write_inbound(b"xx").unwrap();
+        assert_eq!(limited.advance(SECOND), NOTHING);
+    }
+    // One short message after another, of which the next has always begun.
+    limited.channel.write_inbound(b"\nx").unwrap();
+    for _ in 0..20 {
+        assert_eq!(limited.advance(4 * SECOND), NOTHING);
+        limited.channel.write_inbound(b"\nx").unwrap();
+    }
+    limited.channel.write_inbound(b"\n").unwrap();
+    assert_eq!(limited.advance(60 * SECOND), NOTHING, "nothing has begun");
+    assert!(limited.channel.is_open());
+}
+
+#[test]
+fn a_message_that_stops_half_way_is_told_with_its_bytes() {
+    let mut limited = progress();
+    limited.channel.write_inbound(b"hel").unwrap();
+    limited.advance(SECOND);
+    limited.channel.write_inbound(b"lo").unwrap();
+    assert_eq!(limited.advance(4 * SECOND - TICK), NOTHING);
+    let error = "5s error the peer broke the protocol: 5 bytes of a message in 5s, at least 10 are demanded";
+    assert_eq!(limited.advance(TICK), [error, "5s inactive"]);
+}
+
+#[test]
+fn a_codec_that_takes_every_byte_has_nothing_begun() {
+    let limits = TimeLimits::new().progress(1000, SECOND);
+    let pipeline = Pipeline::new().time_limits(limits).codec(RawBytes).handler(Recorder::new(&Log::new()));
+    let mut channel = EmbeddedChannel::new(pipeline);
+    for _ in 0..10 {
+        channel.write_inbound(b"x").unwrap();
+        channel.advance(SECOND);
+    }
+    assert!(channel.is_open());
+}
+
+#[test]
+fn all_limits_and_idle_timeouts_share_one_entry_on_the_wheel() {
+    let limits = TimeLimits::new().read(SECOND).write(SECOND).progress(1, SECOND);
+    let limits = limits.first_byte(SECOND).first_message(SECOND);
+    let idle = IdleTimeouts::new().reader(SECOND).writer(SECOND).all(SECOND);
+    let pipeline = Pipeline::new().idle(idle).time_limits(limits).codec(Line::new());
+    let mut channel = EmbeddedChannel::new(pipeline.handler(Recorder::new(&Log::new())));
+    channel.set_outbound_room(Some(0));
+    channel.channel().write("x".into()).unwrap();
+    channel.write_inbound(b"x").unwrap();
+    assert_eq!(channel.timers(), 1);
+}
+
+#[test]
+fn over_tcp_a_peer_that_drips_is_closed() {
+    let group = EventLoopGroup::builder().threads(1).wheel_tick(TICK).build().unwrap();
+    let log = Log::new();
+    let handlers = log.clone();
+    let server = ServerBootstrap::new(&group)
+        .pipeline(move |_peer| {
+            let limits = TimeLimits::new().progress(1000, Duration::from_millis(20));
+            Pipeline::new().time_limits(limits).codec(Line::new()).handler(Recorder::new(&handlers))
+        })
+        .bind("127.0.0.1:0")
+        .unwrap();
+    let mut peer = connect(server.local_address());
+    // One byte after the other, until it is thrown out.
+    while log.count("inactive") == 0 {
+        if peer.write_all(b"x").is_err() {
+            break;
+        }
+        std::thread::yield_now();
+    }
+    log.wait_until("the error", |log| log.iter().any(|line| line.contains("bytes of a message in 20ms")));
+    log.wait_for("inactive");
+}

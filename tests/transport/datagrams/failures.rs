@@ -1,0 +1,143 @@
+//! A datagram that fails, a handler that fails.
+
+use crate::support::{
+    datagrams::{Event, echo, open, open_with, receive, silent, socket},
+    loops::{end, metrics, one_loop},
+    wait::{self, done},
+};
+use netwheel::{DatagramBootstrap, Error};
+use std::{
+    io::ErrorKind,
+    net::{SocketAddr, UdpSocket},
+};
+
+/// T-35: port 0 is nobody's.
+#[test]
+fn t_35_a_bad_destination_fails_that_write_only() {
+    let nowhere: SocketAddr = "127.0.0.1:0".parse().unwrap();
+    let group = one_loop();
+    let (peer, address) = socket();
+    let (channel, events) = open(&group, move |ctx, event| {
+        if let Event::Read(datagram, from) = event {
+            let refused = ctx.send_to(datagram.clone(), nowhere).unwrap_err();
+            assert_eq!(&refused.value, datagram);
+            assert!(matches!(refused.reason, Error::Io { during: "sending a datagram", .. }));
+            ctx.send_to(datagram.clone(), *from)?;
+        }
+        Ok(())
+    });
+    peer.send_to(b"one", channel.local_address()).unwrap();
+    assert_eq!(receive(&peer).0, b"one");
+    assert_eq!(events.datagram().0, "one");
+    // From another thread: between two that arrive.
+    channel.send_to("two", address).unwrap();
+    channel.send_to("lost", nowhere).unwrap();
+    channel.send_to("three", address).unwrap();
+    assert_eq!((receive(&peer).0, receive(&peer).0), (b"two".to_vec(), b"three".to_vec()));
+    assert!(events.error().0.starts_with("sending a datagram: "), "the handler is told");
+    let refused = done(channel.send_notify("lost", Some(nowhere)).unwrap()).unwrap_err();
+    assert!(matches!(refused, Error::Io { during: "sending a datagram", .. }), "{refused}");
+    done(channel.send_notify("four", Some(address)).unwrap()).unwrap();
+    assert_eq!(receive(&peer).0, b"four");
+    assert!(channel.is_open());
+    end(&group);
+    assert_eq!(events.rest(), [Event::Shutdown, Event::Inactive], "who asked is told, and nobody else");
+}
+
+/// An address at which nobody listens. Linux has a whole network of loopback addresses, and other tests use one of them.
+fn nobodys_address() -> SocketAddr {
+    let address = if cfg!(target_os = "linux") { "127.0.35.1:0" } else { "127.0.0.1:0" };
+    UdpSocket::bind(address).unwrap().local_addr().unwrap()
+}
+
+/// T-35: that nobody listens is told, and when somebody does, what is sent arrives.
+#[test]
+fn t_35_an_unreachable_port_is_an_error_and_the_channel_stays_open() {
+    let group = one_loop();
+    let address = nobodys_address();
+    let (channel, events) = open_with(DatagramBootstrap::new(&group).connect(address), silent);
+    assert_eq!(events.next(), Event::Active);
+    for _ in 0..3 {
+        channel.send("is anybody there?").unwrap();
+        assert_eq!(events.error().1, Some(ErrorKind::ConnectionRefused));
+    }
+    assert!(channel.is_open());
+    let peer = UdpSocket::bind(address).unwrap();
+    peer.set_read_timeout(Some(wait::PATIENCE)).unwrap();
+    peer.connect(channel.local_address()).unwrap();
+    channel.send("hello").unwrap();
+    assert_eq!(receive(&peer).0, b"hello");
+    peer.send(b"here I am").unwrap();
+    assert_eq!(events.datagram(), ("here I am".into(), address));
+    end(&group);
+}
+
+/// What the kernel reports of one datagram does not swallow the next one: it is told, and the next one goes.
+#[cfg(target_os = "linux")]
+#[test]
+fn t_35_a_report_does_not_cost_the_datagram_after_it() {
+    let group = one_loop();
+    let address = nobodys_address();
+    let (channel, events) = open_with(DatagramBootstrap::new(&group).connect(address), silent);
+    assert_eq!(events.next(), Event::Active);
+    let (sender, told) = std::sync::mpsc::channel();
+    let task = move |scope: &mut netwheel::DatagramScope<'_>| {
+        // On the loopback interface the report is there when the call returns.
+        scope.send("to nobody")?;
+        let peer = UdpSocket::bind(address).unwrap();
+        let sent = scope.send("to somebody");
+        sender.send((peer, sent)).unwrap();
+        Ok(())
+    };
+    channel.execute(task).unwrap();
+    let (peer, sent) = wait::receive(&told);
+    sent.unwrap();
+    peer.set_read_timeout(Some(wait::PATIENCE)).unwrap();
+    assert_eq!(receive(&peer).0, b"to somebody");
+    let (text, kind) = events.error();
+    assert_eq!(kind, Some(ErrorKind::ConnectionRefused));
+    assert!(text.starts_with("sending an earlier datagram: "), "{text}");
+    end(&group);
+    assert_eq!(events.rest(), [Event::Shutdown, Event::Inactive], "told once");
+}
+
+#[test]
+fn an_error_of_the_handler_is_told_and_a_panic_closes_this_channel_only() {
+    let group = one_loop();
+    let (other, at_other) = open(&group, echo);
+    let (channel, events) = open(&group, |_, event| match event {
+        Event::Read(datagram, _) if datagram == "fail" => Err("on purpose".into()),
+        Event::Read(datagram, _) if datagram == "panic" => panic!("on purpose"),
+        _ => Ok(()),
+    });
+    let (peer, _) = socket();
+    peer.send_to(b"fail", channel.local_address()).unwrap();
+    events.datagram();
+    assert_eq!(events.next(), Event::Error("on purpose".into(), None));
+    peer.send_to(b"still there", channel.local_address()).unwrap();
+    assert_eq!(events.datagram().0, "still there");
+    peer.send_to(b"panic", channel.local_address()).unwrap();
+    assert_eq!(events.next(), Event::Error("panicked: on purpose".into(), None));
+    assert_eq!(events.rest(), [Event::Inactive]);
+    done(channel.closed()).unwrap();
+    peer.send_to(b"hello", other.local_address()).unwrap();
+    assert_eq!(receive(&peer).0, b"hello");
+    drop(at_other);
+    assert_eq!(metrics(&group).channel_errors, 2);
+    end(&group);
+}
+
+#[test]
+fn an_error_in_error_closes_the_channel() {
+    let group = one_loop();
+    let (channel, events) = open(&group, |_, event| match event {
+        Event::Read(..) | Event::Error(..) => Err("on purpose".into()),
+        _ => Ok(()),
+    });
+    let (peer, _) = socket();
+    peer.send_to(b"fail", channel.local_address()).unwrap();
+    done(channel.closed()).unwrap();
+    events.datagram();
+    assert_eq!(events.rest(), [Event::Error("on purpose".into(), None), Event::Inactive]);
+    end(&group);
+}

@@ -1,0 +1,148 @@
+//! Tasks, shutdown, rebuild and the end of a channel.
+
+use crate::datagrams::Tell;
+use crate::support::{
+    datagrams::{Event, echo, open, open_with, receive, socket},
+    loops::{block, end, one_loop, the_loop, turn_until},
+    wait::done,
+};
+use bytes::Bytes;
+use netwheel::{DatagramBootstrap, DatagramContext, DatagramHandler, Error, Result};
+use std::{
+    net::{SocketAddr, UdpSocket},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+        mpsc,
+    },
+    time::Duration,
+};
+
+#[test]
+fn a_channel_that_is_closed_takes_nothing_more_and_tells_once() {
+    let group = one_loop();
+    let (peer, address) = socket();
+    let (channel, events) = open(&group, move |ctx, event| {
+        if matches!(event, Event::Read(..)) {
+            ctx.send_to("last words", address)?;
+            ctx.close();
+            let refused = ctx.send_to("more", address).unwrap_err();
+            assert!(matches!(refused.reason, Error::Closed), "{refused}");
+        }
+        Ok(())
+    });
+    assert_eq!(events.next(), Event::Active);
+    let release = block(&group);
+    peer.send_to(b"one", channel.local_address()).unwrap();
+    peer.send_to(b"two", channel.local_address()).unwrap();
+    drop(release);
+    assert_eq!(receive(&peer).0, b"last words");
+    done(channel.closed()).unwrap();
+    assert!(!channel.is_open());
+    let refused = channel.send_to("more", address).unwrap_err();
+    assert_eq!((refused.value, refused.reason.to_string()), ("more".into(), Error::Closed.to_string()));
+    assert!(matches!(channel.execute(|_| Ok(())), Err(Error::Closed)));
+    channel.close();
+    let told = events.rest();
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert_eq!(told[1], Event::Inactive);
+    turn_until(&group, |metrics| metrics.datagram_channels == 0);
+    // Its port is free again.
+    UdpSocket::bind(channel.local_address()).unwrap();
+    end(&group);
+}
+
+#[test]
+fn scheduled_tasks_run_on_the_handler_and_end_with_the_channel() {
+    let group = one_loop();
+    let ran = Arc::new(AtomicUsize::new(0));
+    let count = ran.clone();
+    let bootstrap = DatagramBootstrap::new(&group).max_scheduled_tasks(3);
+    let (channel, events) = open_with(bootstrap, move |ctx, event| {
+        if !matches!(event, Event::Active) {
+            return Ok(());
+        }
+        let (one, two, never) = (count.clone(), count.clone(), count.clone());
+        ctx.schedule(Duration::ZERO, move |_, ctx| {
+            one.fetch_add(1, SeqCst);
+            ctx.timeout(Duration::ZERO, move |_, ctx| {
+                two.fetch_add(10, SeqCst);
+                ctx.close();
+                Ok(())
+            });
+            Ok(())
+        });
+        let cancelled = ctx.timeout(Duration::ZERO, move |_, _| Err("cancelled ones do not run".into()));
+        assert!(ctx.cancel(cancelled) && !ctx.cancel(cancelled));
+        ctx.schedule(Duration::from_secs(3600), move |_, _| {
+            never.fetch_add(100, SeqCst);
+            Ok(())
+        });
+        ctx.schedule(Duration::from_secs(3600), |_, _| Ok(()));
+        ctx.schedule(Duration::from_secs(3600), |_, _| Err("this one is too many".into()));
+        Ok(())
+    });
+    done(channel.closed()).unwrap();
+    let told = events.rest();
+    let full = Event::Error("full: at most 3 scheduled tasks of a channel".into(), None);
+    assert_eq!(told, [Event::Active, full, Event::Inactive]);
+    end(&group);
+    assert_eq!((ran.load(SeqCst), Arc::strong_count(&ran)), (11, 1), "what did not run is dropped");
+}
+
+#[test]
+fn a_shutdown_tells_the_handler_and_reports_the_channel() {
+    let group = one_loop();
+    let (_peer, address) = socket();
+    let (channel, events) = open(&group, move |ctx, event| {
+        if *event == Event::Shutdown {
+            // It was closed just before.
+            ctx.send_to("goodbye", address).unwrap_err();
+        }
+        Ok(())
+    });
+    assert_eq!(events.next(), Event::Active);
+    end(&group);
+    done(channel.closed()).unwrap();
+    assert_eq!(events.rest(), [Event::Shutdown, Event::Inactive]);
+    let refused = channel.send_to("more", address).unwrap_err();
+    assert!(matches!(refused.reason, Error::Closed), "{refused}");
+    let bind = DatagramBootstrap::new(&group).handler(|| Tell(mpsc::channel().0)).bind("127.0.0.1:0");
+    assert!(matches!(bind, Err(Error::ShutDown)), "{bind:?}");
+}
+
+#[test]
+fn a_rebuilt_poll_still_watches_it() {
+    let group = one_loop();
+    let (channel, events) = open(&group, echo);
+    let (peer, _) = socket();
+    assert_eq!(events.next(), Event::Active);
+    let report = done(the_loop(&group).rebuild_poll().unwrap());
+    if cfg!(windows) {
+        return;
+    }
+    assert_eq!(report.unwrap().moved, 1);
+    peer.send_to(b"hello", channel.local_address()).unwrap();
+    assert_eq!(receive(&peer).0, b"hello");
+    end(&group);
+}
+
+#[test]
+fn a_handler_that_cannot_be_made_costs_its_channel_only() {
+    struct Never;
+    impl DatagramHandler for Never {
+        fn read(&mut self, _: &mut DatagramContext<'_, Self>, _: Bytes, _: SocketAddr) -> Result {
+            Ok(())
+        }
+    }
+    let group = one_loop();
+    let make = || -> Never { panic!("on purpose") };
+    let channel = DatagramBootstrap::new(&group).handler(make).bind("127.0.0.1:0").unwrap();
+    done(channel.closed()).unwrap();
+    assert!(!channel.is_open());
+    let (alive, _events) = open(&group, echo);
+    let (peer, _) = socket();
+    peer.send_to(b"hello", alive.local_address()).unwrap();
+    assert_eq!(receive(&peer).0, b"hello");
+    end(&group);
+}

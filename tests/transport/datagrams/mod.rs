@@ -1,0 +1,20 @@
+//! Datagram channels: what is sent arrives or fails by itself, and the channel goes on.
+
+mod bounds;
+mod failures;
+mod life;
+mod multicast;
+mod sending;
+
+use bytes::Bytes;
+use netwheel::{DatagramContext, DatagramHandler, Result};
+use std::{net::SocketAddr, sync::mpsc};
+
+struct Tell(mpsc::Sender<Bytes>);
+
+impl DatagramHandler for Tell {
+    fn read(&mut self, _: &mut DatagramContext<'_, Self>, datagram: Bytes, _: SocketAddr) -> Result {
+        let _ = self.0.send(datagram);
+        Ok(())
+    }
+}

@@ -1,0 +1,89 @@
+//! Groups that a channel joins and leaves.
+
+use crate::datagrams::Tell;
+use crate::support::{
+    loops::{end, one_loop},
+    wait::{self, done},
+};
+use netwheel::{DatagramBootstrap, MulticastGroup, UdpOptions};
+use std::{
+    io::Write,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    sync::{Mutex, mpsc},
+    time::Duration,
+};
+
+/// T-35: on the loopback interface.
+#[test]
+fn t_35_a_group_is_heard_from_join_to_leave() {
+    let (address, lo) = (Ipv4Addr::new(239, 255, 77, 1), Ipv4Addr::LOCALHOST);
+    multicast(
+        "0.0.0.0:0",
+        UdpOptions::new().multicast_interface_v4(lo).multicast_loop(true).multicast_time_to_live(0),
+        MulticastGroup::V4 { group: address, interface: lo },
+        address.into(),
+    );
+}
+
+/// T-35: likewise with IPv6; the loopback interface is number 1 on Linux.
+#[cfg(target_os = "linux")]
+#[test]
+fn t_35_a_group_of_ipv6_is_heard_from_join_to_leave() {
+    let address = Ipv6Addr::new(0xff01, 0, 0, 0, 0, 0, 0x77, 0x1);
+    multicast(
+        "[::]:0",
+        UdpOptions::new().multicast_interface_v6(1).multicast_loop(true).multicast_time_to_live(0),
+        MulticastGroup::V6 { group: address, interface: 1 },
+        address.into(),
+    );
+}
+
+/// Says why a test proves nothing on this machine.
+fn skip(why: &str) {
+    // Not `eprintln`, which the test harness would swallow.
+    let _ = writeln!(std::io::stderr(), "SKIPPED: {why}");
+}
+
+fn multicast(any: &str, options: UdpOptions, group: MulticastGroup, address: IpAddr) {
+    let loops = one_loop();
+    let (events, told) = mpsc::channel();
+    let events = Mutex::new(events);
+    let receiver = DatagramBootstrap::new(&loops).handler(move || Tell(events.lock().unwrap().clone()));
+    let Ok(receiver) = receiver.bind(any) else { return skip("no such addresses here") };
+    let sender =
+        DatagramBootstrap::new(&loops).options(options).handler(|| Tell(mpsc::channel().0)).bind(any);
+    let Ok(sender) = sender else { return skip("no multicast here") };
+    let to = SocketAddr::new(address, receiver.local_address().port());
+    let own = SocketAddr::new(
+        if any.starts_with('[') { Ipv6Addr::LOCALHOST.into() } else { Ipv4Addr::LOCALHOST.into() },
+        receiver.local_address().port(),
+    );
+    let on_receiver = |join: bool| {
+        let (answer, answered) = mpsc::channel();
+        receiver
+            .execute(move |scope| {
+                let result = if join { scope.join(group) } else { scope.leave(group) };
+                answer.send(result).unwrap();
+                Ok(())
+            })
+            .unwrap();
+        wait::receive(&answered)
+    };
+    let send = |text: &'static str, to| done(sender.send_notify(text, Some(to)).unwrap());
+    if let Err(e) = on_receiver(true).and_then(|()| send("probe", to)) {
+        return skip(&format!("no multicast on the loopback interface ({e})"));
+    }
+    let Ok(heard) = told.recv_timeout(Duration::from_secs(5)) else {
+        return skip("the loopback interface does not deliver multicast");
+    };
+    assert_eq!(heard, "probe");
+    send("to the group", to).unwrap();
+    assert_eq!(wait::receive(&told), "to the group");
+    on_receiver(false).unwrap();
+    send("after the leave", to).unwrap();
+    // It would have come before this one.
+    send("to the receiver", own).unwrap();
+    assert_eq!(wait::receive(&told), "to the receiver");
+    assert!(on_receiver(false).is_err(), "it was left");
+    end(&loops);
+}

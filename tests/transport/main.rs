@@ -1,0 +1,13 @@
+//! Sockets: TCP, Unix sockets and datagrams, their options and listeners.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod connect;
+mod data;
+mod datagrams;
+mod listener_per_loop;
+mod read_control;
+mod reload;
+mod socket_options;
+mod unix_sockets;
