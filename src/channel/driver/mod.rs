@@ -24,13 +24,15 @@
 //! 6. The flags about the transport (`MAYBE_READABLE`, `WRITE_BLOCKED`, `HANG_UP`, `URGENT` and
 //!    `CARRIED_OVER`) are the driver's. The core reads `MAYBE_READABLE` to see whether input waits, and
 //!    sets it only to have the end of the stream read again.
-//! 7. With filters (`filtered`), the core sees plaintext only: `handle_input` gets what they open, and
+//! 7. With filters (`filtered_input`, `filtered_output`), the core sees plaintext only: `handle_input` gets what they open, and
 //!    `handle_sealed_written` replaces `handle_written`.
 
 mod discard;
-mod filtered;
+mod filtered_input;
+mod filtered_output;
 mod last_look;
 mod loop_io;
+mod read;
 mod reading;
 mod ready;
 mod transport;

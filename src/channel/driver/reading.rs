@@ -5,7 +5,11 @@
 //! event announces it. Kept bytes are decoded before new ones are read. The answer to a burst is tried
 //! with one write right behind it.
 
-use super::{ChannelDriver, LoopIo, Next, Transport, filtered, writing};
+use super::{
+    ChannelDriver, LoopIo, Next, Transport, filtered_input,
+    read::{Read, batch},
+    writing,
+};
 use crate::{
     Error,
     buffer::{RECEIVE_SIZE, Received},
@@ -19,26 +23,6 @@ use crate::{
 };
 use bytes::BytesMut;
 use std::io::ErrorKind;
-
-/// The result of one read.
-pub(super) enum Read {
-    /// Bytes came, for now the `last` ones. If `completed`, the handler's `read_complete` was called.
-    Bytes {
-        last: bool,
-        completed: bool,
-    },
-    /// Bytes came that the filters keep.
-    Kept {
-        last: bool,
-    },
-    Nothing,
-    End,
-    Failed(Error),
-    /// The channel was closed because of what came.
-    Broken,
-    /// A limit of traffic allows no read now.
-    HeldUp,
-}
 
 impl<T: Transport> ChannelDriver<T> {
     /// Reads a channel that was carried over from an earlier turn.
@@ -115,7 +99,7 @@ impl<T: Transport> ChannelDriver<T> {
                         core.handle_read_complete(&mut io.services);
                     }
                     match end {
-                        Read::Failed(error) => core.handle_io_error(&mut io.services, error),
+                        Read::Failed(e) => core.handle_io_error(&mut io.services, Error::io("reading", e)),
                         _ => core.handle_end(&mut io.services),
                     }
                     incomplete = false;
@@ -173,7 +157,7 @@ fn read_with_extras<T: Transport>(
     if size == 0 {
         Read::HeldUp
     } else if core.state.extras.has_filters() {
-        filtered::read_once(core, transport, io, size)
+        filtered_input::read_once(core, transport, io, size)
     } else {
         read_once(core, transport, io, size)
     }
@@ -220,7 +204,7 @@ fn read_once<T: Transport>(core: &mut ChannelCore, transport: &mut T, io: &mut L
                     Read::End
                 }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => Read::Nothing,
-                Err(e) => Read::Failed(Error::io("reading", e)),
+                Err(e) => Read::Failed(e),
             };
         }
     };
@@ -267,9 +251,4 @@ fn decode_grown<T: Transport>(
     core.handle_input(services, grown.freeze(), memory, batch(last), |core, services| {
         writing::flush(core, transport, services, metrics);
     })
-}
-
-#[inline]
-pub(super) fn batch(last: bool) -> Batch {
-    if last { Batch::Complete } else { Batch::Part }
 }

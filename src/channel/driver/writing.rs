@@ -4,7 +4,7 @@
 //! share of the turn is used up, which puts the channel into the attention list. After `WouldBlock`
 //! nothing is tried until an event reports that the transport takes more.
 
-use super::{ChannelDriver, LoopIo, Transport, filtered};
+use super::{ChannelDriver, LoopIo, Transport, filtered_output};
 use crate::{
     Error,
     buffer::Outbound,
@@ -80,7 +80,7 @@ fn send_burst<T: Transport, const FILTERED: bool>(
         {
             break;
         }
-        let pending = if FILTERED { filtered::seal(core, services) } else { state.pending_bytes() };
+        let pending = if FILTERED { filtered_output::seal(core, services) } else { state.pending_bytes() };
         let state = &mut core.state;
         if pending == 0 || left == 0 {
             state.give_allowance_back(Direction::Write);
@@ -94,7 +94,7 @@ fn send_burst<T: Transport, const FILTERED: bool>(
             break;
         }
         let result = if FILTERED {
-            filtered::write(core, transport, most)
+            filtered_output::write(core, transport, most)
         } else {
             let Some(out) = state.outbound() else { break };
             if out.is_contiguous() {
@@ -107,7 +107,7 @@ fn send_burst<T: Transport, const FILTERED: bool>(
         left -= 1;
         metrics.writes.add(1);
         match result {
-            Ok(n) if n > 0 && FILTERED => filtered::written(core, services, metrics, n),
+            Ok(n) if n > 0 && FILTERED => filtered_output::written(core, services, metrics, n),
             Ok(n) if n > 0 => {
                 metrics.bytes_written.add(n as u64);
                 core.handle_written(services, n);

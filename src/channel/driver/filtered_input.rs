@@ -1,4 +1,4 @@
-//! What the driver does for a channel with filters: plaintext above, bytes of the wire below.
+//! Input of a channel with filters: plaintext above, bytes of the wire below.
 //!
 //! Invariants: `active` is called once every filter is established, and no other callback before that;
 //! traffic, idle times and counters measure the wire; the filters' own output goes out right behind the
@@ -6,11 +6,12 @@
 
 use super::{
     ChannelDriver, LoopIo, Next, Transport,
-    reading::{Read, batch},
+    filtered_output::fail,
+    read::{Read, batch},
     writing,
 };
 use crate::{
-    Error, Result,
+    Result,
     channel::{
         core::ChannelCore,
         filter::Filters,
@@ -19,11 +20,8 @@ use crate::{
         state::{ChannelState, ReadDemand, Readiness},
         undecoded::InputMemory,
     },
-    log_throttle::{BROKEN, log_throttled},
-    metrics::Metrics,
 };
 use bytes::BytesMut;
-use log::Level;
 use std::io::ErrorKind;
 
 impl<T: Transport> ChannelDriver<T> {
@@ -42,17 +40,6 @@ impl<T: Transport> ChannelDriver<T> {
         self.flush(io);
         self.next()
     }
-
-    /// Ends the output of the filters. Returns whether everything is sent.
-    pub(super) fn finish_output(&mut self, io: &mut LoopIo) -> bool {
-        let Some(filters) = self.core.state.extras.filters_mut() else { return true };
-        if let Err(error) = filters.end_output() {
-            fail(&mut self.core, &mut io.services, error);
-            return true;
-        }
-        self.flush(io);
-        self.core.state.extras.sealed_wire().is_empty()
-    }
 }
 
 /// Calls the handler's `active` once all filters are established.
@@ -65,21 +52,6 @@ fn become_active(core: &mut ChannelCore, services: &mut LoopServices) {
         state.status.unset(ReadDemand::WANTED);
         core.handle_active(services);
     }
-}
-
-/// A filter has failed. A handler that was never called does not hear of it.
-#[cold]
-fn fail(core: &mut ChannelCore, services: &mut LoopServices, error: Error) {
-    if core.state.status.is_active() {
-        core.handle_io_error(services, error);
-        return;
-    }
-    services.tally.channel_errors += 1;
-    let id = core.state.id();
-    log_throttled!(services, BROKEN, Level::Debug, "channel {id}: not established: {error}");
-    core.state.note_cause(|| error);
-    core.state.request_close_now();
-    core.state.want_attention(services);
 }
 
 /// Reads at most `size` bytes of the wire, once, and decodes what the filters make of them.
@@ -107,7 +79,7 @@ pub(super) fn read_once<T: Transport>(
     let received = match result {
         Ok(received) => received,
         Err(e) if e.kind() == ErrorKind::WouldBlock => return Read::Nothing,
-        Err(e) => return Read::Failed(Error::io("reading", e)),
+        Err(e) => return Read::Failed(e),
     };
     let n = received.read;
     // As without filters: a short read has emptied the transport.
@@ -173,29 +145,4 @@ fn deliver<T: Transport>(
     });
     core.handle_filtered_input(services);
     Read::Bytes { last, completed }
-}
-
-/// Seals what waits, as far as the limit allows. Returns the number of bytes for the transport.
-pub(super) fn seal(core: &mut ChannelCore, services: &mut LoopServices) -> usize {
-    if let Err(error) = core.state.seal() {
-        fail(core, services, error);
-        return 0;
-    }
-    core.state.extras.sealed_wire().len()
-}
-
-/// Writes at most `most` sealed bytes.
-pub(super) fn write<T: Transport>(
-    core: &ChannelCore,
-    transport: &mut T,
-    most: usize,
-) -> std::io::Result<usize> {
-    let wire = core.state.extras.sealed_wire();
-    transport.write(&wire[..wire.len().min(most)])
-}
-
-/// The transport took `n` sealed bytes.
-pub(super) fn written(core: &mut ChannelCore, services: &mut LoopServices, metrics: &Metrics, n: usize) {
-    metrics.bytes_written.add(n as u64);
-    core.handle_sealed_written(services, n);
 }
