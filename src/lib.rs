@@ -47,12 +47,6 @@
 //! - `prometheus`: what loops count, in the text format of Prometheus.
 //!
 //! Features only add.
-//!
-//! # The house
-//!
-//! Modules stand in layers; each imports only from those below it. From the top: `bootstrap`, `prometheus`; `group`,
-//! `event_loop`, `datagram`; `transport`; `codec`, `stage`, `relay`, `testing`; `channel`,
-//! `pipeline`; `timer`, `buffer`, `admission`, `metrics`, `sync`, `worker_pool`; `error`, `id`, `clock`, `log_throttle`, `resource`, `settings`.
 
 // Not `forbid`, for the sake of one small module that says why it needs it: `sync::task_cell`.
 #![deny(unsafe_code)]
@@ -108,12 +102,14 @@ pub use clock::{Clock, SystemClock};
 pub use datagram::{DatagramChannel, DatagramContext, DatagramHandler, DatagramScope};
 pub use error::{BoxError, EncodeError, Error, PeerError, Refused, Result, SettingError};
 pub use event_loop::{
-    EventLoop, ManualEventLoop, MissedRuns, Peer, Periodic, RebuildCause, RebuildReport, ScheduledTask,
-    ShutdownOptions, ShutdownReport, Stall, Watchdog,
+    EventLoop, MissedRuns, Peer, Periodic, RebuildCause, RebuildReport, ScheduledTask, ShutdownOptions,
+    ShutdownReport, Stall, Watchdog,
 };
 #[cfg(unix)]
 pub use event_loop::{Interest, Readiness, SourceAction, SourceContext, SourceHandle};
-pub use group::{Chooser, EventLoopGroup, EventLoopGroupBuilder, LeastConnections, LeastLag, RoundRobin};
+pub use group::{
+    Chooser, EventLoopGroup, EventLoopGroupBuilder, LeastConnections, LeastLag, ManualEventLoop, RoundRobin,
+};
 pub use id::ChannelId;
 pub use metrics::{Histogram, LoopMetrics};
 pub use pipeline::{ChannelPipeline, Context, Handler, Pipeline, Remote};

@@ -15,7 +15,10 @@ use crate::{
     channel::{AnyPipeline, ChannelConfig, ChannelOptions, ChannelShared},
     clock::nanos,
     error::Refused,
-    event_loop::{Assignment, Attempt, ChildSetup, Connected, Connecting, LoopMail, LoopShared, Peer},
+    event_loop::{
+        Assignment, Attempt, CancelConnect, ChildSetup, ConnectCallback, Connecting, Connection, LoopMail,
+        LoopShared, Peer,
+    },
     pipeline::IntoPipeline,
     resource::CONNECTIONS,
     sync::{Completer, Unwanted, cancellable},
@@ -140,7 +143,9 @@ where
         let (shared, cancelled) = (event_loop.shared.clone(), attempt.clone());
         let undo = move |unwanted: Unwanted<Channel<P::Message>>| match unwanted {
             // Refused by a loop that has ended, and its attempts with it.
-            Unwanted::Operation => drop(shared.submit_always(LoopMail::CancelConnect(cancelled.clone()))),
+            Unwanted::Operation => {
+                drop(shared.submit_always(LoopMail::Source(Box::new(CancelConnect(cancelled.clone())))))
+            }
             Unwanted::Result(channel) => channel.close_now(),
         };
         let (completer, completion) = cancellable(Some(event_loop.shared.id), undo);
@@ -191,12 +196,12 @@ where
             options: self.options.clone(),
         });
         let timeout = nanos(self.connect_timeout);
-        let connecting =
-            Connecting { assignment, stream, peer, setup, done, attempt, timeout, deadline: None };
-        if let Err(refused) = submit(&event_loop.shared, LoopMail::Connect(Box::new(connecting)))
-            && let LoopMail::Connect(connecting) = refused.value
+        let connection = Connection { stream, assignment, peer, local: None, setup };
+        let connecting = Connecting::new(connection, done, attempt, timeout);
+        if let Err(refused) = submit(&event_loop.shared, LoopMail::Open(Box::new(connecting)))
+            && let Some(connecting) = refused.value.into_new_source::<Connecting>()
         {
-            connecting.refuse(refused.reason);
+            connecting.fail(refused.reason);
         }
     }
 }
@@ -206,13 +211,13 @@ pub(super) struct Call {
     pub(super) peer: Address,
     pub(super) config: Arc<ChannelConfig>,
     pub(super) attempt: Attempt,
-    pub(super) done: Box<dyn Connected>,
+    pub(super) done: Box<dyn ConnectCallback>,
 }
 
 /// Who asked for the connection.
 struct ConnectWaiter<M>(Completer<Channel<M>>);
 
-impl<M: 'static> Connected for ConnectWaiter<M> {
+impl<M: 'static> ConnectCallback for ConnectWaiter<M> {
     fn is_wanted(&self) -> bool {
         self.0.is_pending()
     }

@@ -1,10 +1,12 @@
-//! Opening datagram channels.
+//! NewDatagramChannel datagram channels.
 //!
 //! Always holds: wrong settings, and addresses that cannot be had, are refused before anything is begun. Any thread opens.
 
 use crate::{
     DatagramChannel, DatagramHandler, Error, EventLoopGroup, Result,
-    datagram::{DatagramConfig, DatagramGuard, DatagramLinks, DatagramShared, Opening, TypedHandler},
+    datagram::{
+        DatagramConfig, DatagramGuard, DatagramLinks, DatagramShared, NewDatagramChannel, TypedHandler,
+    },
     event_loop::LoopMail,
     transport::{Resolve, UdpOptions, UdpSocket},
 };
@@ -143,14 +145,14 @@ where
         let shared =
             Arc::new(DatagramShared::new(event_loop.shared.clone(), local, self.config.max_outbound));
         let factory = self.factory.clone();
-        let opening = Opening {
+        let channel = NewDatagramChannel {
             socket,
             peer: self.peer,
             config: self.config.clone(),
             handler: Box::new(move || Box::new(TypedHandler(factory())) as Box<dyn DatagramLinks>),
             shared: DatagramGuard(shared.clone()),
         };
-        let opened = event_loop.shared.submit(LoopMail::OpenDatagram(Box::new(opening)), 0);
+        let opened = event_loop.shared.submit(LoopMail::Open(Box::new(channel)), 0);
         opened.map_err(|refused| refused.reason)?;
         Ok(DatagramChannel::new(shared))
     }

@@ -6,7 +6,8 @@ use crate::{
     admission::Gate,
     channel::{AnyPipeline, ChannelConfig, ChannelOptions},
     event_loop::{
-        AcceptRetry, ChildSetup, ListenerGuard, ListenerShared, Listening, LoopMail, Peer, ServerShared,
+        AcceptProgress, ChildLoops, ChildSetup, ListenerGuard, ListenerShared, ListenerSource, LoopMail,
+        Peer, ServerShared,
     },
     pipeline::IntoPipeline,
     transport::{Address, Adoptable, Endpoint, Listener, ListenerOptions, TcpOptions, socket_options},
@@ -313,7 +314,7 @@ where
         let mut server = Server::new(name, shared.clone());
         for (n, listener) in listeners.into_iter().enumerate() {
             let listener_shared = Arc::new(ListenerShared::new(shared.clone()));
-            let listening = Listening {
+            let source = ListenerSource {
                 listener,
                 address: address.clone(),
                 children: self.settings.children(),
@@ -322,11 +323,10 @@ where
                 accepts_per_turn: *accepts_per_turn,
                 shared: ListenerGuard(listener_shared.clone()),
                 accepting: *accepting,
-                paused: false,
-                retry: AcceptRetry::default(),
+                progress: AcceptProgress::default(),
             };
             let acceptor = self.settings.acceptor(n).clone();
-            if let Err(refused) = acceptor.shared.submit(LoopMail::Listen(Box::new(listening)), 0) {
+            if let Err(refused) = acceptor.shared.submit(LoopMail::Open(Box::new(source)), 0) {
                 server.close_listeners();
                 return Err(refused.reason);
             }
@@ -347,9 +347,9 @@ impl ServerSettings {
         if self.listener_per_loop { &acceptors.event_loops()[n] } else { acceptors.next() }
     }
 
-    /// Who serves the connections; none: the loop that accepts them.
-    fn children(&self) -> Option<EventLoopGroup> {
+    /// Returns the loops that serve the connections; `None` for the loop that accepts them.
+    fn children(&self) -> Option<Arc<dyn ChildLoops>> {
         let own = self.listener_per_loop && self.acceptors.is_none();
-        (!own).then(|| self.children.clone())
+        (!own).then(|| Arc::new(self.children.clone()) as Arc<dyn ChildLoops>)
     }
 }

@@ -5,7 +5,7 @@
 
 use crate::{
     Completion, EventLoop, Result,
-    event_loop::{ListenerShared, LoopMail, ServerClosed, ServerShared},
+    event_loop::{ListenerCommand, ListenerMail, ListenerShared, LoopMail, ServerClosed, ServerShared},
     sync::completion_of_all,
 };
 use std::{
@@ -50,8 +50,10 @@ impl<A> Server<A> {
     pub fn set_accepting(&self, on: bool) -> Result {
         let mut result = Ok(());
         for (acceptor, listener) in &self.listeners {
-            let mail = LoopMail::Accepting(listener.clone(), on);
-            result = result.and(acceptor.shared.submit(mail, 0).map_err(|refused| refused.reason));
+            let command = ListenerCommand::SetAccepting(on);
+            let mail = Box::new(ListenerMail { listener: listener.clone(), command });
+            result = result
+                .and(acceptor.shared.submit(LoopMail::Source(mail), 0).map_err(|refused| refused.reason));
         }
         result
     }
@@ -65,7 +67,8 @@ impl<A> Server<A> {
     pub(super) fn close_listeners(&self) {
         for (acceptor, listener) in &self.listeners {
             // A full queue must not keep anybody from closing; a loop that has ended has closed its listeners.
-            let _ = acceptor.shared.submit_always(LoopMail::CloseListener(listener.clone()));
+            let mail = Box::new(ListenerMail { listener: listener.clone(), command: ListenerCommand::Close });
+            let _ = acceptor.shared.submit_always(LoopMail::Source(mail));
         }
     }
 

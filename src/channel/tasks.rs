@@ -1,10 +1,11 @@
-//! The tasks of one channel that wait: for their time, exact ones on the loop's heap, coarse ones on its wheel; or for the
-//! answer of a worker.
+//! The tasks of a channel: scheduled exactly on the loop's heap, scheduled coarsely on its wheel,
+//! or waiting for a worker. The close timeout is kept beside them.
 //!
-//! Always holds: every task here has exactly one entry in the heap, on the wheel or among the works of a pool, which knows it
-//! by its slot; it is run once, or dropped when it is cancelled or the channel ends, whichever comes first. There is a limit to them. To
-//! arm, cancel or run one takes the same time however many the channel has. Runs on the channel's loop; owns the tasks,
-//! neither heap nor wheel nor clock. A channel without tasks pays one word.
+//! Invariants: each task has exactly one entry in the heap, on the wheel or in the worker pool,
+//! which names it by its slot. It runs once, or is dropped when it is cancelled or the channel
+//! closes. Their number is limited. Scheduling, cancelling and running take constant time. Runs on
+//! the channel's loop. Owns the tasks, but neither heap, wheel nor clock. A channel without tasks
+//! pays one word.
 
 use super::{
     services::LoopServices,
@@ -14,14 +15,14 @@ use crate::{Error, Result, error::drop_guarded, id::Key, resource::CHANNEL_TASKS
 use slab::Slab;
 use std::any::Any;
 
-/// When a task is to run: at a deadline, or in the tick of the wheel after it.
-pub(crate) enum When {
+/// The time of a task: at a deadline, or in the tick of the wheel after it.
+pub(crate) enum TaskTime {
     Exact(u64),
     Coarse(u64),
 }
 
 #[derive(Default)]
-pub(crate) struct Timers {
+pub(crate) struct Tasks {
     tasks: Slab<Timer>,
     /// The timer of the close timeout.
     close: Option<QueueKey>,
@@ -32,8 +33,8 @@ struct Timer {
     task: Box<dyn Any>,
 }
 
-impl Timers {
-    /// Makes room for a task; its slot.
+impl Tasks {
+    /// Inserts a task and returns its slot.
     fn enter(&mut self, task: Box<dyn Any>) -> u32 {
         self.tasks.insert(Timer { place: TimerPlace::Nowhere, task }) as u32
     }
@@ -50,13 +51,13 @@ impl Timers {
         found.then(|| self.tasks.remove(slot))
     }
 
-    /// Has a task run at its time; none if there are `limit` of them, and the task is dropped.
+    /// Schedules a task. Drops it and returns `None` if there are `limit` tasks.
     pub(crate) fn arm(
         &mut self,
         channel: Key,
         limit: usize,
         services: &mut LoopServices,
-        when: When,
+        when: TaskTime,
         task: Box<dyn Any>,
     ) -> Option<TaskKey> {
         if self.tasks.len() >= limit {
@@ -66,8 +67,10 @@ impl Timers {
         let slot = self.enter(task);
         let token = TimerToken::new(channel, ChannelTimer::Task(slot));
         let place = match when {
-            When::Exact(deadline) => TimerPlace::Exact(services.queue.insert(deadline, Due::Channel(token))),
-            When::Coarse(deadline) => TimerPlace::Wheel(services.wheel.insert(deadline, token)),
+            TaskTime::Exact(deadline) => {
+                TimerPlace::Exact(services.queue.insert(deadline, Due::Channel(token)))
+            }
+            TaskTime::Coarse(deadline) => TimerPlace::Wheel(services.wheel.insert(deadline, token)),
         };
         Some(self.place(slot, place))
     }
@@ -86,7 +89,7 @@ impl Timers {
     /// Keeps a task until a worker has its answer.
     ///
     /// # Errors
-    /// If there are `limit` tasks; it is dropped.
+    /// If there are `limit` tasks; the task is dropped.
     pub(in crate::channel) fn await_worker(
         &mut self,
         limit: usize,
@@ -102,12 +105,12 @@ impl Timers {
         Ok(self.place(slot, TimerPlace::Worker(services.offloaded)))
     }
 
-    /// Takes a task whose answer is there; none if it was cancelled.
+    /// Removes and returns a task whose answer has arrived, unless it was cancelled.
     pub(in crate::channel) fn take_answered(&mut self, key: TaskKey) -> Option<Box<dyn Any>> {
         self.take(key).map(|timer| timer.task)
     }
 
-    /// Cancels a task; whether it was waiting.
+    /// Cancels a task. Returns whether it was waiting.
     pub(crate) fn cancel(&mut self, services: &mut LoopServices, key: TaskKey) -> bool {
         let Some(timer) = self.take(key) else { return false };
         take_out(services, timer.place);
@@ -115,12 +118,12 @@ impl Timers {
         true
     }
 
-    /// The task that is due in `slot`.
+    /// Removes and returns the task in `slot`, whose timer has expired.
     pub(crate) fn take_due(&mut self, slot: u32) -> Option<Box<dyn Any>> {
         self.tasks.try_remove(slot as usize).map(|timer| timer.task)
     }
 
-    /// Drops the tasks that wait for their time, and returns their number. Those that wait for an answer stay.
+    /// Drops the scheduled tasks and returns their number. Offloaded work stays.
     pub(in crate::channel) fn cancel_timed(&mut self, services: &mut LoopServices) -> usize {
         let is_timed = |timer: &Timer| !matches!(timer.place, TimerPlace::Worker(_));
         let timed: Vec<_> =
@@ -147,14 +150,87 @@ impl Timers {
     }
 }
 
-/// Takes the entry of a task that will not run out of the heap or off the wheel.
+/// Removes the entry of a cancelled task from the heap or the wheel.
 fn take_out(services: &mut LoopServices, place: TimerPlace) {
     match place {
         TimerPlace::Exact(key) => drop(services.cancel_timer(key)),
         TimerPlace::Wheel(key) => {
             services.tally.wheel_cancelled += u64::from(services.wheel.cancel(key).is_some())
         }
-        // A worker that comes to it sees that nobody wants it.
+        // The worker finds that the task is gone.
         TimerPlace::Worker(_) | TimerPlace::Nowhere => {}
+    }
+}
+
+#[cfg(all(test, not(netwheel_loom)))]
+mod tests {
+    use super::*;
+    use std::{rc::Rc, time::Duration};
+
+    const CHANNEL: Key = Key { index: 3, generation: 7 };
+
+    fn services() -> LoopServices {
+        LoopServices::detached(Duration::from_millis(100))
+    }
+
+    /// The timers in the heap, in the order of their deadlines.
+    fn heap(services: &LoopServices) -> Vec<ChannelTimer> {
+        let timer = |due| match due {
+            Due::Channel(token) if token.is_for(CHANNEL) => token.timer(),
+            _ => unreachable!("only this channel has timers"),
+        };
+        services.queue.clear().into_iter().map(timer).collect()
+    }
+
+    #[test]
+    fn each_way_to_wait_has_its_entry_and_a_cancel_takes_that_alone() {
+        let (mut tasks, mut services) = (Tasks::default(), services());
+        let value = Rc::new(());
+        let mut arm = |tasks: &mut Tasks, when| {
+            tasks.arm(CHANNEL, 10, &mut services, when, Box::new(value.clone())).expect("below the limit")
+        };
+        let (exact, coarse) = (arm(&mut tasks, TaskTime::Exact(5)), arm(&mut tasks, TaskTime::Coarse(9)));
+        assert_eq!((services.queue.len(), services.wheel.len()), (1, 1));
+        assert!(tasks.cancel(&mut services, coarse) && !tasks.cancel(&mut services, coarse));
+        assert_eq!((services.queue.len(), services.wheel.len(), Rc::strong_count(&value)), (1, 0, 2));
+        assert!(tasks.take_due(exact.slot).is_some() && tasks.take_due(exact.slot).is_none());
+        assert_eq!(heap(&services), [ChannelTimer::Task(exact.slot)]);
+    }
+
+    #[test]
+    fn the_limit_counts_scheduled_and_offloaded_tasks_but_not_the_close_timeout() {
+        let (mut tasks, mut services) = (Tasks::default(), services());
+        tasks.arm_close(CHANNEL, &mut services, 1);
+        assert!(tasks.arm(CHANNEL, 2, &mut services, TaskTime::Exact(5), Box::new(())).is_some());
+        assert!(tasks.await_worker(2, &mut services, Box::new(())).is_ok());
+        assert!(tasks.arm(CHANNEL, 2, &mut services, TaskTime::Exact(5), Box::new(())).is_none());
+        assert!(matches!(
+            tasks.await_worker(2, &mut services, Box::new(())),
+            Err(Error::Full { what: CHANNEL_TASKS, limit: 2 })
+        ));
+    }
+
+    #[test]
+    fn a_shutdown_cancels_what_is_scheduled_and_a_close_cancels_everything() {
+        let (mut tasks, mut services) = (Tasks::default(), services());
+        tasks.arm_close(CHANNEL, &mut services, 100);
+        tasks.arm_close(CHANNEL, &mut services, 1);
+        tasks.arm(CHANNEL, 10, &mut services, TaskTime::Exact(5), Box::new(()));
+        tasks.arm(CHANNEL, 10, &mut services, TaskTime::Coarse(5), Box::new(()));
+        let offloaded = tasks.await_worker(10, &mut services, Box::new(())).expect("below the limit");
+        assert_eq!(tasks.cancel_timed(&mut services), 2);
+        assert_eq!((services.queue.len(), services.wheel.len()), (1, 0), "the close timeout, armed once");
+        assert!(tasks.take_answered(offloaded).is_some() && tasks.take_answered(offloaded).is_none());
+        assert_eq!(tasks.cancel_all(&mut services), 0, "no tasks are left");
+        assert_eq!(services.queue.len(), 0);
+    }
+
+    #[test]
+    fn a_close_timeout_that_was_taken_outlives_the_channel() {
+        let (mut tasks, mut services) = (Tasks::default(), services());
+        tasks.arm_close(CHANNEL, &mut services, 100);
+        assert!(tasks.take_close().is_some() && tasks.take_close().is_none());
+        tasks.cancel_all(&mut services);
+        assert_eq!(heap(&services), [ChannelTimer::CloseTimeout]);
     }
 }

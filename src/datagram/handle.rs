@@ -1,13 +1,18 @@
 //! The handle of a datagram channel.
 //!
-//! Always holds: it owns no socket; what it is asked for goes through the queue of the channel's loop, in the order in
-//! which one thread asked; wherever the channel ends, nobody is left waiting for it. Any thread may use it.
+//! Invariants: it owns no socket. Its requests go through the queue of the channel's loop, in the
+//! order in which one thread made them. However the channel ends, its completions complete. Any
+//! thread may use it.
 
-use super::{context::DatagramScope, context::ScopeTask, queue};
+use super::{
+    queue,
+    scope::{DatagramScope, ScopeTask},
+    shared::DatagramShared,
+};
 use crate::{
     Completion, Error, Result,
     error::Refused,
-    event_loop::{LoopMail, LoopShared},
+    event_loop::{LoopMail, SourceMail},
     id::Key,
     resource::OUTBOUND,
     sync::{Completer, completion},
@@ -16,10 +21,7 @@ use bytes::Bytes;
 use std::{
     fmt,
     net::SocketAddr,
-    sync::{
-        Arc, Mutex, OnceLock, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
+    sync::{Arc, PoisonError, atomic::Ordering},
 };
 
 /// A handle to a datagram channel; dropping it lets the channel go on. Made by
@@ -29,77 +31,31 @@ pub struct DatagramChannel {
     shared: Arc<DatagramShared>,
 }
 
-/// What the handles of a channel share with its loop.
-pub(crate) struct DatagramShared {
-    event_loop: Arc<LoopShared>,
-    /// Set when the loop has heard of it.
-    pub(crate) key: OnceLock<Key>,
-    local_address: SocketAddr,
-    max_outbound: usize,
-    open: AtomicBool,
-    /// Weight of what waits for the kernel.
-    pending: AtomicUsize,
-    /// Weight of what waits in the loop's queue.
-    queued: AtomicUsize,
-    closed: Mutex<Option<Vec<Completer>>>,
+/// A message to a datagram channel; dropped if the channel is closed.
+pub(super) struct DatagramMail {
+    channel: Arc<DatagramShared>,
+    pub(super) command: DatagramCommand,
 }
 
-/// The loop's end of [`DatagramShared`]: wherever the channel ends, nobody is left waiting for it.
-pub(crate) struct DatagramGuard(pub(crate) Arc<DatagramShared>);
-
-impl Drop for DatagramGuard {
-    fn drop(&mut self) {
-        self.0.set_closed();
+impl SourceMail for DatagramMail {
+    fn key(&self) -> Option<Key> {
+        self.channel.key.get().copied()
     }
 }
 
-/// One thing for one channel; runs on its loop, dropped if the channel is gone.
-pub(crate) enum DatagramMail {
+pub(super) enum DatagramCommand {
     Send { datagram: Bytes, to: Option<SocketAddr>, done: Option<Completer> },
     Run(ScopeTask),
     Close,
 }
 
-impl DatagramShared {
-    pub(crate) fn new(event_loop: Arc<LoopShared>, local_address: SocketAddr, max_outbound: usize) -> Self {
-        DatagramShared {
-            event_loop,
-            key: OnceLock::new(),
-            local_address,
-            max_outbound,
-            open: AtomicBool::new(true),
-            pending: AtomicUsize::new(0),
-            queued: AtomicUsize::new(0),
-            closed: Mutex::new(Some(Vec::new())),
-        }
-    }
-
-    pub(super) fn set_pending(&self, weight: usize) {
-        self.pending.store(weight, Ordering::Relaxed);
-    }
-
-    /// A datagram has left the loop's queue.
-    pub(super) fn dequeued(&self, datagram: &Bytes) {
-        self.queued.fetch_sub(queue::weight(datagram), Ordering::Relaxed);
-    }
-
-    pub(super) fn set_closing(&self) {
-        self.open.store(false, Ordering::Release);
-    }
-
-    /// The socket is closed: tells everybody who asked.
-    pub(super) fn set_closed(&self) {
-        self.set_closing();
-        let waiting = self.closed.lock().unwrap_or_else(PoisonError::into_inner).take();
-        for completer in waiting.into_iter().flatten() {
-            completer.complete(Ok(()));
-        }
-    }
-}
-
 impl DatagramChannel {
     pub(crate) fn new(shared: Arc<DatagramShared>) -> Self {
         DatagramChannel { shared }
+    }
+
+    fn mail(&self, command: DatagramCommand) -> LoopMail {
+        LoopMail::Source(Box::new(DatagramMail { channel: self.shared.clone(), command }))
     }
 
     /// The address to which it was bound.
@@ -165,12 +121,14 @@ impl DatagramChannel {
             shared.event_loop.metrics.datagrams_refused.add_shared(1);
             return Err(Refused { value: datagram, reason: Error::Full { what: OUTBOUND, limit } });
         }
-        let mail = Box::new(DatagramMail::Send { datagram, to, done });
-        shared.event_loop.submit(LoopMail::Datagram(shared.clone(), mail), 0).map_err(|refused| {
-            let LoopMail::Datagram(_, mail) = refused.value else { unreachable!("the same mail comes back") };
-            let DatagramMail::Send { datagram, .. } = *mail else { unreachable!("the same mail comes back") };
+        let mail = self.mail(DatagramCommand::Send { datagram, to, done });
+        shared.event_loop.submit(mail, 0).map_err(|Refused { value, reason }| {
+            let command = value.into_source_mail::<DatagramMail>().map(|mail| mail.command);
+            let Some(DatagramCommand::Send { datagram, .. }) = command else {
+                unreachable!("the same mail comes back")
+            };
             shared.dequeued(&datagram);
-            Refused { value: datagram, reason: refused.reason }
+            Refused { value: datagram, reason }
         })
     }
 
@@ -182,7 +140,7 @@ impl DatagramChannel {
         if !self.is_open() {
             return Err(Error::Closed);
         }
-        let mail = LoopMail::Datagram(self.shared.clone(), Box::new(DatagramMail::Run(Box::new(task))));
+        let mail = self.mail(DatagramCommand::Run(Box::new(task)));
         self.shared.event_loop.submit(mail, 0).map_err(|refused| refused.reason)
     }
 
@@ -190,8 +148,7 @@ impl DatagramChannel {
     /// Closing twice does nothing.
     pub fn close(&self) {
         // A full queue must not keep anybody from closing; a loop that has ended has closed its channels.
-        let mail = LoopMail::Datagram(self.shared.clone(), Box::new(DatagramMail::Close));
-        let _ = self.shared.event_loop.submit_always(mail);
+        let _ = self.shared.event_loop.submit_always(self.mail(DatagramCommand::Close));
     }
 
     /// Completes when the channel's socket is closed; at once if it is.
@@ -204,6 +161,13 @@ impl DatagramChannel {
                 completion
             }
         }
+    }
+}
+
+impl DatagramScope<'_> {
+    /// A handle to this channel, for other threads.
+    pub fn channel(&self) -> DatagramChannel {
+        DatagramChannel::new(self.state.handle().clone())
     }
 }
 

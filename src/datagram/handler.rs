@@ -1,6 +1,9 @@
-//! What a program does with datagrams.
+//! The handler trait of datagram channels.
 
-use super::context::{DatagramContext, DatagramScope, DatagramTask, ScopeTask};
+use super::{
+    context::{DatagramContext, DatagramTask},
+    scope::{DatagramScope, ScopeTask},
+};
 use crate::{
     Error, Result,
     log_throttle::{BROKEN, log_throttled},

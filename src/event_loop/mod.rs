@@ -1,103 +1,95 @@
-//! Event loops: one thread each, which polls its sockets, runs its tasks and timers, and serves its channels.
+//! Event loops. Each one is a thread that polls its sockets, runs its tasks and timers, and serves
+//! its channels.
 //!
-//! [`EventLoop`] is the handle, which any thread may hold (`schedule` has its ways to run something later, `shutdown`
-//! those to end it). The loop itself is in `turn` (the order of things) with `task_phase` and `timer_phase` (what runs
-//! for how long, by `budget`), `selector` (the poll, wake causes), `sleep` (whether and how long), `spin` (turning in
-//! vain), `guard` (panics that nobody has caught), `rebuild` (moving to a new poll), `io`
-//! (closing a channel's socket), `linger` and `lingering`
-//! (closing a socket slowly), `accept` (new connections), `datagrams` (channels of UDP), `foreign`
-//! (event sources of the program's own), `task` and `tasks` (given, and scheduled ones, repeated
-//! as `periodic` says, found by
-//! `local`) and `shutdown`. `stopwatch`, `load` (how many connections, how long turns take), `metrics` and `watchdog`
-//! look on. `manual` is the loop without a thread, `affinity` says where a thread runs.
+//! [`EventLoop`] is the handle, which any thread may hold. [`LoopShared`] is the state that handles
+//! share with the loop, and `mail` has the messages that they send. The loop itself is a
+//! `turn::Turn`.
+//!
+//! # Threads and ownership
+//! - The loop's thread owns the `Turn`: poll, sources, heap, wheel, read buffers, and the receiving
+//!   end of the queue. Nothing in it is shared, so nothing in it is locked.
+//! - [`LoopShared`] has the sending end of the queue, the wake-up word, the waker, the life state
+//!   and the metrics. The waker is behind a mutex, which is taken at most once per sleep.
+//! - The queue is a [`Mailbox`](crate::sync::Mailbox): chunks of 128 entries behind a lock. The
+//!   loop takes a whole chunk at a time. It sees without the lock that the queue is empty, so a
+//!   turn that only moves bytes takes no lock.
+//! - The loop writes its turn, phase, channel and task to [`Activity`](crate::sync::Activity) with
+//!   plain stores, whether or not a watchdog reads them.
+//! - The pipeline factory is called on the loop. Links and handler are used and dropped there too,
+//!   so they need not be `Send`.
+//! - A channel handle reaches the loop through [`MailSender`](crate::channel::MailSender), a trait
+//!   of the channel layer that [`LoopShared`] implements. So the channel layer does not import this
+//!   one.
+//!
+//! Keys carry a generation. Mail, events and timers for a channel that is gone meet another
+//! generation and are dropped.
+//!
+//! | modules, from the top | subject |
+//! |---|---|
+//! | `thread/` | building a loop, the life of its thread, loops without a thread |
+//! | `turn/` | the phases of a turn, which call sources, run tasks and timers, and shut down |
+//! | `sources/` | the slots of everything that the poll watches; a channel in its slot |
+//! | `accept/`, `lingering`, `event_source/` | kinds of sources besides channels |
+//! | `tasks/`, `broadcast/`, `shutdown/` | scheduled tasks, waiting broadcasts, shutdown |
+//! | `shared`, `mail` | what crosses threads |
+//! | `io`, `source` | the interface between a loop and its sources |
+//! | `closing/`, `connection` | sockets of closed channels, connections before they are channels |
+//! | `poll/`, `budget/`, `load`, `watchdog/` | poll and sleep, time budgets, measurements |
 
 mod accept;
-mod accept_retry;
-mod affinity;
 mod broadcast;
 mod budget;
-mod datagrams;
+mod closing;
+mod connection;
 #[cfg(unix)]
-mod foreign;
-mod guard;
+mod event_source;
 mod io;
-mod lanes;
-mod linger;
 mod lingering;
 mod load;
-mod local;
-mod loop_settings;
-mod loop_waker;
-mod manual;
-mod pace;
-mod periodic;
-mod poll_phase;
-mod rebuild;
-mod schedule;
-mod selector;
+mod mail;
+mod poll;
 mod shared;
 mod shutdown;
-mod sleep;
+mod source;
 mod sources;
-mod spin;
-mod stopwatch;
 mod task;
-mod task_phase;
 mod tasks;
-mod timer_phase;
+mod thread;
 mod turn;
 mod watchdog;
 
-pub(crate) use accept_retry::AcceptRetry;
-pub(crate) use affinity::Core;
+pub(crate) use accept::{
+    AcceptProgress, Attempt, CancelConnect, ChildLoops, Connecting, ListenerCommand, ListenerGuard,
+    ListenerMail, ListenerShared, ListenerSource, ServerClosed, ServerShared,
+};
 pub(crate) use budget::UNLIMITED;
+pub(crate) use closing::ClosedChannel;
+pub use connection::Peer;
+pub(crate) use connection::{ChildSetup, ConnectCallback, Connection};
 #[cfg(unix)]
-pub use foreign::{Interest, Readiness, SourceAction, SourceContext, SourceHandle};
+pub use event_source::{Interest, Readiness, SourceAction, SourceContext, SourceHandle};
 pub(crate) use io::Io;
-pub(crate) use linger::Ended;
 pub(crate) use load::Assignment;
-pub(crate) use loop_settings::LoopSettings;
-pub use manual::ManualEventLoop;
-pub use periodic::{MissedRuns, Periodic};
-pub use rebuild::{RebuildCause, RebuildReport};
-pub(crate) use shared::{LifeState, LoopMail, LoopShared};
+pub(crate) use mail::LoopMail;
+pub(crate) use poll::STREAM_INTEREST;
+pub use poll::{RebuildCause, RebuildReport};
+pub(crate) use shared::{LifeState, LoopShared};
 pub use shutdown::{ShutdownOptions, ShutdownReport};
 pub(crate) use shutdown::{ShutdownRequest, end_and_report, end_gracefully};
-pub use sources::Peer;
-pub(crate) use sources::{
-    Attempt, ChildSetup, Connected, Connecting, ListenerGuard, ListenerShared, Listening, ServerClosed,
-    ServerShared,
-};
-pub use tasks::ScheduledTask;
+pub(crate) use source::{AtShutdown, LoopContext, NewSource, RegisterFn, Source, SourceMail, Transition};
+pub use tasks::{MissedRuns, Periodic, ScheduledTask};
+pub(crate) use thread::{Core, DrivenLoop, LoopConfig, LoopSettings};
 pub(crate) use watchdog::WatchdogThread;
-use watchdog::WatchedLoop;
 pub use watchdog::{Stall, Watchdog};
 
 use crate::{
     Error, Result,
-    channel::{IoTime, LoopServices, MailSender, OutboundBudget, SharedBudget, driver::LoopIo},
-    clock::{TimeSource, nanos},
-    error::{Refused, caught},
-    log_throttle::{LogAt, off_loop},
+    error::Refused,
     metrics::LoopMetrics,
-    sync::{
-        Completion, Phase, completion,
-        loop_id::{self, LoopIds},
-        mailbox,
-    },
-    timer::Wheel,
-    worker_pool::WorkerPool,
+    sync::{Completion, completion, loop_id},
 };
-use broadcast::Broadcasts;
-use pace::Pace;
-use selector::Selector;
-use sleep::Sleep;
-use sources::Sources;
-use spin::SpinGuard;
-use std::{collections::VecDeque, fmt, panic::Location, sync::Arc, time::Duration};
-use stopwatch::Stopwatch;
+use std::{fmt, panic::Location, sync::Arc, time::Duration};
 use task::Task;
-use turn::Turn;
 
 /// A handle to one event loop; can be cloned, sent and shared.
 ///
@@ -109,111 +101,7 @@ pub struct EventLoop {
     pub(crate) shared: Arc<LoopShared>,
 }
 
-/// What a loop is built with; see [`EventLoopGroupBuilder`](crate::EventLoopGroupBuilder).
-#[derive(Debug, Clone)]
-pub(crate) struct LoopConfig {
-    pub(crate) name: String,
-    /// Within their ranges.
-    pub(crate) settings: LoopSettings,
-    pub(crate) group_outbound: Arc<SharedBudget>,
-    pub(crate) core: Option<Core>,
-    /// Of the loop's random numbers.
-    pub(crate) seed: u64,
-    pub(crate) watchdog_thread: Option<Arc<WatchdogThread>>,
-    /// Numbers the loop; without it the process does.
-    pub(crate) loop_ids: Option<Arc<LoopIds>>,
-    pub(crate) workers: WorkerPool,
-}
-
-/// Makes the loop itself, on the thread that will run it.
-type MakeTurn = Box<dyn FnOnce(Arc<LoopShared>) -> Turn + Send>;
-
 impl EventLoop {
-    /// A loop whose thread starts with the first thing that it is given to do.
-    pub(crate) fn new(config: LoopConfig) -> Result<Self> {
-        let (core, watchdog_thread) = (config.core, config.watchdog_thread.clone());
-        let (shared, make) = Self::prepare(config)?;
-        // The seed is kept in what it refers to: a strong reference would keep a loop that never starts for ever.
-        let weak = Arc::downgrade(&shared);
-        shared.set_seed(Box::new(move || {
-            let shared = weak.upgrade().expect("a loop is started through a handle to it");
-            Box::new(move || {
-                if let Some(core) = core {
-                    core.pin(&shared.name);
-                }
-                live(make(shared), watchdog_thread);
-            })
-        }));
-        Ok(EventLoop { shared })
-    }
-
-    /// What the handles of a loop share, and what becomes the loop on whatever thread will run it.
-    fn prepare(config: LoopConfig) -> Result<(Arc<LoopShared>, MakeTurn)> {
-        let settings = config.settings;
-        let wheel =
-            Wheel::<crate::id::Key>::builder().tick(settings.wheel_tick).slots(settings.wheel_slots).build();
-        let wheel = wheel.map_err(as_setting_of_a_group)?;
-        let (selector, waker) = Selector::new().map_err(|e| Error::io("opening a poll", e))?;
-        let (mailbox, inbox) = mailbox(settings.max_pending_tasks);
-        let time = TimeSource::new(settings.clock.clone());
-        let (tasks, connections) = (settings.max_scheduled_tasks, settings.max_connections);
-        let (id, name) = (config.loop_ids.map_or_else(loop_id::next, |ids| ids.next()), config.name);
-        let shared = LoopShared::new(id, name, time.clone(), mailbox, tasks, connections, waker);
-        let shared = shared.with_seed(config.seed);
-        #[cfg(unix)]
-        let shared = shared.with_max_event_sources(settings.max_event_sources);
-        let shared = Arc::new(shared);
-        if !settings.clock.is_real_time() {
-            let weak = Arc::downgrade(&shared);
-            settings.clock.on_advance(Box::new(move || {
-                if let Some(shared) = weak.upgrade() {
-                    shared.wake_if_asleep(0);
-                }
-            }));
-        }
-        let (group_outbound, workers) = (config.group_outbound, config.workers);
-        let real_time = settings.clock.is_real_time();
-        let sleep = Sleep::new(settings.clock.longest_sleep(), settings.busy_poll);
-        let make = move |shared: Arc<LoopShared>| {
-            let outlet: Arc<dyn MailSender> = shared.clone();
-            let outbound = OutboundBudget::new(settings.max_outbound, group_outbound);
-            let activity = shared.activity.clone();
-            let log = shared.log.clone();
-            let mut services = LoopServices::new(time, wheel, outlet, activity, log, outbound, workers);
-            services.io_time = IoTime::limited(nanos(settings.max_io_time), real_time);
-            services.random = shared.random.clone();
-            let io = Io {
-                selector,
-                drivers: LoopIo::new(services, shared.metrics.clone()),
-                inactive: Vec::new(),
-                lingering: lingering::Lingering::new(settings.max_lingering),
-            };
-            let now = io.services.now;
-            Turn {
-                shared,
-                inbox,
-                sources: Sources::new(),
-                io,
-                budget: settings.budget(),
-                task_pace: Pace::new(real_time),
-                timer_pace: Pace::new(real_time),
-                deliver_pace: Pace::of_deliveries(real_time),
-                spin: SpinGuard::new(settings.rebuild_threshold),
-                watch: Stopwatch::new(now),
-                shutdown: None,
-                sleep,
-                real_time,
-                timers_left: false,
-                broadcasts: Broadcasts::default(),
-                at_end: VecDeque::new(),
-                rest_until: None,
-                poll_failures: 0,
-                failure_logged: false,
-            }
-        };
-        Ok((shared, Box::new(make)))
-    }
-
     /// The name of its thread.
     pub fn name(&self) -> &str {
         &self.shared.name
@@ -385,51 +273,4 @@ impl fmt::Debug for EventLoop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EventLoop").field("name", &self.name()).field("state", &self.shared.state()).finish()
     }
-}
-
-/// Settings of the wheel, as they are called where a group is built.
-fn as_setting_of_a_group(error: Error) -> Error {
-    let Error::Setting(mut refused) = error else { return error };
-    refused.setting = match refused.setting {
-        "tick" => "wheel_tick",
-        "slots" => "wheel_slots",
-        other => other,
-    };
-    Error::Setting(refused)
-}
-
-/// The life of a loop's thread.
-fn live(mut turn: Turn, watchdog_thread: Option<Arc<WatchdogThread>>) {
-    let shared = turn.shared.clone();
-    let _entered = loop_id::enter(shared.id);
-    let _local = local::enter(shared.id, turn.io.services.queue.clone());
-    let watch = watchdog_thread
-        .map(|watchdog_thread| watchdog_thread.watch(&shared.name, shared.id, shared.activity.clone()));
-    let cause = caught(|| turn.run());
-    end(turn, cause, watch);
-}
-
-/// What follows the last turn of a loop, on its thread; `cause` is what the loop itself has failed with, `watch` is
-/// over when there is nothing left that could get stuck.
-fn end(turn: Turn, cause: Option<String>, watch: Option<WatchedLoop>) {
-    let shared = turn.shared.clone();
-    // Those who wait for the end must hear of it, even if the log panics.
-    if let Some(cause) = &cause {
-        caught(|| log::error!("{}: the loop itself panicked and ends: {cause}", shared.name));
-    }
-    shared.advance(LifeState::ShutDown);
-    shared.activity.enter_phase(Phase::Shutdown);
-    // Channels, handlers and what is left in the queue are dropped here, on their own thread.
-    if let Some(message) = caught(move || drop(turn)) {
-        caught(|| log::error!("{}: ending: {message}", shared.name));
-    }
-    shared.run_hooks();
-    caught(|| {
-        shared.log.finish(shared.time.now());
-        let LogAt { log, now } = off_loop();
-        log.finish(now);
-    });
-    drop(watch);
-    shared.advance(LifeState::Terminated);
-    shared.set_terminated(cause);
 }

@@ -1,15 +1,13 @@
 //! The settings of a group, with their defaults and ranges.
 //!
-//! Always holds: nothing is refused before `build`, and `build` refuses with the name of the setting, the value and
-//! the range. Runs on the thread that builds.
+//! Invariant: settings are checked by `build`, which refuses with the name of the setting, the
+//! value and the range. Runs on the thread that builds.
 
-use super::{Chooser, EventLoopGroup};
+use super::{Chooser, EventLoopGroup, ManualEventLoop};
 use crate::{
     Clock, Error, Result,
     channel::SharedBudget,
-    event_loop::{
-        Core, EventLoop, LoopConfig, LoopSettings, ManualEventLoop, UNLIMITED, Watchdog, WatchdogThread,
-    },
+    event_loop::{Core, EventLoop, LoopConfig, LoopSettings, UNLIMITED, Watchdog, WatchdogThread},
     settings::check_range,
     sync::{Random, loop_id::LoopIds},
     worker_pool::WorkerPool,

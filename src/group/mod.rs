@@ -1,20 +1,23 @@
-//! Groups of event loops, and which of them serves the next channel.
+//! Groups of event loops, and the choice of the loop that serves the next channel.
 //!
-//! Always holds: a group has at least one loop; `next` gives one of them, whatever the chooser says. The group owns no
-//! channel; its loops live until they are shut down, not until the last handle is dropped.
+//! Invariants: a group has at least one loop. `next` returns one of them, whatever the chooser
+//! returns. The group owns no channel. Its loops live until they are shut down, not until the last
+//! handle is dropped.
 
 mod builder;
 mod chooser;
+mod manual;
 
 pub use builder::EventLoopGroupBuilder;
 pub use chooser::{Chooser, LeastConnections, LeastLag, RoundRobin};
+pub use manual::ManualEventLoop;
 
 use crate::{
     Completion, Error, Result,
     error::panic_message,
     event_loop::{
-        Assignment, EventLoop, ShutdownOptions, ShutdownReport, ShutdownRequest, end_and_report,
-        end_gracefully,
+        Assignment, ChildLoops, EventLoop, LoopShared, ShutdownOptions, ShutdownReport, ShutdownRequest,
+        end_and_report, end_gracefully,
     },
     metrics::LoopMetrics,
     sync::completion_of_all,
@@ -194,6 +197,13 @@ impl EventLoopGroup {
             });
         }
         completion
+    }
+}
+
+impl ChildLoops for EventLoopGroup {
+    fn assign(&self, weight: u32) -> Result<(Arc<LoopShared>, Assignment), usize> {
+        let (child, assignment) = EventLoopGroup::assign(self, weight)?;
+        Ok((child.shared.clone(), assignment))
     }
 }
 

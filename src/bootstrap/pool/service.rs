@@ -14,7 +14,7 @@ use crate::{
     Channel, Completion, Error, EventLoop, EventLoopGroup, Result,
     channel::ChannelShared,
     error::caught,
-    event_loop::{Attempt, Connected},
+    event_loop::{Attempt, ConnectCallback},
     log_throttle::{PANICS, log_throttled, off_loop},
     resource::POOL_WAITERS,
     sync::{Completer, Unwanted, cancellable_of_all},
@@ -41,7 +41,7 @@ pub(super) struct PoolHooks<M> {
 
 type HealthCheck<M> = dyn Fn(&Channel<M>) -> bool + Send + Sync;
 type OnAcquire<M> = dyn Fn(&Channel<M>) -> Result + Send + Sync;
-type ConnectFn = dyn Fn(Attempt, Box<dyn Connected>) + Send + Sync;
+type ConnectFn = dyn Fn(Attempt, Box<dyn ConnectCallback>) + Send + Sync;
 
 impl<M> Default for PoolHooks<M> {
     fn default() -> Self {
@@ -313,7 +313,7 @@ struct Making<M: 'static>(Option<ForWhom<M>>);
 
 type ForWhom<M> = (Arc<PoolService<M>>, Completer<Pooled<M>>);
 
-impl<M: 'static> Connected for Making<M> {
+impl<M: 'static> ConnectCallback for Making<M> {
     fn is_wanted(&self) -> bool {
         // Also if nobody waits for it any more: it will be free.
         self.0.as_ref().is_some_and(|(service, _)| !service.pool_state().is_closed())

@@ -13,7 +13,7 @@ use crate::{
     Channel, Error, EventLoop, ScheduledTask,
     channel::ChannelShared,
     error::caught,
-    event_loop::{Attempt, Connected, LoopMail},
+    event_loop::{Attempt, CancelConnect, ConnectCallback, LoopMail},
     log_throttle::{PANICS, log_throttled, off_loop},
     sync::Completer,
     transport::Address,
@@ -25,7 +25,7 @@ use std::{
 };
 
 /// Begins an attempt.
-pub(super) type MakeCall = dyn Fn(Address, Attempt, Box<dyn Connected>) + Send + Sync;
+pub(super) type MakeCall = dyn Fn(Address, Attempt, Box<dyn ConnectCallback>) + Send + Sync;
 
 /// A client that stays connected, in whatever phase it is.
 pub(super) struct ReconnectState<M> {
@@ -230,7 +230,8 @@ impl<M: 'static> ReconnectState<M> {
             ReconnectPhase::Waiting(task) => drop(task.cancel()),
             ReconnectPhase::Connecting(attempt) => {
                 // Refused by a loop that has ended, and the attempt with it.
-                let _ = self.event_loop.shared.submit_always(LoopMail::CancelConnect(attempt));
+                let _ =
+                    self.event_loop.shared.submit_always(LoopMail::Source(Box::new(CancelConnect(attempt))));
             }
             ReconnectPhase::Connected(channel, _) => channel.close(),
             ReconnectPhase::Between | ReconnectPhase::Stopping | ReconnectPhase::Ended(_) => {}
@@ -278,7 +279,7 @@ impl<M: 'static> Attempting<M> {
     }
 }
 
-impl<M: 'static> Connected for Attempting<M> {
+impl<M: 'static> ConnectCallback for Attempting<M> {
     fn is_wanted(&self) -> bool {
         self.0.as_ref().is_some_and(|client| matches!(client.lock().phase, ReconnectPhase::Connecting(_)))
     }

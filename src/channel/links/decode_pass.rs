@@ -1,13 +1,23 @@
-//! One pass of decoding over the bytes at hand, and the limit of what it delivers.
+//! One pass of decoding over the available input, and its limits.
+//!
+//! A codec or stage may make several messages of one input. It queues all but the first, and says
+//! so with `has_more`. The links ask for queued messages before they decode more input. With the
+//! default `has_more`, which is `false`, the compiler removes that. If delivery stops while a link
+//! has queued messages, the core sets `UNDECODED`, and the driver resumes the delivery without
+//! bytes or an event.
+//!
+//! Invariants: a pass delivers at most [`MAX_EXTRA_MESSAGES`] messages that consume no byte. A pass
+//! without progress in bytes counts as a read of the turn. At the end of the stream, the driver
+//! reads the end again after the remaining messages.
 
-/// What comes behind the bytes at hand.
+/// Whether further input follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Batch {
-    /// Maybe more, at once.
+    /// More input may follow at once.
     Part,
-    /// Nothing for now.
+    /// No more input for now.
     Complete,
-    /// Nothing any more: the peer has ended its stream.
+    /// No more input at all: the peer has ended its stream.
     Last,
 }
 
@@ -15,7 +25,8 @@ pub(crate) enum Batch {
 /// messages of the codec. Further queued messages are delivered in the next turn.
 pub(crate) const MAX_EXTRA_MESSAGES: u32 = 1024;
 
-/// One pass over the bytes at hand. A flush interrupts a pass; the same pass continues afterwards.
+/// One pass over the available input. A flush interrupts a pass; the same pass continues
+/// afterwards.
 #[derive(Debug)]
 pub struct DecodePass {
     batch: Batch,
@@ -38,13 +49,13 @@ impl DecodePass {
         self.batch == Batch::Last
     }
 
-    /// Whether nothing more comes for now.
+    /// Returns whether no more input follows for now.
     #[inline]
     pub(crate) fn is_complete(&self) -> bool {
         self.batch == Batch::Complete
     }
 
-    /// `read_complete` is about to be called.
+    /// Records that `read_complete` is called in this pass.
     #[inline]
     pub(crate) fn set_told(&mut self) {
         self.told = true;
@@ -61,7 +72,7 @@ impl DecodePass {
         self.extra == 0
     }
 
-    /// Whether the pass ended because the time for I/O in this turn was up.
+    /// Returns whether the pass ended because the time for I/O in this turn was up.
     #[inline]
     pub(crate) fn timed_out(&self) -> bool {
         self.timed_out

@@ -1,19 +1,16 @@
-//! What a program wants done on a loop's thread when the loop has ended.
+//! Callbacks that run on a loop's thread when the loop has ended.
 //!
-//! Always holds: a hook that was taken runs once, on the loop's thread, after everything else that the loop does; hooks
-//! run in the order in which they came, and one that comes from a hook runs after those that wait. Any thread adds.
+//! Invariants: an accepted hook runs once, on the loop's thread, after everything else that the
+//! loop does. Hooks run in the order in which they were added. A hook that another hook adds runs
+//! after the waiting ones. Any thread adds.
 
 use crate::{
-    Error, Result,
-    error::panic_message,
-    event_loop::{shared::lock, task::Task},
-    resource::SHUTDOWN_HOOKS,
-    sync::Activity,
+    Error, Result, error::panic_message, event_loop::task::Task, resource::SHUTDOWN_HOOKS, sync::Activity,
 };
 use std::{
     collections::VecDeque,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::Mutex,
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 /// Hooks that one loop takes in its life: so even hooks that add hooks come to an end.
@@ -30,12 +27,16 @@ struct HookList {
 }
 
 impl ShutdownHooks {
+    fn lock(&self) -> MutexGuard<'_, HookList> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Keeps a hook for the end.
     ///
     /// # Errors
     /// If the end is over, or [`MAX_HOOKS`] were taken.
     pub(crate) fn add(&self, hook: Task) -> Result {
-        let mut state = lock(&self.0);
+        let mut state = self.lock();
         if state.over {
             return Err(Error::ShutDown);
         }
@@ -60,7 +61,7 @@ impl ShutdownHooks {
     }
 
     fn next(&self) -> Option<Task> {
-        let mut state = lock(&self.0);
+        let mut state = self.lock();
         let next = state.waiting.pop_front();
         state.over = next.is_none();
         next

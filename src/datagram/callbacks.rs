@@ -1,0 +1,106 @@
+//! Calls of a datagram channel's handler, and their consequences.
+//!
+//! Invariants: a callback is never called from within another. An error that a callback returns is
+//! reported to the handler's `error`; a panic closes the channel. Runs on the channel's loop.
+
+use super::{handler::DatagramEvent, scope::DatagramScope, source::DatagramSource};
+use crate::{
+    Error, Result,
+    channel::LoopServices,
+    error::panic_message,
+    event_loop::Io,
+    log_throttle::{CHANNEL_ERRORS, PANICS, log_throttled},
+    metrics::Metrics,
+    resource::CHANNEL_TASKS,
+};
+use log::Level;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+impl DatagramSource {
+    pub(super) fn dispatch(&mut self, io: &mut Io, metrics: &Metrics, event: DatagramEvent) {
+        self.call_handler(&mut io.services, metrics, event);
+        self.finish_call(io, metrics);
+    }
+
+    fn call_handler(&mut self, services: &mut LoopServices, metrics: &Metrics, event: DatagramEvent) {
+        if let Err(error) = self.invoke(services, metrics, event) {
+            let panicked = matches!(error, Error::Panicked(_));
+            if panicked {
+                log_throttled!(
+                    services,
+                    PANICS,
+                    Level::Error,
+                    "datagram channel {} ({}): {error}; closing it",
+                    self.state.id,
+                    (self.handler.handler_type())()
+                );
+            }
+            self.report_error(services, metrics, error);
+            self.state.closing |= panicked;
+        }
+    }
+
+    /// Calls the handler. The watchdog sees the loop in this channel meanwhile. A panic is returned as an
+    /// error.
+    pub(super) fn invoke(
+        &mut self,
+        services: &mut LoopServices,
+        metrics: &Metrics,
+        event: DatagramEvent,
+    ) -> Result {
+        let DatagramSource { state, handler, .. } = self;
+        services.activity.enter_channel(state.id.key, handler.handler_type());
+        let called = catch_unwind(AssertUnwindSafe(|| {
+            handler.call(DatagramScope { state, services: &mut *services, metrics }, event)
+        }));
+        services.activity.leave();
+        called.unwrap_or_else(|panic| Err(Error::Panicked(panic_message(panic))))
+    }
+
+    /// Calls the handler's `error`. If that fails itself, its error is logged and the channel closes.
+    #[cold]
+    pub(super) fn report_error(&mut self, services: &mut LoopServices, metrics: &Metrics, error: Error) {
+        services.tally.channel_errors += 1;
+        if let Err(error) = self.invoke(services, metrics, DatagramEvent::Error(error)) {
+            self.log_failure(services, "in error", &error);
+            self.state.closing = true;
+        }
+    }
+
+    pub(super) fn log_failure(&self, services: &mut LoopServices, place: &str, error: &Error) {
+        services.tally.channel_errors += 1;
+        let handler = (self.handler.handler_type())();
+        let id = self.state.id;
+        log_throttled!(
+            services,
+            CHANNEL_ERRORS,
+            Level::Warn,
+            "datagram channel {id} ({handler}): {place}: {error}"
+        );
+    }
+
+    /// Runs after a callback: reports what it has caused, and closes the channel if it has asked for that.
+    pub(super) fn finish_call(&mut self, io: &mut Io, metrics: &Metrics) {
+        if self.state.socket.is_none() {
+            return;
+        }
+        if std::mem::take(&mut self.state.task_refused) {
+            let limit = self.state.config.max_scheduled_tasks;
+            self.report_error(&mut io.services, metrics, Error::Full { what: CHANNEL_TASKS, limit });
+        }
+        if let Some(error) = self.state.reported.take() {
+            self.report_error(&mut io.services, metrics, error);
+        }
+        while self.state.is_open() && self.reported_writable != self.state.queue.is_empty() {
+            self.reported_writable = !self.reported_writable;
+            self.call_handler(&mut io.services, metrics, DatagramEvent::Writability(self.reported_writable));
+        }
+        if self.state.closing {
+            return self.close_socket(io, metrics);
+        }
+        // Reports that the handler has caused in these calls wait for the next turn, or they might never end.
+        if self.state.reported.is_some() || self.state.task_refused {
+            self.carry_over(io, false);
+        }
+    }
+}

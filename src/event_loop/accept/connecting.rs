@@ -1,0 +1,196 @@
+//! Outgoing connections that are not established yet.
+//!
+//! Invariants: the callback of an attempt is called exactly once, however the attempt ends. When an
+//! attempt has failed, its connection no longer counts before the callback is called. Runs on the
+//! loop's thread.
+
+use crate::{
+    Error, Result,
+    channel::{Due, driver::Ready},
+    event_loop::{
+        connection::{ConnectCallback, Connection, Established},
+        poll::STREAM_INTEREST,
+        source::{AtShutdown, LoopContext, NewSource, RegisterFn, Source, SourceMail, Transition},
+    },
+    id::Key,
+    metrics::Metrics,
+    timer::QueueKey,
+};
+use std::{
+    io::{self, ErrorKind},
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+/// The identity of an attempt to connect, known before its loop has received the attempt.
+#[derive(Clone, Default)]
+pub(crate) struct Attempt(Arc<OnceLock<Key>>);
+
+/// A message that ends an attempt to connect, unless its channel exists already.
+pub(crate) struct CancelConnect(pub(crate) Attempt);
+
+impl SourceMail for CancelConnect {
+    fn key(&self) -> Option<Key> {
+        self.0.0.get().copied()
+    }
+}
+
+/// A connection in the making.
+pub(crate) struct Connecting {
+    /// `None` once the connection is established.
+    pending: Option<Pending>,
+    attempt: Attempt,
+    /// The limit in nanoseconds; 0 for none.
+    timeout: u64,
+    deadline: Option<QueueKey>,
+}
+
+struct Pending {
+    connection: Connection,
+    callback: Box<dyn ConnectCallback>,
+}
+
+impl Connecting {
+    /// An attempt whose socket has begun to connect. A `timeout` of 0 is no limit.
+    pub(crate) fn new(
+        connection: Connection,
+        callback: Box<dyn ConnectCallback>,
+        attempt: Attempt,
+        timeout: u64,
+    ) -> Self {
+        Connecting { pending: Some(Pending { connection, callback }), attempt, timeout, deadline: None }
+    }
+
+    /// Closes the socket, then notifies the program.
+    pub(crate) fn fail(self, error: Error) {
+        if let Some(Pending { connection, callback }) = self.pending {
+            drop(connection);
+            callback.failed(error);
+        }
+    }
+
+    /// Returns the error of the attempt, or whether the peer is there.
+    fn is_connected(&mut self, ready: Ready) -> Result<bool> {
+        let Some(Pending { connection, callback }) = &self.pending else { return Ok(false) };
+        let stream = &connection.stream;
+        // Being writable is not success: the socket's error says, and the peer is there only then.
+        let connected = match stream.take_error() {
+            Ok(Some(e)) | Err(e) => Err(e),
+            Ok(None) => match stream.has_peer() {
+                Err(e) if e.kind() == ErrorKind::NotConnected && !ready.is_error() => return Ok(false),
+                other => other,
+            },
+        };
+        connected.map_err(|e| Error::io("connecting", e))?;
+        if callback.is_wanted() { Ok(true) } else { Err(Error::Cancelled) }
+    }
+
+    /// Completes the attempt if the peer is there. `ready` is empty without an event.
+    fn finish(&mut self, ctx: &mut LoopContext<'_>, ready: Ready) -> Transition {
+        match self.is_connected(ready) {
+            Ok(true) => {}
+            Ok(false) => return Transition::Stay,
+            Err(e) => return Transition::End(Err(e)),
+        }
+        self.cancel_deadline(ctx);
+        let Some(mut pending) = self.pending.take() else { return Transition::Stay };
+        pending.connection.local = pending.connection.stream.local_address();
+        match pending.connection.make_pipeline() {
+            Ok(pipeline) => {
+                let Pending { connection, callback } = pending;
+                Transition::Establish(Established { connection, pipeline, callback, ready })
+            }
+            Err(e) => {
+                self.pending = Some(pending);
+                Transition::End(Err(e))
+            }
+        }
+    }
+
+    fn cancel_deadline(&mut self, ctx: &mut LoopContext<'_>) {
+        if let Some(deadline) = self.deadline.take() {
+            drop(ctx.io.services.cancel_timer(deadline));
+        }
+    }
+}
+
+impl NewSource for Connecting {
+    fn open(mut self: Box<Self>, ctx: &mut LoopContext<'_>) -> Option<Box<dyn Source>> {
+        let Pending { connection, .. } = self.pending.as_mut()?;
+        if let Err(e) = ctx.io.selector.register(connection.stream.source(), ctx.key.token(), STREAM_INTEREST)
+        {
+            self.refuse(ctx.loop_name, ctx.metrics, Error::io("watching a connection", e));
+            return None;
+        }
+        if self.timeout > 0 {
+            let deadline = ctx.io.services.now.saturating_add(self.timeout);
+            self.deadline = Some(ctx.io.services.queue.insert(deadline, Due::Source(ctx.key)));
+        }
+        let _ = self.attempt.0.set(ctx.key);
+        Some(self)
+    }
+
+    fn refuse(self: Box<Self>, _loop_name: &str, metrics: &Metrics, error: Error) {
+        metrics.connect_errors.add(1);
+        self.fail(error);
+    }
+}
+
+impl Source for Connecting {
+    fn ready(&mut self, ctx: &mut LoopContext<'_>, ready: Ready) -> Transition {
+        self.finish(ctx, ready)
+    }
+
+    fn defer(&mut self, ctx: &mut LoopContext<'_>, ready: Ready) -> Transition {
+        // The new channel needs the other conditions, which are not reported again.
+        if ready.is_readable() || ready.is_hang_up() {
+            return self.finish(ctx, ready);
+        }
+        ctx.io.carry_over(ctx.key, false);
+        Transition::Stay
+    }
+
+    fn proceed(&mut self, ctx: &mut LoopContext<'_>) -> Transition {
+        self.finish(ctx, Ready::NONE)
+    }
+
+    fn mail(&mut self, _ctx: &mut LoopContext<'_>, mail: Box<dyn SourceMail>) -> Transition {
+        match mail.downcast::<CancelConnect>() {
+            Some(_) => Transition::End(Err(Error::Cancelled)),
+            None => Transition::Stay,
+        }
+    }
+
+    fn timer(&mut self, _ctx: &mut LoopContext<'_>) -> Transition {
+        self.deadline = None;
+        let after = Duration::from_nanos(self.timeout);
+        Transition::End(Err(Error::TimedOut { what: "connecting", after }))
+    }
+
+    fn watched(&mut self, register: &mut RegisterFn<'_>) -> Option<io::Result<()>> {
+        let Pending { connection, .. } = self.pending.as_mut()?;
+        Some(register(connection.stream.source(), STREAM_INTEREST))
+    }
+
+    fn begin_shutdown(&mut self) -> AtShutdown {
+        AtShutdown::End(Err(Error::ShutDown))
+    }
+
+    fn close(&mut self, _ctx: &mut LoopContext<'_>) -> (Transition, bool) {
+        (Transition::End(Err(Error::ShutDown)), false)
+    }
+
+    fn fail(&mut self, _ctx: &mut LoopContext<'_>, error: Error) -> Transition {
+        Transition::End(Err(error))
+    }
+
+    fn end(mut self: Box<Self>, ctx: &mut LoopContext<'_>, result: Result) {
+        self.cancel_deadline(ctx);
+        let Some(Pending { connection, .. }) = &mut self.pending else { return };
+        if let Err(e) = ctx.io.selector.deregister(connection.stream.source()) {
+            log::debug!("{}: a connection leaving the poll: {e}", ctx.loop_name);
+        }
+        ctx.metrics.connect_errors.add(1);
+        self.fail(result.err().unwrap_or(Error::Cancelled));
+    }
+}

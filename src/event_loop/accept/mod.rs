@@ -1,0 +1,366 @@
+//! Listeners: from an accepted socket to a connection that its loop serves.
+//!
+//! A listener asks two parties about each connection, before a pipeline is made. The server's
+//! `Gate` has the filter and the limits of the server and of the address. The group then chooses a
+//! loop that has room. A connection that either refuses is counted and closed, after a farewell if
+//! the program has one. The farewell is one write to the bare socket and the end of the stream.
+//! Received bytes are then read and dropped, because unread bytes cause a reset, which could
+//! overtake the farewell.
+//!
+//! With `listener_per_loop` each loop has a listening socket on the address (`SO_REUSEPORT`) and
+//! serves its own connections. One listener and a chooser are the default, because the kernel's
+//! hash has three disadvantages. It knows nothing of load, it lets a second process bind unnoticed,
+//! and connections in the backlog of a listener that ends are reset. All listeners of a server
+//! share one gate. The server is closed when the last listener has ended.
+//!
+//! Invariants: a turn accepts at most `accepts_per_turn` connections per listener. A listener that
+//! has more is carried over to the next turn. A connection that cannot be registered or set up, or
+//! whose pipeline cannot be made, is closed alone. The log reports such failures with a rate limit,
+//! because they may affect every connection. Runs on the loop's thread.
+//!
+//! Modules: `retry` (when to accept again after an error), `listener_shared` (the state shared with
+//! the handle of the server), `connecting` (outgoing connections that are not established yet).
+
+mod connecting;
+mod listener_shared;
+mod retry;
+
+pub(crate) use connecting::{Attempt, CancelConnect, Connecting};
+pub(crate) use listener_shared::{ListenerGuard, ListenerShared, ServerClosed, ServerShared};
+pub(crate) use retry::AcceptRetry;
+
+use super::{
+    connection::{ChildSetup, Connection},
+    io::Io,
+    load::Assignment,
+    mail::LoopMail,
+    poll::LISTENER_INTEREST,
+    shared::LoopShared,
+    source::{AtShutdown, LoopContext, NewSource, RegisterFn, Source, SourceMail, Transition},
+};
+use crate::{
+    Error, Result,
+    admission::{Gate, MAX_FAREWELL, RejectReason, Rejection},
+    channel::{
+        Due,
+        driver::{Ready, Transport},
+    },
+    error::caught,
+    id::Key,
+    log_throttle::{ABORTED, ACCEPT_ERRORS, DENIED, TURNED_AWAY, TURNING_AWAY, log_throttled},
+    metrics::Metrics,
+    transport::{Address, Listener, Stream},
+};
+use log::Level;
+use retry::concerns_one_connection;
+use std::{
+    io::{self, ErrorKind},
+    net::SocketAddr,
+    sync::Arc,
+    time::Duration,
+};
+
+/// The rest of a listener after a panic in the loop's own code, in nanoseconds.
+const REST_AFTER_PANIC: u64 = 1_000_000_000;
+
+/// The loops that serve the connections of a listener.
+pub(crate) trait ChildLoops: Send + Sync {
+    /// Chooses the loop of the next connection, and counts the connection there.
+    ///
+    /// # Errors
+    /// The limit of connections per loop, if all loops have reached it.
+    fn assign(&self, weight: u32) -> Result<(Arc<LoopShared>, Assignment), usize>;
+}
+
+/// A message to a listener.
+pub(crate) struct ListenerMail {
+    pub(crate) listener: Arc<ListenerShared>,
+    pub(crate) command: ListenerCommand,
+}
+
+pub(crate) enum ListenerCommand {
+    Close,
+    /// Turns accepting on or off.
+    SetAccepting(bool),
+}
+
+impl SourceMail for ListenerMail {
+    fn key(&self) -> Option<Key> {
+        self.listener.key.get().copied()
+    }
+}
+
+/// A listener on its way to its loop, and there.
+pub(crate) struct ListenerSource {
+    pub(crate) listener: Listener,
+    pub(crate) address: Address,
+    /// The loops that serve the connections; `None` for the loop that accepts them.
+    pub(crate) children: Option<Arc<dyn ChildLoops>>,
+    pub(crate) setup: Arc<ChildSetup>,
+    pub(crate) gate: Arc<Gate>,
+    /// The limit of connections that are accepted in one turn.
+    pub(crate) accepts_per_turn: usize,
+    pub(crate) shared: ListenerGuard,
+    /// Whether the program wants connections accepted.
+    pub(crate) accepting: bool,
+    pub(crate) progress: AcceptProgress,
+}
+
+/// How far a listener has come, in this turn and after errors.
+#[derive(Default)]
+pub(crate) struct AcceptProgress {
+    /// The calls of `accept` in this turn.
+    calls: usize,
+    /// Whether it waits: for its retry timer, since accepting has failed, or for the next turn, since
+    /// it has had its share of this one.
+    paused: bool,
+    retry: AcceptRetry,
+}
+
+impl ListenerSource {
+    /// Accepts until no connection waits, or the share of this turn is used up.
+    fn begin_accepting(&mut self, ctx: &mut LoopContext<'_>) -> Transition {
+        self.progress.calls = 0;
+        self.accept(ctx)
+    }
+
+    fn accept(&mut self, ctx: &mut LoopContext<'_>) -> Transition {
+        while self.progress.calls < self.accepts_per_turn {
+            if self.progress.calls > 0 && ctx.io.services.io_is_over() {
+                break;
+            }
+            if self.progress.paused || !self.accepting {
+                return Transition::Stay;
+            }
+            self.progress.calls += 1;
+            match self.listener.accept() {
+                Ok((stream, peer)) => {
+                    self.progress.retry.succeeded();
+                    match self.admit(ctx, stream, peer) {
+                        Ok((None, connection)) => {
+                            ctx.metrics.accepted.add(1);
+                            return Transition::Adopt(connection);
+                        }
+                        Ok((Some(child), connection)) => hand_over(ctx, &child, connection),
+                        Err((stream, rejection)) => self.turn_away(ctx, stream, &rejection),
+                    }
+                }
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Transition::Stay,
+                Err(e) => {
+                    ctx.metrics.accept_errors.add(1);
+                    if !concerns_one_connection(&e) {
+                        self.pause(ctx, &e);
+                        return Transition::Stay;
+                    }
+                    let name = ctx.loop_name;
+                    log_throttled!(ctx.io.services, ABORTED, Level::Debug, "{name}: accepting: {e}");
+                }
+            }
+        }
+        let in_full = ctx.io.has_room();
+        self.accept_later(ctx, in_full);
+        Transition::Stay
+    }
+
+    /// Schedules the listener for the next turn, because no event reports connections that are already
+    /// waiting. Events are ignored until then, so that the listener gets no second share.
+    fn accept_later(&mut self, ctx: &mut LoopContext<'_>, in_full: bool) {
+        if self.accepting && !self.progress.paused {
+            self.progress.paused = true;
+            ctx.io.carry_over(ctx.key, in_full);
+        }
+    }
+
+    /// Pauses until a timer expires, because accepting has failed and would fail again.
+    fn pause(&mut self, ctx: &mut LoopContext<'_>, e: &io::Error) {
+        let rest = self.progress.retry.failed();
+        self.pause_for(ctx, rest);
+        let (name, address, rest) = (ctx.loop_name, &self.address, Duration::from_nanos(rest));
+        log_throttled!(
+            ctx.io.services,
+            ACCEPT_ERRORS,
+            Level::Warn,
+            "{name}: accepting on {address}: {e}; trying again in {rest:?}"
+        );
+    }
+
+    fn pause_for(&mut self, ctx: &mut LoopContext<'_>, rest: u64) {
+        self.progress.paused = true;
+        let deadline = ctx.io.services.now.saturating_add(rest);
+        ctx.io.services.queue.insert(deadline, Due::Source(ctx.key));
+    }
+
+    /// Asks the gate and a loop to admit a connection. Returns it with its loop, which is `None` for
+    /// the loop of the listener. Returns the socket if the connection is rejected.
+    #[expect(clippy::type_complexity, reason = "the two results of one question")]
+    fn admit(
+        &self,
+        ctx: &LoopContext<'_>,
+        stream: Stream,
+        peer: Option<SocketAddr>,
+    ) -> Result<(Option<Arc<LoopShared>>, Connection), (Stream, Rejection)> {
+        let (child, assignment) = match self.assign(ctx, peer) {
+            Ok(assigned) => assigned,
+            Err(reason) => return Err((stream, Rejection::new(peer, reason))),
+        };
+        let local = self.address.as_tcp().filter(|address| !address.ip().is_unspecified());
+        let local = local.or_else(|| stream.local_address());
+        let setup = self.setup.clone();
+        Ok((child, Connection { stream, assignment, peer, local, setup }))
+    }
+
+    fn assign(
+        &self,
+        ctx: &LoopContext<'_>,
+        peer: Option<SocketAddr>,
+    ) -> Result<(Option<Arc<LoopShared>>, Assignment), RejectReason> {
+        let weight = self.setup.config.weight;
+        let admitted = self.gate.admit(peer.map(|peer| peer.ip()))?;
+        let full = |limit| RejectReason::LoopFull { limit };
+        let (child, assignment) = match &self.children {
+            Some(children) => {
+                let (child, assignment) = children.assign(weight).map_err(full)?;
+                (Some(child).filter(|child| child.id != ctx.loop_id), assignment)
+            }
+            None => (None, ctx.load.assign(weight).ok_or_else(|| full(ctx.load.limit()))?),
+        };
+        Ok((child, assignment.with(admitted)))
+    }
+
+    /// Closes a connection that was not admitted. Counts it first, and notifies the program afterwards.
+    fn turn_away(&self, ctx: &mut LoopContext<'_>, stream: Stream, rejection: &Rejection) {
+        let (counter, topic, level) = match rejection.reason {
+            RejectReason::Denied(_) => (&ctx.metrics.rejected_filter, DENIED, Level::Info),
+            _ => (&ctx.metrics.rejected_limit, TURNED_AWAY, Level::Warn),
+        };
+        counter.add(1);
+        // This is code of the program. A panic in it must not cost the listener.
+        let mut farewell = None;
+        let panicked = caught(|| farewell = self.gate.settings().farewell_to(rejection));
+        let too_long = farewell.as_ref().is_some_and(|bytes| bytes.len() > MAX_FAREWELL);
+        if let Some(bytes) = farewell.filter(|_| !too_long) {
+            send_farewell(stream, &bytes, ctx.io);
+        } else {
+            drop(stream);
+        }
+        let panicked = caught(|| self.gate.settings().tell(rejection)).or(panicked);
+        let (name, address) = (ctx.loop_name, &self.address);
+        log_throttled!(ctx.io.services, topic, level, "{name}: on {address}: {rejection}");
+        let failed = match panicked {
+            Some(message) => format!("being told of that panicked: {message}"),
+            None if too_long => format!("a farewell of more than {MAX_FAREWELL} bytes is not sent"),
+            None => return,
+        };
+        log_throttled!(ctx.io.services, TURNING_AWAY, Level::Error, "{name}: on {address}: {failed}");
+    }
+}
+
+/// Sends a connection to the loop that is to serve it.
+fn hand_over(ctx: &LoopContext<'_>, child: &LoopShared, connection: Connection) {
+    ctx.metrics.accepted.add(1);
+    if let Err(refused) = child.submit(LoopMail::Adopt(Box::new(connection)), 0) {
+        let (name, reason) = (ctx.loop_name, &refused.reason);
+        log_throttled!(
+            ctx.io.services,
+            TURNED_AWAY,
+            Level::Warn,
+            "{name}: a connection is dropped: {reason}"
+        );
+    }
+}
+
+/// Sends the farewell of a rejected connection, as far as the kernel takes it at once, and closes it.
+fn send_farewell(mut stream: Stream, bytes: &[u8], io: &mut Io) {
+    // The rest is lost. The loop does not wait for a rejected peer.
+    let _ = stream.write(bytes);
+    let _ = stream.shutdown_write();
+    // Unread bytes would make the kernel send a reset, which could overtake the farewell.
+    let _ = io.drain(&mut stream, false);
+}
+
+impl NewSource for ListenerSource {
+    fn open(mut self: Box<Self>, ctx: &mut LoopContext<'_>) -> Option<Box<dyn Source>> {
+        if let Err(e) = ctx.io.selector.register(self.listener.source(), ctx.key.token(), LISTENER_INTEREST) {
+            log::error!("{}: cannot watch the listener on {}: {e}", ctx.loop_name, self.address);
+            self.shared.set_closed(|| Err(Error::io("watching a listener", io::Error::from(e.kind()))));
+            return None;
+        }
+        let _ = self.shared.key.set(ctx.key);
+        Some(self)
+    }
+
+    fn refuse(self: Box<Self>, loop_name: &str, _metrics: &Metrics, error: Error) {
+        if !matches!(error, Error::ShutDown) {
+            log::error!("{loop_name}: cannot listen on {}: {error}", self.address);
+        }
+        self.shared.set_closed(|| Err(error.again()));
+    }
+}
+
+impl Source for ListenerSource {
+    fn ready(&mut self, ctx: &mut LoopContext<'_>, _ready: Ready) -> Transition {
+        self.begin_accepting(ctx)
+    }
+
+    fn defer(&mut self, ctx: &mut LoopContext<'_>, _ready: Ready) -> Transition {
+        self.accept_later(ctx, false);
+        Transition::Stay
+    }
+
+    fn proceed(&mut self, ctx: &mut LoopContext<'_>) -> Transition {
+        self.progress.paused = false;
+        self.begin_accepting(ctx)
+    }
+
+    fn resume(&mut self, ctx: &mut LoopContext<'_>) -> Transition {
+        self.accept(ctx)
+    }
+
+    fn mail(&mut self, ctx: &mut LoopContext<'_>, mail: Box<dyn SourceMail>) -> Transition {
+        let Some(mail) = mail.downcast::<ListenerMail>() else { return Transition::Stay };
+        match mail.command {
+            ListenerCommand::Close => Transition::End(Ok(())),
+            ListenerCommand::SetAccepting(accepting) => {
+                self.accepting = accepting;
+                // Connections that came meanwhile have been reported already. No event reports them again.
+                self.begin_accepting(ctx)
+            }
+        }
+    }
+
+    fn timer(&mut self, ctx: &mut LoopContext<'_>) -> Transition {
+        self.proceed(ctx)
+    }
+
+    fn watched(&mut self, register: &mut RegisterFn<'_>) -> Option<io::Result<()>> {
+        Some(register(self.listener.source(), LISTENER_INTEREST))
+    }
+
+    fn begin_shutdown(&mut self) -> AtShutdown {
+        AtShutdown::End(Ok(()))
+    }
+
+    fn close(&mut self, _ctx: &mut LoopContext<'_>) -> (Transition, bool) {
+        (Transition::End(Ok(())), false)
+    }
+
+    fn fail(&mut self, ctx: &mut LoopContext<'_>, error: Error) -> Transition {
+        log::error!("{}: the listener on {} is lost: {error}", ctx.loop_name, self.address);
+        Transition::End(Ok(()))
+    }
+
+    /// A server goes on accepting, but not in a spin.
+    fn retry_after_panic(&mut self, ctx: &mut LoopContext<'_>) -> bool {
+        self.pause_for(ctx, REST_AFTER_PANIC);
+        true
+    }
+
+    fn end(mut self: Box<Self>, ctx: &mut LoopContext<'_>, _result: Result) {
+        if let Err(e) = ctx.io.selector.deregister(self.listener.source()) {
+            log::debug!("{}: a listener leaving the poll: {e}", ctx.loop_name);
+        }
+        let ListenerSource { listener, shared, .. } = *self;
+        drop(listener);
+        shared.set_closed(|| Ok(()));
+    }
+}

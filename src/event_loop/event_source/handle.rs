@@ -1,0 +1,155 @@
+//! The program's side of an event source.
+
+use super::{
+    Interest,
+    source_mail::{EventSourceCommand, EventSourceMail},
+};
+use crate::{
+    Error, Result,
+    event_loop::{EventLoop, LoopMail},
+    id::Key,
+    sync::{Completer, Completion, completion},
+};
+use std::{
+    fmt,
+    marker::PhantomData,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+/// What handles share with the source's slot.
+pub(super) struct SourceShared {
+    end: Mutex<EndState>,
+}
+
+enum EndState {
+    Awaited(Vec<Completer>),
+    Done(Result),
+}
+
+impl Default for SourceShared {
+    fn default() -> Self {
+        SourceShared { end: Mutex::new(EndState::Awaited(Vec::new())) }
+    }
+}
+
+impl SourceShared {
+    fn lock(&self) -> MutexGuard<'_, EndState> {
+        self.end.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The source has ended. Only the first call counts.
+    pub(super) fn end(&self, result: Result) {
+        let mut end = self.lock();
+        let EndState::Awaited(waiting) = &mut *end else { return };
+        let waiting = std::mem::take(waiting);
+        let results: Vec<Result> = waiting.iter().map(|_| again(&result)).collect();
+        *end = EndState::Done(result);
+        drop(end);
+        for (completer, result) in waiting.into_iter().zip(results) {
+            completer.complete(result);
+        }
+    }
+}
+
+fn again(result: &Result) -> Result {
+    result.as_ref().copied().map_err(Error::again)
+}
+
+/// A handle to a source that is registered on an event loop. See [`EventLoop::register`].
+///
+/// Can be cloned, sent and shared. Dropping all handles leaves the source registered.
+pub struct SourceHandle<S> {
+    event_loop: EventLoop,
+    key: Key,
+    shared: Arc<SourceShared>,
+    source: PhantomData<fn() -> S>,
+}
+
+impl<S: Send + 'static> SourceHandle<S> {
+    pub(super) fn new(event_loop: EventLoop, key: Key, shared: Arc<SourceShared>) -> Self {
+        SourceHandle { event_loop, key, shared, source: PhantomData }
+    }
+
+    /// Sets the operations that the source is watched for. Takes effect when the loop has received the
+    /// request.
+    ///
+    /// Also re-arms the source, even with the same interest: present readiness is reported once more.
+    /// This resumes a source whose callback has stopped before the source was drained. If the poll
+    /// refuses the change, the source ends with that error.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] if the source has ended. [`Error::Full`] if the queue of the loop is full,
+    /// [`Error::ShutDown`] if the loop is shut down.
+    pub fn set_interest(&self, interest: Interest) -> Result {
+        if !self.is_registered() {
+            return Err(Error::Closed);
+        }
+        let command = EventSourceCommand::SetInterest(interest);
+        let mail = || LoopMail::Source(Box::new(EventSourceMail { key: self.key, command }));
+        self.event_loop.shared.submit_with(0, mail)
+    }
+
+    /// Deregisters the source. The completion hands it back. The callback is dropped on the loop, and
+    /// is not called after the completion is done.
+    ///
+    /// The completion fails with [`Error::Closed`] if the source ends in another way before the loop
+    /// has received the request, or was handed back already.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] if the source has ended. [`Error::ShutDown`] if the loop is shut down. Never
+    /// [`Error::Full`]: the queue of the loop always takes this request.
+    pub fn deregister(&self) -> Result<Completion<S>> {
+        if !self.is_registered() {
+            return Err(Error::Closed);
+        }
+        let shared = &self.event_loop.shared;
+        let (completer, completion) = completion(Some(shared.id));
+        let hand_back = move |source: Result<Box<dyn std::any::Any + Send>>| {
+            let source = source.and_then(|source| source.downcast().map_err(|_| Error::Closed));
+            completer.complete(source.map(|source| *source));
+        };
+        let command = EventSourceCommand::Deregister(Box::new(hand_back));
+        let mail = LoopMail::Source(Box::new(EventSourceMail { key: self.key, command }));
+        shared.submit_always(mail).map_err(|refused| refused.reason)?;
+        Ok(completion)
+    }
+
+    /// Completes when the source has ended: with `Ok` if it was deregistered, otherwise with the error
+    /// that ended it. The table of [`EventLoop::register`] lists them.
+    pub fn ended(&self) -> Completion {
+        match &mut *self.shared.lock() {
+            EndState::Done(result) => Completion::ready(again(result)),
+            EndState::Awaited(waiting) => {
+                let (completer, completion) = completion(Some(self.event_loop.shared.id));
+                waiting.push(completer);
+                completion
+            }
+        }
+    }
+
+    /// Returns whether the source has not ended.
+    pub fn is_registered(&self) -> bool {
+        matches!(*self.shared.lock(), EndState::Awaited(_))
+    }
+
+    /// Returns the loop that the source is registered on.
+    pub fn event_loop(&self) -> &EventLoop {
+        &self.event_loop
+    }
+}
+
+impl<S> Clone for SourceHandle<S> {
+    fn clone(&self) -> Self {
+        let SourceHandle { event_loop, key, shared, source } = self;
+        SourceHandle { event_loop: event_loop.clone(), key: *key, shared: shared.clone(), source: *source }
+    }
+}
+
+impl<S> fmt::Debug for SourceHandle<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SourceHandle")
+            .field("event_loop", &self.event_loop.name())
+            .field("registered", &matches!(*self.shared.lock(), EndState::Awaited(_)))
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,305 @@
+//! The loop's side of an event source.
+//!
+//! Invariants: the callback is called at most once per turn. Readiness that it has not seen yet is
+//! merged, never lost. The source's permit is released after the source was dropped, and `ended`
+//! completes after that. Runs on the loop's thread.
+
+use super::{
+    Interest, Readiness, SourceAction, SourceContext,
+    handle::SourceShared,
+    source_mail::{EventSourceCommand, EventSourceMail, HandBack},
+};
+use crate::{
+    Error, Result,
+    channel::driver::Ready,
+    error::{drop_guarded, panic_message},
+    event_loop::{
+        shared::LoopShared,
+        source::{AtShutdown, LoopContext, NewSource, RegisterFn, Source, SourceMail, Transition},
+    },
+    id::Key,
+    metrics::Metrics,
+    sync::Permits,
+};
+use mio::unix::SourceFd;
+use std::{
+    any::Any,
+    io,
+    os::fd::{AsFd, AsRawFd, RawFd},
+    panic::{AssertUnwindSafe, Location, catch_unwind},
+    sync::Arc,
+};
+
+/// A source and its callback, whatever their types are.
+pub(super) trait AnySource: Send {
+    fn descriptor(&self) -> RawFd;
+
+    fn call(&mut self, ctx: &mut SourceContext<'_>) -> Result<SourceAction>;
+
+    /// The source alone.
+    fn into_source(self: Box<Self>) -> Box<dyn Any + Send>;
+}
+
+/// A source and its callback.
+pub(super) struct TypedSource<S, F> {
+    pub(super) source: S,
+    pub(super) callback: F,
+}
+
+impl<S, F> AnySource for TypedSource<S, F>
+where
+    S: AsFd + Send + 'static,
+    F: FnMut(&mut SourceContext<'_>, &mut S) -> Result<SourceAction> + Send,
+{
+    fn descriptor(&self) -> RawFd {
+        self.source.as_fd().as_raw_fd()
+    }
+
+    fn call(&mut self, ctx: &mut SourceContext<'_>) -> Result<SourceAction> {
+        (self.callback)(ctx, &mut self.source)
+    }
+
+    fn into_source(self: Box<Self>) -> Box<dyn Any + Send> {
+        let TypedSource { source, callback } = *self;
+        drop_guarded(callback);
+        Box::new(source)
+    }
+}
+
+/// A place among the sources of a loop; free again when this is dropped.
+pub(super) struct SourcePermit(Arc<Permits>);
+
+impl SourcePermit {
+    pub(super) fn take(places: &Arc<Permits>) -> Option<Self> {
+        places.take().then(|| SourcePermit(places.clone()))
+    }
+}
+
+impl Drop for SourcePermit {
+    fn drop(&mut self) {
+        self.0.give_back();
+    }
+}
+
+/// Completes the registration.
+type Registered = Box<dyn FnOnce(Result<Key>) + Send>;
+
+/// A source on its way to its loop.
+pub(crate) struct Registration {
+    pub(super) source: Box<dyn AnySource>,
+    pub(super) interest: Interest,
+    pub(super) origin: &'static Location<'static>,
+    pub(super) permit: SourcePermit,
+    pub(super) shared: Arc<SourceShared>,
+    pub(super) event_loop: Arc<LoopShared>,
+    pub(super) registered: Registered,
+}
+
+impl NewSource for Registration {
+    fn open(self: Box<Self>, ctx: &mut LoopContext<'_>) -> Option<Box<dyn Source>> {
+        let descriptor = self.source.descriptor();
+        let (source, interest) = (&mut SourceFd(&descriptor), self.interest.of_poll());
+        if let Err(e) = ctx.io.selector.register(source, ctx.key.token(), interest) {
+            self.refuse(ctx.loop_name, ctx.metrics, Error::io("registering an event source", e));
+            return None;
+        }
+        ctx.metrics.event_sources.set(ctx.metrics.event_sources.read() + 1);
+        let Registration { source, interest, origin, permit, shared, event_loop, registered } = *self;
+        Some(Box::new(EventSource {
+            source,
+            descriptor,
+            interest,
+            pending: Readiness::default(),
+            listed: false,
+            failed: false,
+            origin,
+            permit,
+            end: EndGuard(shared),
+            event_loop,
+            registered: Some(registered),
+            hand_back: None,
+        }))
+    }
+
+    /// Drops the source, then notifies the program.
+    fn refuse(self: Box<Self>, _loop_name: &str, _metrics: &Metrics, error: Error) {
+        let Registration { source, permit, registered, .. } = *self;
+        drop_guarded(source);
+        drop(permit);
+        registered(Err(error));
+    }
+}
+
+/// An event source that is registered.
+struct EventSource {
+    source: Box<dyn AnySource>,
+    /// The registered descriptor. Another source may get its number once this one is closed.
+    descriptor: RawFd,
+    interest: Interest,
+    /// The readiness that the callback has not been called with.
+    pending: Readiness,
+    /// The callback is to be called in the next turn without an event.
+    listed: bool,
+    /// The source ends because of an error, which is logged.
+    failed: bool,
+    origin: &'static Location<'static>,
+    permit: SourcePermit,
+    end: EndGuard,
+    event_loop: Arc<LoopShared>,
+    /// `None` once the program has its handle.
+    registered: Option<Registered>,
+    /// Receives the source when it is deregistered.
+    hand_back: Option<HandBack>,
+}
+
+/// Completes `ended`, also if the loop itself fails and drops its sources.
+struct EndGuard(Arc<SourceShared>);
+
+impl Drop for EndGuard {
+    fn drop(&mut self) {
+        self.0.end(Err(Error::ShutDown));
+    }
+}
+
+impl EventSource {
+    /// Calls the callback, and does what it asks for.
+    fn call(&mut self, ctx: &mut LoopContext<'_>) -> Transition {
+        match self.try_call(ctx) {
+            Ok(SourceAction::Continue) => Transition::Stay,
+            Ok(SourceAction::Again) => {
+                self.listed = true;
+                let in_full = ctx.io.has_room();
+                ctx.io.carry_over(ctx.key, in_full);
+                Transition::Stay
+            }
+            Ok(SourceAction::Deregister) => Transition::End(Ok(())),
+            Err(error) => self.fail(ctx, error),
+        }
+    }
+
+    fn try_call(&mut self, ctx: &LoopContext<'_>) -> Result<SourceAction> {
+        let readiness = std::mem::take(&mut self.pending);
+        let (interest, event_loop) = (self.interest, &self.event_loop);
+        let mut source_ctx = SourceContext { readiness, interest, set_interest: false, event_loop };
+        let source = &mut self.source;
+        let run = || catch_unwind(AssertUnwindSafe(|| source.call(&mut source_ctx)));
+        let called = self.event_loop.activity.in_task(self.origin, run);
+        let (interest, set_interest) = (source_ctx.interest, source_ctx.set_interest);
+        let action = called.unwrap_or_else(|panic| Err(Error::Panicked(panic_message(panic))))?;
+        if action == SourceAction::Deregister {
+            return Ok(action);
+        }
+        if self.source.descriptor() != self.descriptor {
+            return Err(Error::other("the source has another descriptor than it was registered with"));
+        }
+        if set_interest {
+            self.set_interest(ctx, interest)?;
+        }
+        if action == SourceAction::Again {
+            self.pending.merge(readiness);
+        }
+        Ok(action)
+    }
+
+    /// Changes what the poll watches. Present readiness is reported once more.
+    fn set_interest(&mut self, ctx: &LoopContext<'_>, interest: Interest) -> Result {
+        let source = &mut SourceFd(&self.descriptor);
+        let changed = ctx.io.selector.reregister(source, ctx.key.token(), interest.of_poll());
+        changed.map_err(|e| Error::io("changing the interest in an event source", e))?;
+        self.interest = interest;
+        Ok(())
+    }
+
+    /// Leaves the poll.
+    fn leave(&self, ctx: &LoopContext<'_>) {
+        // If the program has replaced the descriptor, its number may name another source by now.
+        if self.source.descriptor() == self.descriptor
+            && let Err(e) = ctx.io.selector.deregister(&mut SourceFd(&self.descriptor))
+        {
+            log::debug!("an event source leaves the poll: {e}");
+        }
+    }
+}
+
+impl Source for EventSource {
+    fn opened(&mut self, ctx: &mut LoopContext<'_>) {
+        if let Some(registered) = self.registered.take() {
+            registered(Ok(ctx.key));
+        }
+    }
+
+    fn ready(&mut self, ctx: &mut LoopContext<'_>, ready: Ready) -> Transition {
+        self.pending.merge(Readiness::of(ready));
+        // A listed source is called later in this turn. Two calls would be more than its share.
+        if self.listed { Transition::Stay } else { self.call(ctx) }
+    }
+
+    fn defer(&mut self, ctx: &mut LoopContext<'_>, ready: Ready) -> Transition {
+        self.pending.merge(Readiness::of(ready));
+        if !self.listed {
+            self.listed = true;
+            ctx.io.carry_over(ctx.key, false);
+        }
+        Transition::Stay
+    }
+
+    fn proceed(&mut self, ctx: &mut LoopContext<'_>) -> Transition {
+        self.listed = false;
+        self.call(ctx)
+    }
+
+    fn mail(&mut self, ctx: &mut LoopContext<'_>, mail: Box<dyn SourceMail>) -> Transition {
+        let Some(mail) = mail.downcast::<EventSourceMail>() else { return Transition::Stay };
+        match mail.command {
+            EventSourceCommand::SetInterest(interest) => match self.set_interest(ctx, interest) {
+                Ok(()) => Transition::Stay,
+                Err(error) => self.fail(ctx, error),
+            },
+            EventSourceCommand::Deregister(hand_back) => {
+                self.hand_back = Some(hand_back);
+                Transition::End(Ok(()))
+            }
+        }
+    }
+
+    fn watched(&mut self, register: &mut RegisterFn<'_>) -> Option<io::Result<()>> {
+        Some(register(&mut SourceFd(&self.descriptor), self.interest.of_poll()))
+    }
+
+    /// Event sources work until the loop ends.
+    fn begin_shutdown(&mut self) -> AtShutdown {
+        AtShutdown::Stay
+    }
+
+    fn close(&mut self, _ctx: &mut LoopContext<'_>) -> (Transition, bool) {
+        (Transition::End(Err(Error::ShutDown)), false)
+    }
+
+    fn fail(&mut self, ctx: &mut LoopContext<'_>, error: Error) -> Transition {
+        ctx.metrics.event_source_errors.add(1);
+        self.failed = true;
+        Transition::End(Err(error))
+    }
+
+    fn end(self: Box<Self>, ctx: &mut LoopContext<'_>, result: Result) {
+        ctx.metrics.event_sources.set(ctx.metrics.event_sources.read().saturating_sub(1));
+        self.leave(ctx);
+        let EventSource { source, permit, end, hand_back, failed, origin, .. } = *self;
+        if let Some(hand_back) = hand_back {
+            let source = source.into_source();
+            drop(permit);
+            end.0.end(Ok(()));
+            return hand_back(Ok(source));
+        }
+        drop_guarded(source);
+        drop(permit);
+        let error = result.as_ref().err().filter(|_| failed).map(Error::again);
+        end.0.end(result);
+        // The log is the program's own and may panic: the source has ended by now.
+        if let Some(error) = error {
+            let level =
+                if matches!(error, Error::Panicked(_)) { log::Level::Error } else { log::Level::Warn };
+            log::log!(level, "{}: the event source registered at {origin} is lost: {error}", ctx.loop_name);
+        }
+    }
+}

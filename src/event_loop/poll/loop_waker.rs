@@ -1,0 +1,83 @@
+//! Ends a loop's sleep from another thread.
+//!
+//! Invariants: the waker belongs to the poll in use, so no wake goes to a closed poll. A thread
+//! that rests is unparked instead, because it is not in its poll. Any thread calls
+//! [`LoopWaker::wake`]; the loop's thread calls the other functions. Owns the waker, and no other
+//! part of the poll.
+
+use mio::Waker;
+use std::{
+    io::{self, ErrorKind},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread::{self, Thread},
+    time::{Duration, Instant},
+};
+
+/// Attempts to write to the waker before a wake fails.
+const WAKE_ATTEMPTS: usize = 16;
+
+pub(in crate::event_loop) struct LoopWaker(Mutex<Target>);
+
+/// What a wake reaches.
+struct Target {
+    waker: Arc<Waker>,
+    /// The loop's thread while it is parked.
+    parked: Option<Thread>,
+}
+
+impl LoopWaker {
+    pub(in crate::event_loop) fn new(waker: Arc<Waker>) -> Self {
+        LoopWaker(Mutex::new(Target { waker, parked: None }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Target> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the sleep. Retries a few times: a signal interrupts a single write, and other errors
+    /// may be transient, too.
+    pub(in crate::event_loop) fn wake(&self) -> io::Result<()> {
+        // A swap in mid-write would lose the wake with the dropped poll, so the lock prevents it.
+        let mut target = self.lock();
+        if let Some(thread) = target.parked.take() {
+            thread.unpark();
+            return Ok(());
+        }
+        let mut attempts = 1;
+        loop {
+            match target.waker.wake() {
+                Err(e) if attempts == WAKE_ATTEMPTS => return Err(e),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(_) => thread::yield_now(),
+                Ok(()) => return Ok(()),
+            }
+            attempts += 1;
+        }
+    }
+
+    /// Makes later wakes go to another poll.
+    pub(in crate::event_loop) fn swap(&self, waker: Arc<Waker>) {
+        self.lock().waker = waker;
+    }
+
+    /// Parks the calling thread, which is the loop's, until [`wake`](LoopWaker::wake) is called,
+    /// for at most `limit`.
+    ///
+    /// `is_asleep` returns whether the published sleep still stands. A submitter ends it before it
+    /// calls `wake`, so a wake that came before this call is seen.
+    #[allow(clippy::disallowed_methods, reason = "the limit is the real time of the owner of a manual loop")]
+    pub(in crate::event_loop) fn park(&self, limit: Option<Duration>, is_asleep: impl Fn() -> bool) {
+        self.lock().parked = Some(thread::current());
+        let begun = Instant::now();
+        while is_asleep() {
+            match limit {
+                None => thread::park(),
+                Some(limit) => match limit.checked_sub(begun.elapsed()) {
+                    Some(left) if !left.is_zero() => thread::park_timeout(left),
+                    _ => break,
+                },
+            }
+        }
+        self.lock().parked = None;
+    }
+}

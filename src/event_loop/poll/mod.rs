@@ -1,0 +1,18 @@
+//! The poll of a loop: readiness, sleep, and the remedies for spurious wakeups.
+//!
+//! Modules: `selector` (the poll), `sleep` (how long it may last), `loop_waker` (how another thread
+//! ends it), `spin` (spurious wakeups), `rebuild_report`.
+
+mod loop_waker;
+mod rebuild_report;
+mod selector;
+mod sleep;
+mod spin;
+
+pub(super) use loop_waker::LoopWaker;
+pub use rebuild_report::{RebuildCause, RebuildReport};
+pub(crate) use selector::STREAM_INTEREST;
+pub(super) use selector::{LISTENER_INTEREST, Selector, Successor, WakeCause};
+pub(super) use sleep::Sleep;
+pub(crate) use spin::DEFAULT_REBUILD_THRESHOLD;
+pub(super) use spin::{Remedy, SpinGuard};

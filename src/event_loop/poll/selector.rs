@@ -1,0 +1,232 @@
+//! The poll, the reasons why it returns, and a second poll to move to.
+//!
+//! A poll that a signal interrupts is repeated without sleeping, so that I/O comes before timers.
+//! The process may have been stopped for a long time.
+//!
+//! Invariant: every return has exactly one [`WakeCause`]. `spin` judges what many of one kind mean.
+//! Runs on the loop's thread. Does not own the sources that it watches: their owner moves them when
+//! the poll is rebuilt.
+
+use crate::channel::driver::Ready;
+use mio::{Events, Interest, Poll, Token, Waker, event::Event, event::Source};
+use std::{io, sync::Arc, time::Duration};
+
+/// The waker's token; no source has it (see [`Key::MAX_INDEX`](crate::id::Key::MAX_INDEX)).
+const WAKER: Token = Token(usize::MAX);
+
+/// Events taken by one poll; the rest comes with the next one.
+const EVENTS: usize = 1024;
+
+/// The operations that sockets with input and output are watched for. Both from the start, so that no
+/// call is needed later to change it. Urgent data is reported only to a caller that asks for it.
+pub(crate) const STREAM_INTEREST: Interest = Interest::READABLE.add(Interest::WRITABLE).add(PRIORITY);
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const PRIORITY: Interest = Interest::PRIORITY;
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+const PRIORITY: Interest = Interest::READABLE;
+
+/// The operations that listeners are watched for.
+pub(crate) const LISTENER_INTEREST: Interest = Interest::READABLE;
+
+/// Why a poll returned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WakeCause {
+    /// A source is ready.
+    Io,
+    /// Another thread asked, or did so a little earlier.
+    Waker,
+    /// The time to sleep until is reached.
+    Deadline,
+    /// A signal (`EINTR`).
+    Interrupted,
+    /// It was not to sleep.
+    NotAsleep,
+    /// None of these.
+    Premature,
+}
+
+pub(crate) struct Selector {
+    poll: Poll,
+    events: Option<Events>,
+    /// Which poll it is, counted from 1.
+    number: u64,
+}
+
+impl Selector {
+    /// A poll and the waker that belongs to it.
+    pub(crate) fn new() -> io::Result<(Self, Arc<Waker>)> {
+        let (poll, waker) = Self::open()?;
+        let events = Some(new_events());
+        Ok((Selector { poll, events, number: 1 }, waker))
+    }
+
+    fn open() -> io::Result<(Poll, Arc<Waker>)> {
+        let poll = Poll::new()?;
+        let waker = Waker::new(poll.registry(), WAKER)?;
+        Ok((poll, Arc::new(waker)))
+    }
+
+    /// Watches a source, edge-triggered.
+    pub(crate) fn register(
+        &self,
+        source: &mut dyn Source,
+        token: usize,
+        interest: Interest,
+    ) -> io::Result<()> {
+        self.poll.registry().register(source, Token(token), interest)
+    }
+
+    /// Watches a registered source for other operations. Reports present readiness once more.
+    #[cfg(unix)]
+    pub(crate) fn reregister(
+        &self,
+        source: &mut dyn Source,
+        token: usize,
+        interest: Interest,
+    ) -> io::Result<()> {
+        self.poll.registry().reregister(source, Token(token), interest)
+    }
+
+    /// Stops watching. Closing alone would not do: a duplicate of the descriptor would keep it watched.
+    pub(crate) fn deregister(&self, source: &mut dyn Source) -> io::Result<()> {
+        self.poll.registry().deregister(source)
+    }
+
+    /// Sleeps until something happens, at most for `timeout`.
+    ///
+    /// None if nothing happened although it might sleep: whether because the time was up or for no reason is seen
+    /// only when the clock is read.
+    pub(crate) fn poll(&mut self, timeout: Option<Duration>) -> io::Result<Option<WakeCause>> {
+        let events = self.events.get_or_insert_with(new_events);
+        match self.poll.poll(events, timeout) {
+            Ok(()) => {}
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {
+                // The process may have been stopped for a long time. Ready sockets come before
+                // expired timers.
+                if self.poll.poll(events, Some(Duration::ZERO)).is_err() {
+                    events.clear();
+                }
+                return Ok(Some(WakeCause::Interrupted));
+            }
+            Err(e) => {
+                events.clear();
+                return Err(e);
+            }
+        }
+        if events.iter().any(|event| event.token() != WAKER) {
+            return Ok(Some(WakeCause::Io));
+        }
+        if !events.is_empty() {
+            return Ok(Some(WakeCause::Waker));
+        }
+        Ok((timeout == Some(Duration::ZERO)).then_some(WakeCause::NotAsleep))
+    }
+
+    /// Takes the events out, to handle them; they are given back with [`Selector::put_events`].
+    #[inline]
+    pub(crate) fn take_events(&mut self) -> Events {
+        self.events.take().unwrap_or_else(new_events)
+    }
+
+    pub(crate) fn put_events(&mut self, mut events: Events) {
+        events.clear();
+        self.events = Some(events);
+    }
+
+    /// Returns the token and the readiness of each source in `events`.
+    #[inline]
+    pub(crate) fn ready_sources(events: &Events) -> impl Iterator<Item = (usize, Ready)> + '_ {
+        let sources = events.iter().filter(|event| event.token() != WAKER);
+        sources.map(|event| (event.token().0, ready(event)))
+    }
+
+    /// Which poll of this loop is in use, counted from 1.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Opens a second poll to move to.
+    pub(crate) fn successor(&self) -> io::Result<(Successor, Arc<Waker>)> {
+        let (poll, waker) = Self::open()?;
+        Ok((Successor { poll }, waker))
+    }
+
+    /// Makes the second poll the one in use; the first is closed.
+    pub(crate) fn replace(&mut self, successor: Successor) {
+        self.poll = successor.poll;
+        self.number += 1;
+    }
+
+    /// Moves one source. First off the old poll, then onto the new one: mio refuses the reverse order in debug
+    /// builds. A fresh registration reports what is ready at once, so no readiness is lost.
+    pub(crate) fn move_source(
+        &self,
+        to: &Successor,
+        source: &mut dyn Source,
+        token: usize,
+        interest: Interest,
+    ) -> io::Result<()> {
+        if let Err(e) = self.poll.registry().deregister(source) {
+            log::debug!("leaving the old poll: {e}");
+        }
+        to.poll.registry().register(source, Token(token), interest)
+    }
+}
+
+/// The poll that will be in use next.
+pub(crate) struct Successor {
+    poll: Poll,
+}
+
+#[cold]
+fn new_events() -> Events {
+    Events::with_capacity(EVENTS)
+}
+
+/// Converts an event of the poll. Only the selector sees the event itself.
+#[inline]
+fn ready(event: &Event) -> Ready {
+    Ready::NONE
+        .with_if(event.is_readable(), Ready::READABLE)
+        .with_if(event.is_writable(), Ready::WRITABLE)
+        .with_if(event.is_read_closed(), Ready::READ_CLOSED)
+        .with_if(event.is_write_closed(), Ready::WRITE_CLOSED)
+        .with_if(event.is_error(), Ready::ERROR)
+        .with_if(event.is_priority(), Ready::PRIORITY)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn e_45_a_poll_that_is_not_to_sleep_is_none_that_returned_for_nothing() {
+        let (mut selector, _waker) = Selector::new().unwrap();
+        assert_eq!(selector.poll(Some(Duration::ZERO)).unwrap(), Some(WakeCause::NotAsleep));
+        assert_eq!(selector.poll(Some(Duration::from_millis(1))).unwrap(), None);
+    }
+
+    #[test]
+    fn e_46_a_bare_waker_event_is_a_cause_of_its_own() {
+        let (mut selector, waker) = Selector::new().unwrap();
+        for _ in 0..5 {
+            waker.wake().unwrap();
+            assert_eq!(selector.poll(None).unwrap(), Some(WakeCause::Waker));
+        }
+        let mut socket = mio::net::UdpSocket::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        selector.register(&mut socket, 7, STREAM_INTEREST).unwrap();
+        waker.wake().unwrap();
+        assert_eq!(selector.poll(None).unwrap(), Some(WakeCause::Io), "whatever else has happened");
+    }
+
+    #[test]
+    fn e_48_the_second_poll_has_a_waker_of_its_own() {
+        let (mut selector, _old) = Selector::new().unwrap();
+        let (successor, waker) = selector.successor().unwrap();
+        selector.replace(successor);
+        assert_eq!(selector.number(), 2);
+        waker.wake().unwrap();
+        assert_eq!(selector.poll(None).unwrap(), Some(WakeCause::Waker));
+    }
+}

@@ -1,0 +1,191 @@
+//! The life of a loop, from the start of its thread to its termination.
+//!
+//! Invariants: the state only moves forward. The first shutdown request counts. The termination completes
+//! once, however the loop ends.
+
+use super::LoopShared;
+use crate::{
+    Error, Result,
+    event_loop::{
+        mail::LoopMail,
+        shutdown::{ShutdownHooks, ShutdownReport, ShutdownRequest},
+        task::Task,
+    },
+    sync::{Completer, Completion, completion},
+};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, atomic::Ordering};
+
+/// The state of a loop. It only moves forward.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(crate) enum LifeState {
+    NotStarted,
+    Started,
+    ShuttingDown,
+    ShutDown,
+    Terminated,
+}
+
+/// The beginning and the end of the thread.
+#[derive(Default)]
+pub(super) struct LoopEnd {
+    /// Makes the body of the thread, until the thread is started.
+    unstarted: Mutex<Option<MakeThreadBody>>,
+    request: Mutex<Option<ShutdownRequest>>,
+    hooks: ShutdownHooks,
+    /// The report of the shutdown, once the loop has ended.
+    report: OnceLock<ShutdownReport>,
+    terminated: Mutex<Termination>,
+}
+
+/// Makes the body of the thread. Called while a handle to the loop is at hand, so it need not keep the
+/// loop alive.
+pub(crate) type MakeThreadBody = Box<dyn FnOnce() -> Box<dyn FnOnce() + Send> + Send>;
+
+enum Termination {
+    Awaited(Vec<Completer>),
+    Done(Option<String>),
+}
+
+impl Default for Termination {
+    fn default() -> Self {
+        Termination::Awaited(Vec::new())
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl LoopShared {
+    /// Sets the thread that the first submission starts.
+    pub(crate) fn set_thread_body(&self, make: MakeThreadBody) {
+        *lock(&self.end.unstarted) = Some(make);
+    }
+
+    #[inline]
+    pub(crate) fn state(&self) -> LifeState {
+        match self.state.load(Ordering::SeqCst) {
+            0 => LifeState::NotStarted,
+            1 => LifeState::Started,
+            2 => LifeState::ShuttingDown,
+            3 => LifeState::ShutDown,
+            _ => LifeState::Terminated,
+        }
+    }
+
+    /// Moves forward to `state`. Does nothing if the loop has reached it already.
+    pub(crate) fn advance(&self, state: LifeState) {
+        self.state.fetch_max(state as u8, Ordering::SeqCst);
+    }
+
+    pub(super) fn start(&self) -> Result {
+        let swap = self.state.compare_exchange(
+            LifeState::NotStarted as u8,
+            LifeState::Started as u8,
+            Ordering::SeqCst,
+            Ordering::SeqCst,
+        );
+        if swap.is_ok()
+            && let Some(seed) = lock(&self.end.unstarted).take()
+        {
+            let thread = std::thread::Builder::new().name(self.name.clone()).spawn(seed());
+            if let Err(e) = thread {
+                let error = Error::io("starting the event loop's thread", e);
+                self.advance(LifeState::Terminated);
+                self.set_terminated(Some(error.to_string()));
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Requests a graceful shutdown. Only the first request counts.
+    pub(crate) fn shut_down(&self, request: ShutdownRequest) {
+        {
+            let mut asked = lock(&self.end.request);
+            if asked.is_some() {
+                return;
+            }
+            *asked = Some(request);
+        }
+        let unstarted = self.state.compare_exchange(
+            LifeState::NotStarted as u8,
+            LifeState::Terminated as u8,
+            Ordering::SeqCst,
+            Ordering::SeqCst,
+        );
+        if unstarted.is_ok() {
+            drop(lock(&self.end.unstarted).take());
+            self.set_terminated(None);
+            return;
+        }
+        self.advance(LifeState::ShuttingDown);
+        if self.mailbox.put_always(LoopMail::Shutdown).is_ok() {
+            self.wake_if_asleep(0);
+        }
+    }
+
+    pub(crate) fn shutdown_request(&self) -> Option<ShutdownRequest> {
+        *lock(&self.end.request)
+    }
+
+    pub(crate) fn set_report(&self, report: ShutdownReport) {
+        // There is one shutdown, so this is the first report.
+        let _ = self.end.report.set(report);
+    }
+
+    /// Returns the report of the shutdown. It is empty if the loop was never started.
+    pub(crate) fn report(&self) -> ShutdownReport {
+        self.end.report.get().cloned().unwrap_or_default()
+    }
+
+    /// Adds a hook that runs when the loop has ended. Starts the loop's thread if necessary, because the hook
+    /// runs on it.
+    ///
+    /// # Errors
+    /// Fails if the loop has ended or cannot be started, or has too many hooks.
+    pub(crate) fn add_hook(&self, hook: Task) -> Result {
+        if self.state() == LifeState::NotStarted {
+            self.start()?;
+        }
+        // After the hooks have run, `hooks` refuses more. A thread that was never started has run none.
+        if self.state() == LifeState::Terminated {
+            return Err(Error::ShutDown);
+        }
+        self.end.hooks.add(hook)
+    }
+
+    /// Runs the hooks, as the last code of the program on the loop's thread.
+    pub(crate) fn run_hooks(&self) {
+        self.end.hooks.run(&self.name, &self.activity);
+    }
+
+    /// Completes when the loop has ended.
+    pub(crate) fn terminated(&self) -> Completion {
+        match &mut *lock(&self.end.terminated) {
+            Termination::Done(None) => Completion::ready(Ok(())),
+            Termination::Done(Some(cause)) => Completion::ready(Err(Error::Panicked(cause.clone()))),
+            Termination::Awaited(waiting) => {
+                let (completer, completion) = completion(Some(self.id));
+                waiting.push(completer);
+                completion
+            }
+        }
+    }
+
+    /// Completes the termination. `cause` is the panic that has ended the loop, if any.
+    pub(crate) fn set_terminated(&self, cause: Option<String>) {
+        // Submitters no longer wait for space in the queue, however the loop has ended.
+        self.mailbox.close();
+        let before = std::mem::replace(&mut *lock(&self.end.terminated), Termination::Done(cause.clone()));
+        if let Termination::Awaited(waiting) = before {
+            for completer in waiting {
+                completer.complete(match &cause {
+                    None => Ok(()),
+                    Some(cause) => Err(Error::Panicked(cause.clone())),
+                });
+            }
+        }
+    }
+}

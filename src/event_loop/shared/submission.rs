@@ -1,0 +1,175 @@
+//! Submission of mail to a loop, and the wakes that follow.
+//!
+//! Invariants: mail that was accepted is in the queue before the loop is woken for it. Only the first of
+//! many submitters writes to the waker. Any thread may call everything here.
+
+use super::{LifeState, LoopShared};
+use crate::{
+    Error, Result,
+    channel::{AnyDelivery, Delivery, Mail, MailSender},
+    error::{Refused, caught},
+    event_loop::mail::LoopMail,
+    id::Key,
+    log_throttle::{LogAt, WAKES_FAILED, log_throttled},
+    sync::{Asleep, Mailbox, loop_id},
+};
+use log::Level;
+use mio::Waker;
+use std::{sync::Arc, time::Duration};
+
+impl LoopShared {
+    /// Puts mail into the queue. Starts the loop's thread if this is the first mail, and wakes the thread
+    /// if it sleeps beyond `when` (0 for now).
+    ///
+    /// # Errors
+    /// Returns the mail if the queue is full or closed.
+    pub(crate) fn submit(&self, mail: LoopMail, when: u64) -> Result<(), Refused<LoopMail>> {
+        self.enter_queue(mail, when, Mailbox::put)
+    }
+
+    /// Like [`LoopShared::submit`], for mail that is to be handled now.
+    pub(crate) fn submit_now(&self, mail: LoopMail) -> Result<(), Refused<LoopMail>> {
+        self.submit(mail, 0)
+    }
+
+    /// Like [`LoopShared::submit`], but ignores the limit of the queue. For mail that releases something.
+    pub(crate) fn submit_always(&self, mail: LoopMail) -> Result<(), Refused<LoopMail>> {
+        self.enter_queue(mail, 0, Mailbox::put_always)
+    }
+
+    /// Like [`LoopShared::submit_now`], but waits up to `timeout` for space in the queue. Must not be called
+    /// on the loop's own thread.
+    ///
+    /// # Errors
+    /// Returns the mail if the queue stayed full, or is closed.
+    pub(crate) fn submit_timeout(&self, mail: LoopMail, timeout: Duration) -> Result<(), Refused<LoopMail>> {
+        self.enter_queue(mail, 0, |mailbox, mail| {
+            mailbox.put_timeout(mail, timeout, || self.wake_if_asleep(0))
+        })
+    }
+
+    /// Like [`LoopShared::submit`], but makes the mail only after the queue has accepted it.
+    ///
+    /// # Errors
+    /// Fails if the queue is full or closed.
+    #[inline]
+    pub(crate) fn submit_with(&self, when: u64, make: impl FnOnce() -> LoopMail) -> Result {
+        self.must_live()?;
+        let put = self.mailbox.put_with(make);
+        self.wake_for_mail(when);
+        put.map_err(|why| self.mailbox.reason(why))
+    }
+
+    fn enter_queue(
+        &self,
+        mail: LoopMail,
+        when: u64,
+        put: impl FnOnce(&Mailbox<LoopMail>, LoopMail) -> Result<(), Refused<LoopMail>>,
+    ) -> Result<(), Refused<LoopMail>> {
+        if let Err(reason) = self.must_live() {
+            return Err(Refused { value: mail, reason });
+        }
+        let put = put(&self.mailbox, mail);
+        self.wake_for_mail(when);
+        put
+    }
+
+    /// Starts the loop's thread before the first mail. Fails if the queue is closed.
+    #[inline]
+    fn must_live(&self) -> Result {
+        match self.state() {
+            LifeState::Started | LifeState::ShuttingDown => Ok(()),
+            LifeState::NotStarted => self.start_for_mail(),
+            LifeState::ShutDown | LifeState::Terminated => Err(Error::ShutDown),
+        }
+    }
+
+    #[cold]
+    fn start_for_mail(&self) -> Result {
+        self.start()?;
+        // The loop may have been shut down before it was started.
+        if self.state() >= LifeState::ShutDown { Err(Error::ShutDown) } else { Ok(()) }
+    }
+
+    /// Wakes the loop for mail that is to be handled at `when`, also after the mail was refused.
+    #[inline]
+    fn wake_for_mail(&self, when: u64) {
+        let now = when > 0 && self.mailbox.is_crowded();
+        self.wake_if_asleep(if now { 0 } else { when });
+    }
+
+    /// Puts mail into the queue without limit, and without waking the loop unless the queue is crowded.
+    pub(crate) fn submit_quietly(&self, mail: LoopMail) {
+        // A loop that has ended needs no cleanup.
+        let _ = self.mailbox.put_always(mail);
+        if self.mailbox.is_crowded() {
+            self.wake_if_asleep(0);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn wake_if_asleep(&self, when: u64) {
+        if !self.in_event_loop()
+            && let Some(asleep) = self.wake_up.must_wake(when)
+        {
+            self.wake(asleep);
+        }
+    }
+
+    #[cold]
+    fn wake(&self, asleep: Asleep) {
+        self.metrics.wakes_written.add_shared(1);
+        let Err(e) = self.waker.wake() else { return };
+        // The next submitter tries again. Until then the mail waits for the loop's deadline.
+        self.wake_up.restore(asleep);
+        self.metrics.wakes_failed.add_shared(1);
+        let (at, name) = (LogAt { log: &self.log, now: self.time.now() }, &self.name);
+        caught(|| log_throttled!(at, WAKES_FAILED, Level::Error, "{name}: cannot wake the loop: {e}"));
+    }
+
+    /// Directs later wakes to another poll.
+    pub(crate) fn swap_waker(&self, waker: Arc<Waker>) {
+        self.waker.swap(waker);
+    }
+
+    /// Parks the loop's thread until the sleep that it has published is ended, for at most `limit`.
+    #[cold]
+    pub(in crate::event_loop) fn park(&self, limit: Option<Duration>) {
+        self.waker.park(limit, || self.wake_up.is_asleep());
+        self.wake_up.awake();
+    }
+
+    #[inline]
+    pub(crate) fn is_in_event_loop(&self) -> bool {
+        loop_id::current() == Some(self.id)
+    }
+}
+
+impl MailSender for LoopShared {
+    fn deliver(&self, to: Key, mail: Mail) -> Result<(), (Mail, Error)> {
+        let always = mail.is_always_taken();
+        let mail = LoopMail::Channel(to, mail);
+        let sent = if always { self.submit_always(mail) } else { self.submit(mail, 0) };
+        sent.map_err(|refused| match refused.value {
+            LoopMail::Channel(_, mail) => (mail, refused.reason),
+            _ => unreachable!("the same mail comes back"),
+        })
+    }
+
+    fn broadcast(&self, delivery: Box<AnyDelivery>) -> Result<(), (Box<AnyDelivery>, Error)> {
+        self.submit(LoopMail::Broadcast(Delivery::from_any(delivery)), 0).map_err(|refused| {
+            match refused.value {
+                LoopMail::Broadcast(delivery) => (delivery as Box<AnyDelivery>, refused.reason),
+                _ => unreachable!("the same mail comes back"),
+            }
+        })
+    }
+
+    fn now(&self) -> u64 {
+        self.time.now()
+    }
+
+    fn in_event_loop(&self) -> bool {
+        self.is_in_event_loop()
+    }
+}

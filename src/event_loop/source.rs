@@ -1,0 +1,168 @@
+//! The interface between a loop and whatever its poll watches.
+//!
+//! A source is a channel, a listener, a connection in the making, a lingering socket, an event source
+//! of the program's own, or a datagram channel. The phases of a turn call channels directly, because
+//! they are the hot path, and everything else through [`Source`]. So a new kind of source changes no
+//! phase.
+//!
+//! Invariants: a source never touches the slots of a loop. It returns a [`Transition`], and the turn
+//! removes or replaces it. A source is called on its loop's thread, and never from within one of its
+//! own calls.
+
+use super::{
+    connection::{Connection, Established},
+    io::Io,
+    load::Load,
+};
+use crate::{
+    Error, Result,
+    channel::{ChannelTimer, driver::Ready},
+    error::drop_guarded,
+    id::Key,
+    metrics::Metrics,
+};
+use std::{any::Any, io, sync::Arc};
+
+/// The part of a loop that a source works with during a call.
+pub(crate) struct LoopContext<'a> {
+    pub(crate) io: &'a mut Io,
+    pub(crate) metrics: &'a Metrics,
+    /// The key of the source that is called.
+    pub(crate) key: Key,
+    /// The id of the loop.
+    pub(crate) loop_id: u32,
+    /// The name of the loop, for the log.
+    pub(crate) loop_name: &'a str,
+    pub(crate) load: &'a Arc<Load>,
+}
+
+/// What the turn does with a source after a call.
+#[must_use]
+pub(crate) enum Transition {
+    /// Nothing: the source stays in its slot.
+    Stay,
+    /// Opens a channel for a connection, then calls [`Source::resume`].
+    Adopt(Connection),
+    /// Replaces the source by the channel of an established connection.
+    Establish(Established),
+    /// Removes the source and calls [`Source::end`].
+    End(Result),
+}
+
+/// What a source does when its loop begins to shut down.
+pub(crate) enum AtShutdown {
+    /// Its handler is notified in its part of the shutdown window ([`Source::shut_down`]).
+    Drain,
+    /// It ends at once.
+    End(Result),
+    /// It stays until the loop ends.
+    Stay,
+}
+
+/// A function that registers a source with a poll.
+pub(crate) type RegisterFn<'a> = dyn FnMut(&mut dyn mio::event::Source, mio::Interest) -> io::Result<()> + 'a;
+
+/// Something that the poll of a loop watches. The methods are called by the phases of a turn.
+pub(crate) trait Source {
+    /// Called once, when the source is in its slot.
+    fn opened(&mut self, _ctx: &mut LoopContext<'_>) {}
+
+    /// Handles an event of the poll.
+    fn ready(&mut self, ctx: &mut LoopContext<'_>, ready: Ready) -> Transition;
+
+    /// Records an event that this turn has no time for. The event is not reported again.
+    fn defer(&mut self, ctx: &mut LoopContext<'_>, ready: Ready) -> Transition;
+
+    /// Continues without an event. Called once for each time that an earlier turn has put the source
+    /// into the list of carried-over sources (`LoopIo::carry_over`).
+    fn proceed(&mut self, ctx: &mut LoopContext<'_>) -> Transition;
+
+    /// Continues after [`Transition::Adopt`].
+    fn resume(&mut self, _ctx: &mut LoopContext<'_>) -> Transition {
+        Transition::Stay
+    }
+
+    /// Handles a message of a handle. A source may receive messages for its predecessor in the slot,
+    /// which it refuses.
+    fn mail(&mut self, _ctx: &mut LoopContext<'_>, mail: Box<dyn SourceMail>) -> Transition {
+        mail.refuse();
+        Transition::Stay
+    }
+
+    /// Handles the expiry of the source's own timer.
+    fn timer(&mut self, _ctx: &mut LoopContext<'_>) -> Transition {
+        Transition::Stay
+    }
+
+    /// Handles the expiry of a timer of a channel.
+    fn channel_timer(&mut self, _ctx: &mut LoopContext<'_>, _timer: ChannelTimer) -> Transition {
+        Transition::Stay
+    }
+
+    /// Calls `register` with what the poll watches, to move it to another poll. Returns `None` if the
+    /// socket is closed.
+    fn watched(&mut self, register: &mut RegisterFn<'_>) -> Option<io::Result<()>>;
+
+    /// Returns what becomes of the source when the loop begins to shut down.
+    fn begin_shutdown(&mut self) -> AtShutdown;
+
+    /// Notifies the handler of the shutdown. Returns the number of cancelled tasks.
+    fn shut_down(&mut self, _ctx: &mut LoopContext<'_>) -> usize {
+        0
+    }
+
+    /// Closes the source because its loop ends. Also returns whether that cut off an open channel.
+    fn close(&mut self, ctx: &mut LoopContext<'_>) -> (Transition, bool);
+
+    /// Closes the source because of an error.
+    fn fail(&mut self, ctx: &mut LoopContext<'_>, error: Error) -> Transition;
+
+    /// Closes the source after its handler could not even be notified of an error.
+    fn close_silently(&mut self, _ctx: &mut LoopContext<'_>) {}
+
+    /// Arranges to go on after a panic in the code of the loop or the log. Returns `false` if the
+    /// source is to be closed.
+    fn retry_after_panic(&mut self, _ctx: &mut LoopContext<'_>) -> bool {
+        false
+    }
+
+    /// Makes the last call to the handler. The slot is free by now.
+    fn inactive(&mut self, _ctx: &mut LoopContext<'_>) {}
+
+    /// Ends the source after [`Transition::End`]: deregisters it, drops it, and notifies the program.
+    /// The slot is free by now, so a panic leaves nothing behind.
+    fn end(self: Box<Self>, _ctx: &mut LoopContext<'_>, _result: Result) {}
+}
+
+/// A source on its way to its loop.
+pub(crate) trait NewSource: Any + Send {
+    /// Registers the source with the poll of the loop. Returns `None` if that failed; the program has
+    /// been notified then.
+    fn open(self: Box<Self>, ctx: &mut LoopContext<'_>) -> Option<Box<dyn Source>>;
+
+    /// Notifies the program that the loop does not take the source.
+    fn refuse(self: Box<Self>, loop_name: &str, metrics: &Metrics, error: Error);
+}
+
+/// A message to a source.
+pub(crate) trait SourceMail: Any + Send {
+    /// Returns the key of the source; `None` if the source could not be opened. The source comes
+    /// through the queue of the loop before its messages, so it has its key when they arrive.
+    fn key(&self) -> Option<Key>;
+
+    /// Drops the message because the source has ended.
+    fn refuse(self: Box<Self>) {
+        drop_guarded(self);
+    }
+}
+
+impl dyn SourceMail {
+    /// Returns the message if its type is `T`, and refuses it otherwise.
+    pub(crate) fn downcast<T: SourceMail>(self: Box<Self>) -> Option<Box<T>> {
+        if (&*self as &dyn Any).is::<T>() {
+            return (self as Box<dyn Any>).downcast().ok();
+        }
+        self.refuse();
+        None
+    }
+}

@@ -1,0 +1,211 @@
+//! A channel and its socket in a slot of the loop.
+//!
+//! The loop adds to the channel's driver what only a loop has: the poll, closing, and sockets that
+//! linger. The phases of a turn call the methods of [`ChannelSlot`] directly, and [`Source`] where the
+//! kind of source does not matter.
+//!
+//! Invariant: the socket of a channel leaves the poll before it is closed, or lingers there without the
+//! channel. Runs on the loop's thread.
+
+use crate::{
+    Error,
+    channel::{
+        ChannelCore, ChannelTimer, LoopServices, Readiness,
+        driver::{ChannelDriver, Next, Ready},
+    },
+    event_loop::{
+        closing::{ClosedChannel, SocketAfterClose},
+        io::Io,
+        lingering::begin_lingering,
+        load::Assignment,
+        poll::STREAM_INTEREST,
+        source::{AtShutdown, LoopContext, RegisterFn, Source, Transition},
+    },
+    log_throttle::{BROKEN, log_throttled},
+    metrics::Metrics,
+    transport::Stream,
+};
+use log::Level;
+use std::{io, time::Duration};
+
+/// A channel and its socket.
+pub(crate) struct ChannelSlot {
+    pub(crate) driver: ChannelDriver<Stream>,
+    /// Dropped behind the driver: the connection counts until its handler is dropped. A socket that
+    /// outlives the channel takes the assignment over.
+    pub(crate) assignment: Option<Assignment>,
+}
+
+impl ChannelSlot {
+    /// Handles an event of the poll.
+    #[inline]
+    pub(crate) fn handle_ready(&mut self, io: &mut Io, metrics: &Metrics, ready: Ready) {
+        let next = self.driver.handle_ready(io, ready);
+        self.finish(io, metrics, next);
+    }
+
+    /// The socket is connected.
+    pub(crate) fn activate(&mut self, io: &mut Io, metrics: &Metrics) {
+        let next = self.driver.activate(io);
+        self.finish(io, metrics, next);
+    }
+
+    /// Reads without an event.
+    pub(crate) fn read(&mut self, io: &mut Io, metrics: &Metrics) {
+        let next = self.driver.read(io);
+        self.finish(io, metrics, next);
+    }
+
+    /// Flushes and closes at the end of a turn.
+    pub(crate) fn attend(&mut self, io: &mut Io, metrics: &Metrics) {
+        let next = self.driver.attend(io);
+        self.finish(io, metrics, next);
+    }
+
+    pub(crate) fn handle_timer(&mut self, io: &mut Io, metrics: &Metrics, timer: ChannelTimer) {
+        let next = self.driver.handle_timer(io, timer);
+        self.finish(io, metrics, next);
+    }
+
+    /// Calls into the core, then does what cannot wait until the end of the turn.
+    #[inline]
+    pub(crate) fn call(
+        &mut self,
+        io: &mut Io,
+        metrics: &Metrics,
+        f: impl FnOnce(&mut ChannelCore, &mut LoopServices),
+    ) {
+        let next = self.driver.call(io, f);
+        self.finish(io, metrics, next);
+    }
+
+    /// Does what a call of the driver has answered.
+    #[inline]
+    fn finish(&mut self, io: &mut Io, metrics: &Metrics, next: Next) {
+        if next == Next::Close {
+            self.close_socket(io, metrics);
+        }
+    }
+
+    /// Closes the channel and its socket; after a graceful close the socket may linger. `inactive`
+    /// is called later in the turn, never from here.
+    fn close_socket(&mut self, io: &mut Io, metrics: &Metrics) {
+        let Some(stream) = self.driver.transport.take() else { return };
+        let core = &mut self.driver.core;
+        let reset = core.state.status.resets().then_some(Duration::ZERO);
+        let linger = reset.or(core.state.config.linger).filter(|_| stream.can_linger());
+        if reset.is_some()
+            && linger.is_some()
+            && let Err(e) = stream.linger(Duration::ZERO)
+        {
+            let (services, id) = (&io.services, core.state.id());
+            log_throttled!(services, BROKEN, Level::Debug, "channel {id}: closed without a reset: {e}");
+        }
+        // The end of the stream would come before the reset, and the peer take it for a good one.
+        let resets = linger.is_some_and(|time| time.is_zero());
+        // A stream that was read to its end has nothing more: there to close it is to end it.
+        let unread =
+            !core.state.status.has(Readiness::HANG_UP) || core.state.status.has(Readiness::MAYBE_READABLE);
+        let gracefully = unread && !core.state.status.closes_at_once() && !resets;
+        let kept = if gracefully { begin_lingering(core, stream, io, linger.is_none()) } else { Err(stream) };
+        let socket = match kept {
+            Ok(socket) => SocketAfterClose::Lingering(socket),
+            Err(mut stream) => {
+                if let Err(e) = io.selector.deregister(stream.source()) {
+                    let (services, id) = (&io.services, core.state.id());
+                    log_throttled!(services, BROKEN, Level::Debug, "channel {id}: leaving the poll: {e}");
+                }
+                match linger.filter(|time| !time.is_zero()) {
+                    Some(time) => SocketAfterClose::ClosedByWorker(stream, time),
+                    None => SocketAfterClose::Closed,
+                }
+            }
+        };
+        metrics.channels.set(metrics.channels.read().saturating_sub(1));
+        metrics.channels_closed.add(1);
+        let unsent = core.state.pending_bytes();
+        if unsent > 0 {
+            metrics.closes_unsent.add(1);
+            metrics.bytes_unsent.add(unsent as u64);
+        }
+        core.handle_closed(&mut io.services);
+        io.inactive.push(ClosedChannel { key: core.state.key(), socket });
+    }
+}
+
+impl ChannelSlot {
+    /// Returns whether the channel does not close by itself, now that what could be sent is sent.
+    fn is_to_be_forced(&self) -> bool {
+        let state = &self.driver.core.state;
+        let closes =
+            state.status.closes_at_once() || (state.status.closes_gracefully() && state.pending_bytes() == 0);
+        self.driver.transport.is_some() && !closes
+    }
+}
+
+impl Source for ChannelSlot {
+    fn ready(&mut self, ctx: &mut LoopContext<'_>, ready: Ready) -> Transition {
+        self.handle_ready(ctx.io, ctx.metrics, ready);
+        Transition::Stay
+    }
+
+    fn defer(&mut self, ctx: &mut LoopContext<'_>, ready: Ready) -> Transition {
+        self.driver.defer(ctx.io, ready);
+        Transition::Stay
+    }
+
+    fn proceed(&mut self, ctx: &mut LoopContext<'_>) -> Transition {
+        self.read(ctx.io, ctx.metrics);
+        Transition::Stay
+    }
+
+    fn channel_timer(&mut self, ctx: &mut LoopContext<'_>, timer: ChannelTimer) -> Transition {
+        self.handle_timer(ctx.io, ctx.metrics, timer);
+        Transition::Stay
+    }
+
+    fn watched(&mut self, register: &mut RegisterFn<'_>) -> Option<io::Result<()>> {
+        Some(register(self.driver.transport.as_mut()?.source(), STREAM_INTEREST))
+    }
+
+    fn begin_shutdown(&mut self) -> AtShutdown {
+        // After the socket is closed, only the call of `inactive` is left.
+        if self.driver.transport.is_some() { AtShutdown::Drain } else { AtShutdown::Stay }
+    }
+
+    fn shut_down(&mut self, ctx: &mut LoopContext<'_>) -> usize {
+        // A closing channel is left to its close timeout, which is among its tasks.
+        if !self.driver.core.state.status.is_open() {
+            return 0;
+        }
+        // Offloaded work may produce a reply that is in flight. It is dropped if the channel closes.
+        let cancelled = self.driver.core.state.cancel_timed_tasks(&mut ctx.io.services);
+        self.call(ctx.io, ctx.metrics, |core, services| core.handle_shutdown(services));
+        cancelled
+    }
+
+    fn close(&mut self, ctx: &mut LoopContext<'_>) -> (Transition, bool) {
+        // What the kernel takes at once may still go.
+        self.driver.flush(ctx.io);
+        let forced = self.is_to_be_forced();
+        if forced {
+            self.driver.core.state.request_close_now();
+        }
+        self.close_socket(ctx.io, ctx.metrics);
+        (Transition::Stay, forced)
+    }
+
+    fn fail(&mut self, ctx: &mut LoopContext<'_>, error: Error) -> Transition {
+        self.call(ctx.io, ctx.metrics, |core, services| core.handle_io_error(services, error));
+        Transition::Stay
+    }
+
+    fn close_silently(&mut self, ctx: &mut LoopContext<'_>) {
+        self.driver.core.state.request_close_now();
+        self.close_socket(ctx.io, ctx.metrics);
+    }
+
+    fn inactive(&mut self, ctx: &mut LoopContext<'_>) {
+        self.driver.core.handle_inactive(&mut ctx.io.services);
+    }
+}

@@ -1,0 +1,182 @@
+//! The slots of a loop: whatever its poll watches, by key.
+//!
+//! Always holds: a key names at most one source for ever, since its generation grows when the slot is given up;
+//! so events and mail for a source that is gone are recognised and dropped. A source takes twelve bytes beside itself, and a
+//! slot that was given up sixteen. Runs on the loop's thread.
+
+mod channel;
+
+pub(crate) use channel::ChannelSlot;
+
+use super::source::Source;
+use crate::{Error, Result, buffer::RECEIVE_SIZE, channel::TimerToken, id::Key, resource::SOCKETS};
+
+/// A source in its slot. Channels are the hot path, so they are stored and called without indirection.
+/// All other sources are rare, and no slot is to be larger than that of a channel.
+#[expect(clippy::large_enum_variant, reason = "the slot is boxed as a whole")]
+pub(crate) enum Slot {
+    Channel(ChannelSlot),
+    Other(Box<dyn Source>),
+}
+
+impl Slot {
+    /// Returns the source, for calls that are not on the hot path of channels.
+    pub(crate) fn as_source(&mut self) -> &mut dyn Source {
+        match self {
+            Slot::Channel(channel) => channel,
+            Slot::Other(source) => &mut **source,
+        }
+    }
+}
+
+pub(crate) struct Sources {
+    /// Every slot ever used.
+    slots: Vec<Option<Box<Slot>>>,
+    /// Of each of them: how often it was given up.
+    generations: Vec<u32>,
+    /// Those that are empty; the one that was given up last is used first. Apart from the slots, where a place in this list would
+    /// take a word of each, used or not.
+    free: Vec<u32>,
+}
+
+const _: () = assert!(RECEIVE_SIZE <= u32::MAX as usize);
+
+impl Sources {
+    pub(crate) fn new() -> Self {
+        Sources { slots: Vec::new(), generations: Vec::new(), free: Vec::new() }
+    }
+
+    /// The key that the next source will get.
+    ///
+    /// # Errors
+    /// If more sources exist than keys can tell apart.
+    pub(crate) fn next_key(&self) -> Result<Key> {
+        let index = self.free.last().map_or(self.slots.len(), |index| *index as usize);
+        if index as u64 > Key::MAX_INDEX.min(u64::from(u32::MAX)) {
+            let limit = usize::try_from(Key::MAX_INDEX).unwrap_or(usize::MAX);
+            return Err(Error::Full { what: SOCKETS, limit });
+        }
+        let generation = self.generations.get(index).copied().unwrap_or(0);
+        Ok(Key { index: index as u32, generation })
+    }
+
+    /// Puts a source where [`Sources::next_key`] said.
+    pub(crate) fn insert(&mut self, slot: Slot) {
+        let slot = Some(Box::new(slot));
+        match self.free.pop() {
+            Some(index) => self.slots[index as usize] = slot,
+            None => {
+                self.slots.push(slot);
+                self.generations.push(0);
+            }
+        }
+    }
+
+    /// Replaces a source; the key stays.
+    pub(crate) fn replace(&mut self, key: Key, slot: Slot) -> Option<Slot> {
+        let old = self.get(key)?;
+        let old = std::mem::replace(old, slot);
+        Some(old)
+    }
+
+    pub(crate) fn remove(&mut self, key: Key) -> Option<Box<Slot>> {
+        self.get(key)?;
+        let slot = self.slots[key.index as usize].take()?;
+        self.generations[key.index as usize] = key.generation.wrapping_add(1);
+        self.free.push(key.index);
+        Some(slot)
+    }
+
+    #[inline]
+    pub(crate) fn get(&mut self, key: Key) -> Option<&mut Slot> {
+        if self.generations.get(key.index as usize) != Some(&key.generation) {
+            return None;
+        }
+        self.slots.get_mut(key.index as usize)?.as_deref_mut()
+    }
+
+    #[inline]
+    pub(crate) fn channel(&mut self, key: Key) -> Option<&mut ChannelSlot> {
+        match self.get(key)? {
+            Slot::Channel(slot) => Some(slot),
+            _ => None,
+        }
+    }
+
+    /// The source that an event is for; none if it is gone.
+    #[inline]
+    pub(crate) fn by_token(&mut self, token: usize) -> Option<(Key, &mut Slot)> {
+        let key = self.key_at(Key::index_of(token))?;
+        if !key.matches(token) {
+            return None;
+        }
+        self.slots.get_mut(key.index as usize)?.as_deref_mut().map(|slot| (key, slot))
+    }
+
+    /// Returns the source that a timer belongs to, or `None` if it is gone.
+    pub(crate) fn by_timer_token(&mut self, token: TimerToken) -> Option<(Key, &mut Slot)> {
+        let key = self.key_at(token.index())?;
+        if !token.is_for(key) {
+            return None;
+        }
+        self.slots.get_mut(key.index as usize)?.as_deref_mut().map(|slot| (key, slot))
+    }
+
+    /// The key of whatever is, or was last, in a slot.
+    #[inline]
+    fn key_at(&self, index: u32) -> Option<Key> {
+        let generation = *self.generations.get(index as usize)?;
+        Some(Key { index, generation })
+    }
+
+    pub(crate) fn keys(&self) -> Vec<Key> {
+        let used =
+            self.slots.iter().zip(&self.generations).enumerate().filter(|(_, (slot, _))| slot.is_some());
+        used.map(|(index, (_, generation))| Key { index: index as u32, generation: *generation }).collect()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::channel::{ChannelCore, ChannelState, Watch};
+    use std::mem::size_of;
+
+    /// What each connection costs at the least, idle as it may be. Allocators give memory in steps of 16 bytes, so a word more may
+    /// cost nothing or two. If this fails, put what few channels need behind one
+    /// `Option<Box<..>>` beside the others in `ChannelState`, and have `tests/system/rss.rs` say what a connection costs in all;
+    /// raise the bounds only for what every channel needs at every time.
+    #[test]
+    #[cfg(target_pointer_width = "64")]
+    fn a_channel_stays_small() {
+        let (state, core, slot) = (size_of::<ChannelState>(), size_of::<ChannelCore>(), size_of::<Slot>());
+        assert!(state <= 176, "ChannelState: {state} bytes");
+        // The pipeline, a fat pointer.
+        assert_eq!(core - state, 2 * size_of::<usize>());
+        // One allocation, 224 bytes with a header of 8. Sockets of mio are two words larger where debug assertions are on.
+        assert!(slot <= 216 + 16 * usize::from(cfg!(debug_assertions)), "Slot: {slot} bytes");
+        // 80 with its header.
+        assert!(size_of::<Watch>() <= 64);
+        assert_eq!(size_of::<ChannelSlot>(), slot, "nothing else that is watched is larger than a channel");
+    }
+
+    /// What docs/performance.md says of an idle channel with frames and an idle timeout, on glibc; `tests/system/rss.rs` finds the
+    /// same in the kernel's count of pages.
+    #[test]
+    #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+    fn an_idle_channel_weighs_what_the_docs_say() {
+        // A header of 8 bytes, in steps of 16.
+        let allocated = |size: usize| (size + 8).next_multiple_of(16).max(32);
+        // As above.
+        let slot = allocated(size_of::<Slot>() - 16 * usize::from(cfg!(debug_assertions)));
+        let watch = allocated(size_of::<Watch>());
+        let pipeline = allocated(size_of::<crate::codec::LengthField>());
+        let entry = 24 + size_of::<TimerToken>();
+        let lists = size_of::<Option<Box<Slot>>>() + size_of::<u32>();
+        assert_eq!([slot, watch, pipeline, entry, lists], [224, 80, 32, 32, 12]);
+    }
+}

@@ -1,0 +1,34 @@
+//! The way from a handle to the heap of the loop that the calling thread is running.
+//!
+//! Always holds: a thread finds a heap here only while it runs that heap's loop. Nothing is owned: the entry goes when
+//! the loop's life ends.
+
+use crate::{channel::DueQueue, sync::loop_id};
+use std::cell::RefCell;
+
+thread_local! {
+    static QUEUE: RefCell<Option<(u32, DueQueue)>> = const { RefCell::new(None) };
+}
+
+/// Makes `queue` that of this thread's loop, until dropped.
+pub(in crate::event_loop) struct LocalQueue(Option<(u32, DueQueue)>);
+
+pub(in crate::event_loop) fn enter(event_loop: u32, queue: DueQueue) -> LocalQueue {
+    LocalQueue(QUEUE.replace(Some((event_loop, queue))))
+}
+
+impl Drop for LocalQueue {
+    fn drop(&mut self) {
+        QUEUE.set(self.0.take());
+    }
+}
+
+/// The heap of `event_loop`, if this thread runs it.
+pub(in crate::event_loop) fn queue_of(event_loop: u32) -> Option<DueQueue> {
+    if loop_id::current() != Some(event_loop) {
+        return None;
+    }
+    QUEUE.with_borrow(|queue| {
+        queue.as_ref().filter(|(id, _)| *id == event_loop).map(|(_, queue)| queue.clone())
+    })
+}

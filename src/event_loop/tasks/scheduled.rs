@@ -1,0 +1,290 @@
+//! Tasks of a loop that wait for their time, and the handle to cancel them by.
+//!
+//! Always holds: a body runs on the loop's thread, never twice at once, never after a successful cancel; at
+//! cancel it is dropped at once, whatever thread cancels; its place in the heap is given back at once if that is the
+//! loop's thread, else by the loop later. A periodic task is one entry that is put back, with its number, after each
+//! run. Every task that has not ended is counted, so that there is a limit to them.
+
+use super::{local, periodic::Repeat};
+use crate::{
+    Error, Result,
+    channel::Scheduled,
+    clock::TimeSource,
+    error::{caught, drop_guarded, panic_message},
+    event_loop::{LoopMail, LoopShared},
+    log_throttle::{LogAt, PANICS, TASKS_FAILED, Topic, log_throttled},
+    resource::SCHEDULED_TASKS,
+    sync::{Completer, Completion},
+    timer::QueueKey,
+};
+use log::Level;
+use std::{
+    any::Any,
+    fmt,
+    panic::{AssertUnwindSafe, Location, catch_unwind},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
+};
+
+/// A task that was given to an [`EventLoop`](crate::EventLoop) to run later; dropping this lets it run.
+pub struct ScheduledTask<T = ()> {
+    entry: Arc<TaskEntry<T>>,
+    completion: Completion<T>,
+}
+
+pub(in crate::event_loop) struct TaskEntry<T> {
+    shared: Arc<LoopShared>,
+    state: Mutex<TaskState<T>>,
+    /// Its place in the loop's heap; set and read by the loop only.
+    place: Mutex<Option<QueueKey>>,
+    /// Where the task was scheduled, for reports.
+    origin: &'static Location<'static>,
+}
+
+enum TaskState<T> {
+    Waiting(TaskBody<T>, Completer<T>, TaskPermit),
+    /// The body is being run by the loop.
+    Running,
+    /// Cancelled while it ran: not to be run again.
+    CancelledRunning,
+    Ended,
+}
+
+/// One of the tasks that a loop may have scheduled; given back when dropped.
+pub(in crate::event_loop) struct TaskPermit(Arc<LoopShared>);
+
+pub(in crate::event_loop) enum TaskBody<T> {
+    Once(Box<dyn FnOnce() -> T + Send>),
+    /// The body of a periodic task, which has no value: its completion can only fail, and `T` is `()`.
+    Again {
+        body: Box<dyn FnMut() -> Result + Send>,
+        repeat: Repeat,
+    },
+}
+
+impl<T: Send + 'static> TaskEntry<T> {
+    #[track_caller]
+    pub(in crate::event_loop) fn new(body: TaskBody<T>, completer: Completer<T>, permit: TaskPermit) -> Self {
+        TaskEntry {
+            shared: permit.0.clone(),
+            state: Mutex::new(TaskState::Waiting(body, completer, permit)),
+            place: Mutex::new(None),
+            origin: Location::caller(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, TaskState<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the task before its (next) run. What is dropped and completed runs after the lock is released.
+    fn cancel(&self, why: Error) -> bool {
+        let mut state = self.lock();
+        match std::mem::replace(&mut *state, TaskState::Ended) {
+            TaskState::Waiting(body, completer, permit) => {
+                drop(state);
+                drop_guarded(body);
+                drop(permit);
+                completer.complete(Err(why));
+                true
+            }
+            TaskState::Running => {
+                *state = TaskState::CancelledRunning;
+                true
+            }
+            other => {
+                *state = other;
+                false
+            }
+        }
+    }
+}
+
+impl<T: Send + 'static> Scheduled for TaskEntry<T> {
+    fn run(&self, time: &TimeSource) -> Option<u64> {
+        let (body, completer, permit) = {
+            let mut state = self.lock();
+            match std::mem::replace(&mut *state, TaskState::Ended) {
+                // A one-shot that has started can no longer be cancelled: its state is `Ended` from here on.
+                TaskState::Waiting(body, completer, permit) => {
+                    if matches!(body, TaskBody::Again { .. }) {
+                        *state = TaskState::Running;
+                    }
+                    (body, completer, permit)
+                }
+                other => {
+                    *state = other;
+                    return None;
+                }
+            }
+        };
+        match body {
+            TaskBody::Once(body) => {
+                drop(permit);
+                match catch_unwind(AssertUnwindSafe(body)) {
+                    Ok(value) => {
+                        if let Some(Err(error)) = (&value as &dyn Any).downcast_ref::<Result>() {
+                            self.failed(error, time);
+                        }
+                        completer.complete(Ok(value));
+                    }
+                    Err(panic) => completer.complete(Err(self.panicked(panic, time))),
+                }
+                None
+            }
+            TaskBody::Again { mut body, mut repeat } => {
+                let result = match catch_unwind(AssertUnwindSafe(&mut body)) {
+                    Ok(result) => {
+                        if let Err(error) = &result {
+                            self.failed(error, time);
+                        }
+                        result
+                    }
+                    Err(panic) => Err(self.panicked(panic, time)),
+                };
+                let mut state = self.lock();
+                if result.is_ok() && matches!(*state, TaskState::Running) {
+                    let next = repeat.next(time.now(), &self.shared.random);
+                    *state = TaskState::Waiting(TaskBody::Again { body, repeat }, completer, permit);
+                    return Some(next);
+                }
+                *state = TaskState::Ended;
+                drop(state);
+                drop(permit);
+                drop_guarded(body);
+                completer.complete(Err(result.err().unwrap_or(Error::Cancelled)));
+                None
+            }
+        }
+    }
+
+    fn abandon(&self) {
+        self.cancel(Error::ShutDown);
+    }
+
+    fn origin(&self) -> &'static Location<'static> {
+        self.origin
+    }
+
+    fn is_waiting(&self) -> bool {
+        matches!(*self.lock(), TaskState::Waiting(..))
+    }
+
+    fn set_place(&self, place: Option<QueueKey>) {
+        *self.place.lock().unwrap_or_else(PoisonError::into_inner) = place;
+    }
+
+    fn place(&self) -> Option<QueueKey> {
+        *self.place.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> TaskEntry<T> {
+    #[cold]
+    fn panicked(&self, panic: Box<dyn Any + Send>, time: &TimeSource) -> Error {
+        let message = panic_message(panic);
+        self.shared.metrics.tasks_panicked.add(1);
+        self.log(PANICS, "panicked", &message, time);
+        Error::Panicked(message)
+    }
+
+    /// Logs the error, because the completion may have been dropped. `Cancelled` means that the
+    /// task ended itself.
+    #[cold]
+    fn failed(&self, error: &Error, time: &TimeSource) {
+        if matches!(error, Error::Cancelled) {
+            return;
+        }
+        self.shared.metrics.tasks_failed.add(1);
+        self.log(TASKS_FAILED, "failed", error, time);
+    }
+
+    fn log(&self, topic: Topic, how: &str, why: &dyn fmt::Display, time: &TimeSource) {
+        let (name, origin) = (&self.shared.name, self.origin);
+        let at = LogAt { log: &self.shared.log, now: time.now() };
+        // The program's logger may panic, and so may the `Display` of its error. The completion
+        // still gets it.
+        let log =
+            || log_throttled!(at, topic, Level::Error, "{name}: the task scheduled at {origin} {how}: {why}");
+        if caught(log).is_some() {
+            self.shared.metrics.io_panics.add(1);
+        }
+    }
+}
+
+impl TaskPermit {
+    /// # Errors
+    /// If so many tasks are scheduled that there is no room for another one.
+    pub(in crate::event_loop) fn take(shared: &Arc<LoopShared>) -> Result<Self> {
+        let limit = shared.max_scheduled_tasks;
+        if shared.scheduled_tasks.fetch_add(1, Ordering::Relaxed) >= limit {
+            shared.scheduled_tasks.fetch_sub(1, Ordering::Relaxed);
+            return Err(Error::Full { what: SCHEDULED_TASKS, limit });
+        }
+        Ok(TaskPermit(shared.clone()))
+    }
+
+    /// Counts, and is never refused.
+    pub(in crate::event_loop) fn always(shared: &Arc<LoopShared>) -> Self {
+        shared.scheduled_tasks.fetch_add(1, Ordering::Relaxed);
+        TaskPermit(shared.clone())
+    }
+}
+
+impl Drop for TaskPermit {
+    fn drop(&mut self) {
+        self.0.scheduled_tasks.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl<T: Send + 'static> ScheduledTask<T> {
+    pub(in crate::event_loop) fn new(entry: Arc<TaskEntry<T>>, completion: Completion<T>) -> Self {
+        ScheduledTask { entry, completion }
+    }
+
+    /// Cancels the task; callable from any thread.
+    ///
+    /// True if that ended it: a one-shot will not run, a periodic task will not run again. Its closure is dropped
+    /// before this returns (after the running run, if there is one). False if it has run, is running for its only
+    /// time, or was cancelled before.
+    pub fn cancel(&self) -> bool {
+        let cancelled = self.entry.cancel(Error::Cancelled);
+        if cancelled {
+            self.entry.shared.metrics.timers_cancelled.add_shared(1);
+            self.leave_heap();
+        }
+        cancelled
+    }
+
+    /// Takes the empty entry out of the heap.
+    fn leave_heap(&self) {
+        let shared = &self.entry.shared;
+        let Some(queue) = local::queue_of(shared.id) else {
+            // Nothing has to wake up for that.
+            shared.submit_quietly(LoopMail::Unschedule(self.entry.clone()));
+            return;
+        };
+        // None if it is still on its way to the heap: the loop will see then that it has ended.
+        if let Some(place) = self.entry.place() {
+            self.entry.set_place(None);
+            drop_guarded(queue.cancel(place));
+            shared.metrics.timers_pending.set(queue.len() as u64);
+        }
+    }
+
+    /// Whether it has ended: run, failed or cancelled.
+    pub fn is_done(&self) -> bool {
+        self.completion.is_done()
+    }
+
+    /// What comes of it: the value of a one-shot; for a periodic task, the error that ended it. A cancelled one
+    /// fails with [`Error::Cancelled`], one that shutdown has ended with [`Error::ShutDown`].
+    pub fn completion(self) -> Completion<T> {
+        self.completion
+    }
+}
+
+impl<T> fmt::Debug for ScheduledTask<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ScheduledTask").field("origin", &format_args!("{}", self.entry.origin)).finish()
+    }
+}

@@ -1,0 +1,197 @@
+//! The life of a loop: how it is built, what its thread runs, and how it ends.
+//!
+//! Invariants: a loop stays on the thread that runs its first turn. However it ends, what waits in its
+//! queue is run or refused, its hooks run, and its termination completes.
+//!
+//! Modules: `driven` (loops that their owner runs, turn by turn), `loop_settings`, `affinity` (the core that a thread runs
+//! on).
+
+mod affinity;
+mod driven;
+mod loop_settings;
+
+pub(crate) use affinity::Core;
+pub(crate) use driven::DrivenLoop;
+pub(crate) use loop_settings::LoopSettings;
+
+use super::{
+    EventLoop,
+    broadcast::Broadcasts,
+    budget::{Pace, Stopwatch},
+    closing::Lingering,
+    io::Io,
+    poll::{Selector, Sleep, SpinGuard},
+    shared::{LifeState, LoopShared},
+    sources::Sources,
+    tasks,
+    turn::Turn,
+    watchdog::{WatchdogThread, WatchedLoop},
+};
+use crate::{
+    Error, Result,
+    channel::{IoTime, LoopServices, MailSender, OutboundBudget, SharedBudget, driver::LoopIo},
+    clock::{TimeSource, nanos},
+    error::caught,
+    log_throttle::{LogAt, off_loop},
+    sync::{
+        Phase,
+        loop_id::{self, LoopIds},
+        mailbox,
+    },
+    timer::Wheel,
+    worker_pool::WorkerPool,
+};
+use std::{collections::VecDeque, sync::Arc};
+
+/// The settings and resources of a loop. See [`EventLoopGroupBuilder`](crate::EventLoopGroupBuilder).
+#[derive(Debug, Clone)]
+pub(crate) struct LoopConfig {
+    pub(crate) name: String,
+    /// Checked against their ranges.
+    pub(crate) settings: LoopSettings,
+    pub(crate) group_outbound: Arc<SharedBudget>,
+    pub(crate) core: Option<Core>,
+    /// The seed of the loop's random numbers.
+    pub(crate) seed: u64,
+    pub(crate) watchdog_thread: Option<Arc<WatchdogThread>>,
+    /// The source of the loop's id; `None` for that of the process.
+    pub(crate) loop_ids: Option<Arc<LoopIds>>,
+    pub(crate) workers: WorkerPool,
+}
+
+/// Makes the turn of a loop, on the thread that will run it.
+type MakeTurn = Box<dyn FnOnce(Arc<LoopShared>) -> Turn + Send>;
+
+impl EventLoop {
+    /// A loop whose thread starts with the first submission.
+    pub(crate) fn new(config: LoopConfig) -> Result<Self> {
+        let (core, watchdog_thread) = (config.core, config.watchdog_thread.clone());
+        let (shared, make) = Self::prepare(config)?;
+        // The closure is owned by `shared`. A strong reference would leak a loop that is never started.
+        let weak = Arc::downgrade(&shared);
+        shared.set_thread_body(Box::new(move || {
+            let shared = weak.upgrade().expect("a loop is started through a handle to it");
+            Box::new(move || {
+                if let Some(core) = core {
+                    core.pin(&shared.name);
+                }
+                live(make(shared), watchdog_thread);
+            })
+        }));
+        Ok(EventLoop { shared })
+    }
+
+    /// Makes the shared part of a loop, and a closure that makes its turn on the thread that will run it.
+    fn prepare(config: LoopConfig) -> Result<(Arc<LoopShared>, MakeTurn)> {
+        let settings = config.settings;
+        let wheel =
+            Wheel::<crate::id::Key>::builder().tick(settings.wheel_tick).slots(settings.wheel_slots).build();
+        let wheel = wheel.map_err(as_setting_of_a_group)?;
+        let (selector, waker) = Selector::new().map_err(|e| Error::io("opening a poll", e))?;
+        let (mailbox, inbox) = mailbox(settings.max_pending_tasks);
+        let time = TimeSource::new(settings.clock.clone());
+        let (tasks, connections) = (settings.max_scheduled_tasks, settings.max_connections);
+        let (id, name) = (config.loop_ids.map_or_else(loop_id::next, |ids| ids.next()), config.name);
+        let shared = LoopShared::new(id, name, time.clone(), mailbox, tasks, connections, waker);
+        let shared = shared.with_seed(config.seed);
+        #[cfg(unix)]
+        let shared = shared.with_max_event_sources(settings.max_event_sources);
+        let shared = Arc::new(shared);
+        if !settings.clock.is_real_time() {
+            let weak = Arc::downgrade(&shared);
+            settings.clock.on_advance(Box::new(move || {
+                if let Some(shared) = weak.upgrade() {
+                    shared.wake_if_asleep(0);
+                }
+            }));
+        }
+        let (group_outbound, workers) = (config.group_outbound, config.workers);
+        let real_time = settings.clock.is_real_time();
+        let sleep = Sleep::new(settings.clock.longest_sleep(), settings.busy_poll);
+        let make = move |shared: Arc<LoopShared>| {
+            let outlet: Arc<dyn MailSender> = shared.clone();
+            let outbound = OutboundBudget::new(settings.max_outbound, group_outbound);
+            let activity = shared.activity.clone();
+            let log = shared.log.clone();
+            let mut services = LoopServices::new(time, wheel, outlet, activity, log, outbound, workers);
+            services.io_time = IoTime::limited(nanos(settings.max_io_time), real_time);
+            services.random = shared.random.clone();
+            let io = Io {
+                selector,
+                drivers: LoopIo::new(services, shared.metrics.clone()),
+                inactive: Vec::new(),
+                lingering: Lingering::new(settings.max_lingering),
+            };
+            let now = io.services.now;
+            Turn {
+                shared,
+                inbox,
+                sources: Sources::new(),
+                io,
+                budget: settings.budget(),
+                task_pace: Pace::new(real_time),
+                timer_pace: Pace::new(real_time),
+                deliver_pace: Pace::of_deliveries(real_time),
+                spin: SpinGuard::new(settings.rebuild_threshold),
+                stopwatch: Stopwatch::new(now),
+                shutdown: None,
+                sleep,
+                real_time,
+                timers_left: false,
+                broadcasts: Broadcasts::default(),
+                at_end: VecDeque::new(),
+                rest_until: None,
+                poll_failures: 0,
+                failure_logged: false,
+            }
+        };
+        Ok((shared, Box::new(make)))
+    }
+}
+
+/// Renames settings of the wheel to the names that the builder of a group has for them.
+fn as_setting_of_a_group(error: Error) -> Error {
+    let Error::Setting(mut refused) = error else { return error };
+    refused.setting = match refused.setting {
+        "tick" => "wheel_tick",
+        "slots" => "wheel_slots",
+        other => other,
+    };
+    Error::Setting(refused)
+}
+
+/// Runs a loop on its thread, until it has shut down.
+fn live(mut turn: Turn, watchdog_thread: Option<Arc<WatchdogThread>>) {
+    let shared = turn.shared.clone();
+    let _entered = loop_id::enter(shared.id);
+    let _local = tasks::enter(shared.id, turn.io.services.queue.clone());
+    let watch = watchdog_thread
+        .map(|watchdog_thread| watchdog_thread.watch(&shared.name, shared.id, shared.activity.clone()));
+    let cause = caught(|| turn.run());
+    end(turn, cause, watch);
+}
+
+/// Ends a loop on its thread, after the last turn. `cause` is the panic that has ended the loop, if any.
+/// The watchdog's `watch` is dropped when no code is left that could block.
+fn end(turn: Turn, cause: Option<String>, watch: Option<WatchedLoop>) {
+    let shared = turn.shared.clone();
+    // The termination has to complete even if the log panics.
+    if let Some(cause) = &cause {
+        caught(|| log::error!("{}: the loop itself panicked and ends: {cause}", shared.name));
+    }
+    shared.advance(LifeState::ShutDown);
+    shared.activity.enter_phase(Phase::Shutdown);
+    // Drops channels, handlers and the rest of the queue on their own thread.
+    if let Some(message) = caught(move || drop(turn)) {
+        caught(|| log::error!("{}: ending: {message}", shared.name));
+    }
+    shared.run_hooks();
+    caught(|| {
+        shared.log.finish(shared.time.now());
+        let LogAt { log, now } = off_loop();
+        log.finish(now);
+    });
+    drop(watch);
+    shared.advance(LifeState::Terminated);
+    shared.set_terminated(cause);
+}

@@ -1,0 +1,106 @@
+//! New channels: connections that were accepted or established.
+//!
+//! Invariants: the pipeline of a connection is made on its own loop; a factory that fails costs that
+//! connection only. No channel begins after a shutdown has begun. Runs on the loop's thread.
+
+use super::Turn;
+use crate::{
+    Error, Result,
+    channel::{AnyPipeline, ChannelCore, driver::ChannelDriver},
+    event_loop::{
+        connection::{Connection, Established},
+        poll::STREAM_INTEREST,
+        sources::{ChannelSlot, Slot},
+    },
+    id::{ChannelId, Key},
+    log_throttle::{NOT_OPENED, TURNED_AWAY, log_throttled},
+};
+use log::Level;
+
+impl Turn {
+    /// Opens the channel of an accepted connection.
+    pub(super) fn adopt(&mut self, mut connection: Connection) {
+        if let Some(shutdown) = &mut self.shutdown {
+            shutdown.note_refused_connection();
+            let (name, peer) = (&self.shared.name, connection.peer);
+            log_throttled!(
+                self.io.services,
+                TURNED_AWAY,
+                Level::Debug,
+                "{name}: shutting down: a connection from {peer:?} is closed"
+            );
+            return;
+        }
+        match self.register(&mut connection) {
+            Ok((key, pipeline)) => {
+                let core = self.make_core(key, &connection, pipeline);
+                self.sources.insert(Slot::Channel(channel_slot(core, connection)));
+                self.activate(key);
+            }
+            // The same error may hit every connection, for example a factory that fails.
+            Err(e) => {
+                let peer = connection.peer;
+                drop(connection);
+                let name = &self.shared.name;
+                log_throttled!(
+                    self.io.services,
+                    NOT_OPENED,
+                    Level::Warn,
+                    "{name}: a connection from {peer:?} is closed: {e}"
+                );
+            }
+        }
+    }
+
+    /// Makes the pipeline of a connection, and has the poll watch its socket.
+    fn register(&mut self, connection: &mut Connection) -> Result<(Key, AnyPipeline)> {
+        let pipeline = connection.make_pipeline()?;
+        let key = self.sources.next_key()?;
+        let registered = self.io.selector.register(connection.stream.source(), key.token(), STREAM_INTEREST);
+        registered.map_err(|e| Error::io("watching a connection", e))?;
+        Ok((key, pipeline))
+    }
+
+    /// Replaces an attempt to connect by the channel of its connection.
+    pub(super) fn establish(&mut self, key: Key, established: Established) {
+        let Established { connection, pipeline, callback, ready } = established;
+        let mut core = self.make_core(key, &connection, pipeline);
+        let shared = core.handle(&self.io.services);
+        drop(self.sources.replace(key, Slot::Channel(channel_slot(core, connection))));
+        self.shared.metrics.connected.add(1);
+        callback.connected(shared);
+        self.activate(key);
+        let Turn { sources, io, shared, .. } = self;
+        if let Some(slot) = sources.channel(key)
+            && !ready.is_empty()
+        {
+            slot.handle_ready(io, &shared.metrics, ready);
+        }
+    }
+
+    fn make_core(&mut self, key: Key, connection: &Connection, pipeline: AnyPipeline) -> ChannelCore {
+        self.shared.metrics.channels.set(self.shared.metrics.channels.read() + 1);
+        let id = ChannelId { event_loop: self.shared.id, key };
+        let addresses = (connection.local, connection.peer);
+        ChannelCore::new(id, connection.setup.config.clone(), pipeline, addresses, &mut self.io.services)
+    }
+
+    fn activate(&mut self, key: Key) {
+        debug_assert!(
+            self.shutdown.is_none(),
+            "a channel that begins after the beginning of a shutdown is not notified of it"
+        );
+        // A panic costs this channel, and not the listener that has accepted it.
+        self.guarded_once(Some(key), |turn| {
+            let Turn { sources, io, shared, .. } = turn;
+            let Some(slot) = sources.channel(key) else { return };
+            slot.activate(io, &shared.metrics);
+        });
+    }
+}
+
+fn channel_slot(core: ChannelCore, connection: Connection) -> ChannelSlot {
+    let Connection { stream, assignment, .. } = connection;
+    let driver = ChannelDriver { core, transport: Some(stream) };
+    ChannelSlot { driver, assignment: Some(assignment) }
+}

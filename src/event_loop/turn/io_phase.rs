@@ -1,0 +1,86 @@
+//! The I/O phase of a turn: sources that are ready, and sources that were carried over.
+//!
+//! A source is carried over if its share of a turn ends before its input does, because an
+//! edge-triggered poll does not report that input again. A turn handles at most 1024 carried-over
+//! sources. After `max_io_time` all remaining sources wait for the next turn. `channel::driver`
+//! reads and writes channels, and `LoopIo` has the limit of bytes per turn.
+//!
+//! Invariants: sources that were left out because the time was up come before new events of the
+//! next turn. An event is handled or deferred, never dropped. Runs on the loop's thread.
+
+use super::Turn;
+use crate::{channel::driver::Ready, event_loop::sources::Slot, id::Key};
+
+/// The limit of sources that are handled without an event in one turn. The others wait for the next turn.
+const CARRIED_OVER_PER_TURN: usize = 1024;
+
+impl Turn {
+    /// Handles the sources that are ready. Returns their number.
+    #[inline]
+    pub(super) fn handle_io(&mut self, mut events: impl Iterator<Item = (usize, Ready)>) -> u64 {
+        let was_cut = self.io.begin_turn();
+        // Sources that are added while events are handled have had their share, and wait for the next turn.
+        let waiting = self.io.carried_over.len().min(CARRIED_OVER_PER_TURN);
+        // Sources that were cut off in the last turn go first. Otherwise new events could starve them.
+        let mut handled = 0;
+        if was_cut {
+            handled = self.handle_carried_over(waiting);
+        }
+        self.guarded(|turn, current| {
+            for (token, ready) in events.by_ref() {
+                if turn.io.services.io_is_over() {
+                    turn.defer_event(token, ready);
+                    continue;
+                }
+                handled += 1;
+                turn.handle_event(token, ready, current);
+            }
+        });
+        // Usually there are none.
+        if waiting > 0 && !was_cut {
+            handled += self.handle_carried_over(waiting);
+        }
+        self.shared.metrics.ready.add(handled);
+        handled
+    }
+
+    /// Handles up to `left` carried-over sources while there is time, and returns their number.
+    #[inline(never)]
+    fn handle_carried_over(&mut self, mut left: usize) -> u64 {
+        let mut handled = 0;
+        self.guarded(|turn, current| {
+            while left > 0 && !turn.io.services.io_is_over() {
+                left -= 1;
+                let Some(key) = turn.io.carried_over.pop_front() else { break };
+                handled += 1;
+                *current = Some(key);
+                let Turn { sources, io, shared, .. } = &mut *turn;
+                match sources.get(key) {
+                    Some(Slot::Channel(slot)) => slot.read(io, &shared.metrics),
+                    Some(Slot::Other(_)) => turn.call_source(key, |source, ctx| source.proceed(ctx)),
+                    None => {}
+                }
+            }
+        });
+        handled
+    }
+
+    fn handle_event(&mut self, token: usize, ready: Ready, current: &mut Option<Key>) {
+        let Turn { sources, io, shared, .. } = self;
+        // An event for a source that was closed earlier in this batch finds another generation, or nothing.
+        let Some((key, slot)) = sources.by_token(token) else { return };
+        *current = Some(key);
+        match slot {
+            Slot::Channel(slot) => slot.handle_ready(io, &shared.metrics, ready),
+            Slot::Other(_) => self.call_source(key, |source, ctx| source.ready(ctx, ready)),
+        }
+    }
+
+    /// Records an event that this turn has no time for. The source is handled in the next turn.
+    #[cold]
+    fn defer_event(&mut self, token: usize, ready: Ready) {
+        if let Some((key, _)) = self.sources.by_token(token) {
+            self.call_source(key, |source, ctx| source.defer(ctx, ready));
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! One turn of a loop: its phases and their order.
+//!
+//! ```text
+//!  poll ─► ready I/O ─► tasks within the ioRatio budget ─► due timers ─► flush, close ─┐
+//!   ▲                                                                                  │
+//!   └──────────── sleep until the next deadline, or not at all if work waits ──────────┘
+//! ```
+//!
+//! | phase | module | bound |
+//! |---|---|---|
+//! | poll | `poll_phase` | 1024 events |
+//! | I/O | `io_phase` | `reads_per_turn`, 8 MiB per turn, `max_io_time` |
+//! | tasks | `task_phase` | the share of ioRatio, at most `max_task_time` |
+//! | broadcasts | `delivery_phase` | 4096 members, `max_task_time` |
+//! | timers | `timer_phase` | a share as large as that of tasks, 1024 entries of each kind |
+//! | flush and close | `flush_phase` | `writes_per_turn` for each channel, once |
+//!
+//! `connections` opens channels, `source_calls` calls the other sources, `guard` catches panics,
+//! and `rebuild` moves to a new poll. `shutdown_phase` notifies channels before the tasks of a
+//! turn, and ends the loop.
+//!
+//! The clock is read after the poll. It is read after the I/O if there are tasks or due timers, and
+//! while these run ([`Pace`]). It is read once more before a sleep. So a turn that only moves bytes
+//! reads it twice, and [`Stopwatch`] tells from the same readings how long each phase takes. The
+//! I/O reads it once in 64 units of work, and between any two units while they are slow.
+//!
+//! Invariants: every turn polls. Work beyond a bound is carried over and keeps the next poll from
+//! sleeping. Tasks and timers have a budget each ([`Budget`]), so neither starves the other, or the
+//! I/O. docs/fairness.md states all bounds. Runs on the loop's thread, and owns everything that the
+//! loop owns.
+
+mod connections;
+mod delivery_phase;
+mod flush_phase;
+mod guard;
+mod io_phase;
+mod poll_phase;
+mod rebuild;
+mod shutdown_phase;
+mod source_calls;
+mod task_phase;
+mod timer_phase;
+
+use super::{
+    broadcast::Broadcasts,
+    budget::{Budget, Pace, Share, Span, Stopwatch},
+    io::Io,
+    mail::LoopMail,
+    poll::{Sleep, SpinGuard, WakeCause},
+    shared::LoopShared,
+    shutdown::Shutdown,
+    sources::Sources,
+};
+use crate::{
+    channel::Scheduled,
+    clock::TimeSource,
+    sync::{Inbox, Phase},
+};
+use std::{collections::VecDeque, sync::Arc};
+
+pub(crate) struct Turn {
+    pub(crate) shared: Arc<LoopShared>,
+    pub(crate) inbox: Inbox<LoopMail>,
+    pub(crate) sources: Sources,
+    pub(crate) io: Io,
+    pub(crate) budget: Budget,
+    /// Decide when tasks, timers and deliveries are interrupted to read the clock.
+    pub(super) task_pace: Pace,
+    pub(super) timer_pace: Pace,
+    pub(super) deliver_pace: Pace,
+    pub(crate) spin: SpinGuard,
+    pub(crate) stopwatch: Stopwatch,
+    pub(crate) shutdown: Option<Shutdown>,
+    pub(crate) sleep: Sleep,
+    /// Whether time passes by itself.
+    pub(crate) real_time: bool,
+    /// A bound was hit in the last turn: timers, or what is to run after them, are still due.
+    pub(crate) timers_left: bool,
+    pub(super) broadcasts: Broadcasts,
+    /// What is to run once the timers of this turn have.
+    pub(crate) at_end: VecDeque<Arc<dyn Scheduled>>,
+    /// When a rest is over that was requested because the poll fails or returns for no reason.
+    pub(super) rest_until: Option<u64>,
+    /// Polls in a row that failed.
+    pub(crate) poll_failures: u32,
+    /// Whether it was said that the poll fails, and not yet that it works again.
+    pub(crate) failure_logged: bool,
+}
+
+impl Turn {
+    /// Turns until the loop has shut down.
+    pub(crate) fn run(&mut self) {
+        while !self.turn() {}
+    }
+
+    /// Runs the phases that follow the poll: channels, tasks, timers, flush and close. `handled` is the
+    /// number of sources that were ready. Returns whether the turn was the last.
+    #[inline]
+    pub(super) fn run_phases(&mut self, cause: Option<WakeCause>, handled: u64) -> bool {
+        self.stopwatch.note_events(handled);
+        let did_io = handled > 0;
+        let mut worked = self.notify_channels();
+        if let Some(share) = self.end_io(did_io) {
+            self.shared.activity.enter_phase(Phase::Tasks);
+            worked |= self.run_tasks(share);
+            self.shared.activity.enter_phase(Phase::Timers);
+            worked |= self.run_timers(share);
+        }
+        if worked || did_io {
+            self.spin.worked();
+            self.sleep.worked(self.io.services.now);
+        } else if cause == Some(WakeCause::Waker) {
+            self.shared.metrics.wakes_in_vain.add(1);
+            if self.spin.woken_in_vain(self.io.services.now) {
+                let say = |turn: &mut Self| {
+                    log::warn!("{}: woken again and again with nothing to do", turn.shared.name);
+                };
+                self.guarded_once(None, say);
+            }
+        }
+        self.shared.activity.enter_phase(Phase::Flush);
+        self.flush_channels();
+        self.end_closed();
+        self.update_gauges();
+        let last = self.proceed_with_shutdown();
+        self.shared.activity.rest();
+        last
+    }
+
+    /// Reads the clock: what went on until now is charged to its phase, and `next` begins.
+    pub(super) fn lap(&mut self, next: Span) {
+        self.shared.metrics.clock_reads.add(1);
+        // A clock that steps back must not turn the loop's time back.
+        self.io.services.now = self.io.services.time.now().max(self.io.services.now);
+        self.stopwatch.lap(self.io.services.now, next, &self.shared.metrics);
+    }
+
+    /// Reads the clock in the middle of a phase.
+    pub(super) fn lap_in_span(&mut self) {
+        self.lap(self.stopwatch.span());
+    }
+
+    /// Notes how long the turn took, once.
+    pub(super) fn end_turn_time(&mut self) {
+        if let Some(took) = self.stopwatch.end_turn() {
+            self.shared.metrics.turn_time.record(took);
+            self.io.services.io_time.note_turn(took);
+        }
+    }
+
+    /// The I/O of this turn is over: what it leaves to tasks, and once more to timers; none if neither waits.
+    fn end_io(&mut self, did_io: bool) -> Option<Share> {
+        let now = self.io.services.now;
+        // I/O that was cut off has just read the clock. A timer that came due since the poll runs in this turn.
+        let io_time = &self.io.services.io_time;
+        let seen = if io_time.was_cut() { io_time.last_reading() } else { now };
+        let due = self.timers_left || self.io.services.next_deadline().is_some_and(|at| at <= seen);
+        if self.inbox.is_empty() && !self.broadcasts.is_waiting() && !due {
+            return None;
+        }
+        // The time since the poll returned went into I/O, if there was any; time asleep is not I/O time.
+        if did_io {
+            self.stopwatch.rename(Span::Io);
+        }
+        self.lap(Span::Tasks);
+        let io_time = if did_io { self.io.services.now - now } else { 0 };
+        Some(self.budget.after(io_time))
+    }
+
+    pub(crate) fn time(&self) -> &TimeSource {
+        &self.io.services.time
+    }
+}

@@ -1,0 +1,109 @@
+//! Calls of sources, and the transitions that follow.
+//!
+//! Invariant: a source is out of its slot before anything of it is dropped, so a panic leaves nothing
+//! behind. Runs on the loop's thread.
+
+use super::Turn;
+use crate::{
+    Error, Result,
+    event_loop::{
+        io::Io,
+        shared::{LifeState, LoopShared},
+        source::{LoopContext, NewSource, Source, SourceMail, Transition},
+        sources::Slot,
+    },
+    id::Key,
+};
+
+pub(super) fn context<'a>(io: &'a mut Io, shared: &'a LoopShared, key: Key) -> LoopContext<'a> {
+    LoopContext {
+        io,
+        metrics: &shared.metrics,
+        key,
+        loop_id: shared.id,
+        loop_name: &shared.name,
+        load: &shared.load,
+    }
+}
+
+impl Turn {
+    /// Returns the part of the loop that the source `key` works with.
+    pub(super) fn context(&mut self, key: Key) -> LoopContext<'_> {
+        context(&mut self.io, &self.shared, key)
+    }
+
+    /// Calls a source, if it is there.
+    pub(super) fn with_source<T>(
+        &mut self,
+        key: Key,
+        call: impl FnOnce(&mut dyn Source, &mut LoopContext<'_>) -> T,
+    ) -> Option<T> {
+        let Turn { sources, io, shared, .. } = self;
+        let source = sources.get(key)?.as_source();
+        Some(call(source, &mut context(io, shared, key)))
+    }
+
+    /// Calls a source, if it is there, and makes the transition that it returns.
+    pub(super) fn call_source(
+        &mut self,
+        key: Key,
+        call: impl FnOnce(&mut dyn Source, &mut LoopContext<'_>) -> Transition,
+    ) {
+        if let Some(transition) = self.with_source(key, call) {
+            self.make_transition(key, transition);
+        }
+    }
+
+    /// Makes a transition.
+    pub(super) fn make_transition(&mut self, key: Key, mut transition: Transition) {
+        loop {
+            match transition {
+                Transition::Stay => return,
+                Transition::End(result) => return self.end_source(key, result),
+                Transition::Establish(established) => return self.establish(key, established),
+                Transition::Adopt(connection) => {
+                    self.adopt(connection);
+                    let resumed = self.with_source(key, |source, ctx| source.resume(ctx));
+                    transition = resumed.unwrap_or(Transition::Stay);
+                }
+            }
+        }
+    }
+
+    /// Puts a new source into a slot.
+    pub(super) fn open(&mut self, source: Box<dyn NewSource>) {
+        let is_ending = self.shared.state() >= LifeState::ShuttingDown;
+        let key = if is_ending { Err(Error::ShutDown) } else { self.sources.next_key() };
+        let key = match key {
+            Ok(key) => key,
+            Err(error) => return source.refuse(&self.shared.name, &self.shared.metrics, error),
+        };
+        let Some(source) = source.open(&mut self.context(key)) else { return };
+        self.sources.insert(Slot::Other(source));
+        self.guarded_once(Some(key), |turn| {
+            turn.with_source(key, |source, ctx| source.opened(ctx));
+        });
+    }
+
+    /// Delivers a message to a source.
+    pub(super) fn deliver_mail(&mut self, mail: Box<dyn SourceMail>) {
+        match mail.key().filter(|key| self.sources.get(*key).is_some()) {
+            Some(key) => self.call_source(key, |source, ctx| source.mail(ctx, mail)),
+            None => mail.refuse(),
+        }
+    }
+
+    /// Removes a source other than a channel, and ends it.
+    pub(super) fn end_source(&mut self, key: Key, result: Result) {
+        if let Some(slot) = self.sources.remove(key)
+            && let Slot::Other(source) = *slot
+        {
+            source.end(&mut self.context(key), result);
+        }
+    }
+
+    /// Closes one source because of an error.
+    pub(super) fn fail_source(&mut self, key: Key, error: Error) {
+        self.call_source(key, |source, ctx| source.fail(ctx, error));
+    }
+}

@@ -1,0 +1,496 @@
+//! What completes later: one value, made on one side, awaited on the other.
+//!
+//! Always holds: exactly one result is delivered, to exactly one of the three ways of asking (wait, callback,
+//! `Future`); a producer that is dropped without a word completes with [`Error::Cancelled`], and so does a cancel, of
+//! what can be cancelled: then the producer hears of it, and its own result is dropped. Dropping a cancellable
+//! completion cancels its operation. A result that arrived before the drop is returned to the operation, which
+//! releases it. So a drop and a result that race release the value exactly once. A callback runs on
+//! the thread that completes, where a panic in it is logged and goes no further, or at once on the calling thread
+//! if the result is there already; no lock is held meanwhile, and `trampoline` bounds the recursion. Waiting on the loop that has to complete it, or on
+//! one of them if they are several, is an error; so is waiting on the thread that drives such a loop by hand.
+
+mod trampoline;
+
+use super::{
+    loop_id,
+    primitives::{Condvar, Mutex, MutexGuard},
+};
+use crate::{Error, Result, error::drop_guarded};
+use std::{
+    fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::Pin,
+    sync::{Arc, PoisonError},
+    task::{Context, Poll, Waker},
+    time::{Duration, Instant},
+};
+use trampoline::log_panic;
+
+/// The consumer's side of an operation that completes later.
+///
+/// [`wait`](Completion::wait), [`on_complete`](Completion::on_complete) and `.await` take the
+/// result. Dropping the completion of an operation that can be cancelled cancels it:
+///
+/// | operation | effect of a drop |
+/// |---|---|
+/// | [`ClientBootstrap::connect`](crate::ClientBootstrap::connect) | closes the connection, established or not |
+/// | [`ChannelPool::acquire`](crate::ChannelPool::acquire) | leaves the queue; returns an acquired channel to the pool |
+/// | writes, `closed`, `shutdown_gracefully`, `stats`, `terminated`, scheduled tasks | none: the operation continues |
+///
+/// So a timeout around a pending operation, such as `tokio::time::timeout(d,
+/// client.connect(address))`, leaks nothing. [`detach`](Completion::detach) lets the operation
+/// continue and ignores the result.
+///
+/// ```no_run
+/// # use netwheel::prelude::*;
+/// # fn f(group: &EventLoopGroup) -> Result {
+/// let completion = group.shutdown_gracefully(Default::default(), std::time::Duration::from_secs(5));
+/// completion.wait()?; // or .on_complete(|result| ..), or .await
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "dropping a pending completion cancels the operation; call `.detach()` to let it run"]
+pub struct Completion<T = ()> {
+    inner: Arc<CompletionShared<T>>,
+}
+
+/// The producer's side.
+pub(crate) struct Completer<T = ()> {
+    inner: Arc<CompletionShared<T>>,
+}
+
+struct CompletionShared<T> {
+    /// The loops without which it is not completed; usually one.
+    event_loops: Loops,
+    /// Tells the producer that the result is not wanted; none if the operation cannot be stopped.
+    cancel: Option<Cancel<T>>,
+    state: Mutex<CompletionState<T>>,
+    done: Condvar,
+}
+
+enum CompletionState<T> {
+    Pending {
+        waker: Option<Waker>,
+        callback: Option<Callback<T>>,
+    },
+    /// Still running, but the result will be dropped.
+    Detached,
+    Done(Result<T>),
+    Taken,
+}
+
+impl<T> CompletionState<T> {
+    fn is_pending(&self) -> bool {
+        matches!(self, CompletionState::Pending { .. } | CompletionState::Detached)
+    }
+}
+
+enum Loops {
+    One(Option<u32>),
+    All(Box<[u32]>),
+}
+
+type Callback<T> = Box<dyn FnOnce(Result<T>) + Send>;
+type Cancel<T> = Box<dyn Fn(Unwanted<T>) + Send + Sync>;
+
+/// The part of a cancellable operation that must be undone.
+pub(crate) enum Unwanted<T> {
+    /// The operation itself, which is still running.
+    Operation,
+    /// A result that the consumer did not take.
+    Result(T),
+}
+
+/// A pair of both sides; `event_loop` is the loop on which it will be completed.
+pub(crate) fn completion<T>(event_loop: Option<u32>) -> (Completer<T>, Completion<T>) {
+    pair(Loops::One(event_loop), None)
+}
+
+/// A pair for an operation that can be cancelled. `cancel` is called at most once, on the thread
+/// that cancels or drops the completion.
+pub(crate) fn cancellable<T>(
+    event_loop: Option<u32>,
+    cancel: impl Fn(Unwanted<T>) + Send + Sync + 'static,
+) -> (Completer<T>, Completion<T>) {
+    pair(Loops::One(event_loop), Some(Box::new(cancel)))
+}
+
+/// As [`completion`], for what is done only when each of several loops has done its part.
+pub(crate) fn completion_of_all<T>(event_loops: Box<[u32]>) -> (Completer<T>, Completion<T>) {
+    pair(Loops::All(event_loops), None)
+}
+
+/// As [`cancellable`], for what any of several loops may have to do.
+pub(crate) fn cancellable_of_all<T>(
+    event_loops: Box<[u32]>,
+    cancel: impl Fn(Unwanted<T>) + Send + Sync + 'static,
+) -> (Completer<T>, Completion<T>) {
+    pair(Loops::All(event_loops), Some(Box::new(cancel)))
+}
+
+fn pair<T>(event_loops: Loops, cancel: Option<Cancel<T>>) -> (Completer<T>, Completion<T>) {
+    let state = Mutex::new(CompletionState::Pending { waker: None, callback: None });
+    let inner = Arc::new(CompletionShared { event_loops, cancel, state, done: Condvar::new() });
+    (Completer { inner: inner.clone() }, Completion { inner })
+}
+
+impl Loops {
+    /// Whether the calling thread is one of them.
+    fn is_here(&self) -> bool {
+        match self {
+            Loops::One(event_loop) => event_loop.is_some_and(loop_id::is_own),
+            Loops::All(event_loops) => event_loops.iter().copied().any(loop_id::is_own),
+        }
+    }
+}
+
+impl<T> CompletionShared<T> {
+    fn lock(&self) -> MutexGuard<'_, CompletionState<T>> {
+        // The state is whole at every moment, so a panic elsewhere does not spoil it.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether it was the first result: the others are dropped.
+    fn complete(&self, result: Result<T>) -> bool {
+        let mut state = self.lock();
+        match std::mem::replace(&mut *state, CompletionState::Taken) {
+            CompletionState::Pending { callback: Some(callback), .. } => {
+                drop(state);
+                // The completing thread may be a loop, which must not end because of somebody's callback.
+                if let Err(panic) = catch_unwind(AssertUnwindSafe(|| callback(result))) {
+                    log_panic("a completion's callback", panic);
+                }
+            }
+            CompletionState::Pending { waker, callback: None } => {
+                *state = CompletionState::Done(result);
+                drop(state);
+                self.done.notify_all();
+                if let Some(waker) = waker
+                    && let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake()))
+                {
+                    log_panic("the waker of a completion's task", panic);
+                }
+            }
+            CompletionState::Detached => {
+                drop(state);
+                drop_guarded(result);
+            }
+            first => {
+                *state = first;
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Cancels the operation, or releases its result, unless a callback or `detach` has claimed the
+    /// result.
+    #[cold]
+    fn give_up(&self, cancel: &Cancel<T>) {
+        let mut state = self.lock();
+        let unwanted = match std::mem::replace(&mut *state, CompletionState::Taken) {
+            wanted @ (CompletionState::Detached | CompletionState::Pending { callback: Some(_), .. }) => {
+                *state = wanted;
+                return;
+            }
+            CompletionState::Pending { waker, callback: None } => {
+                // Dropping a waker may drop a task and run its destructors, so the lock is released
+                // first.
+                drop(state);
+                drop(waker);
+                Unwanted::Operation
+            }
+            CompletionState::Done(Ok(value)) => {
+                drop(state);
+                Unwanted::Result(value)
+            }
+            CompletionState::Done(Err(_)) | CompletionState::Taken => return,
+        };
+        cancel(unwanted);
+    }
+}
+
+impl<T> Completion<T> {
+    /// A completion that is done already.
+    pub(crate) fn ready(result: Result<T>) -> Self {
+        let (completer, completion) = completion(None);
+        completer.complete(result);
+        completion
+    }
+
+    /// Whether the result is there.
+    pub fn is_done(&self) -> bool {
+        !self.inner.lock().is_pending()
+    }
+
+    /// Blocks the calling thread until it is done.
+    ///
+    /// # Errors
+    /// What the operation failed with; [`Error::WouldDeadlock`] at once on the event loop that has to complete it,
+    /// or on the thread that drives this loop by hand ([`ManualEventLoop`](crate::ManualEventLoop)).
+    pub fn wait(self) -> Result<T> {
+        self.wait_until(None).unwrap_or(Err(Error::Cancelled))
+    }
+
+    /// Blocks the calling thread until it is done, or `timeout` has passed; then the completion is handed back.
+    ///
+    /// The timeout is real time, whatever [`Clock`](crate::Clock) the loop has.
+    ///
+    /// # Errors
+    /// `Err` is the completion itself, not done yet. What the operation answered, good or bad, is in `Ok`.
+    #[allow(clippy::disallowed_methods, reason = "the calling thread waits, not a loop")]
+    pub fn wait_timeout(self, timeout: Duration) -> std::result::Result<Result<T>, Self> {
+        match self.wait_until(Instant::now().checked_add(timeout)) {
+            Some(result) => Ok(result),
+            None => Err(self),
+        }
+    }
+
+    #[allow(clippy::disallowed_methods, reason = "the calling thread waits, not a loop")]
+    fn wait_until(&self, deadline: Option<Instant>) -> Option<Result<T>> {
+        let mut state = self.inner.lock();
+        let mut time_is_up = false;
+        loop {
+            match std::mem::replace(&mut *state, CompletionState::Taken) {
+                CompletionState::Done(result) => return Some(result),
+                CompletionState::Taken => return Some(Err(Error::Cancelled)),
+                pending @ (CompletionState::Pending { .. } | CompletionState::Detached) => *state = pending,
+            }
+            if self.inner.event_loops.is_here() {
+                return Some(Err(Error::WouldDeadlock));
+            }
+            if time_is_up {
+                return None;
+            }
+            let left = deadline.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
+            let wait = self.inner.done.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
+            (state, time_is_up) = (wait.0, wait.1.timed_out());
+        }
+    }
+
+    /// Calls `callback` with the result: on the completing thread (usually the event loop, so it must not block),
+    /// or on this thread before `on_complete` returns if the operation is done. The completing
+    /// thread logs a panic in the callback and continues.
+    ///
+    /// A callback may itself call `on_complete` on a completion that is done. At most 8 callbacks
+    /// are nested. Further callbacks are queued, and run in order on the same thread when the
+    /// outermost callback has returned; a panic in a queued callback is logged. So a chain of
+    /// callbacks cannot overflow the stack, whatever its length. It keeps its thread busy until it
+    /// ends, like a loop.
+    pub fn on_complete(self, callback: impl FnOnce(Result<T>) + Send + 'static)
+    where
+        T: 'static,
+    {
+        let callback = move |result| trampoline::run(move || callback(result));
+        let mut state = self.inner.lock();
+        match std::mem::replace(&mut *state, CompletionState::Taken) {
+            CompletionState::Pending { .. } => {
+                *state = CompletionState::Pending { waker: None, callback: Some(Box::new(callback)) };
+            }
+            CompletionState::Done(result) => {
+                drop(state);
+                callback(result);
+            }
+            CompletionState::Taken | CompletionState::Detached => {}
+        }
+    }
+
+    /// Cancels a pending operation: a connect, or an acquire of a pool.
+    ///
+    /// Returns `true` if this call ended the operation. The completion then fails with
+    /// [`Error::Cancelled`] immediately, and the event loop releases the socket soon. Returns
+    /// `false` if the operation is done or cannot be cancelled. Thread-safe. Dropping the
+    /// completion cancels the operation, too.
+    ///
+    /// ```
+    /// # use netwheel::{codec::RawBytes, prelude::*};
+    /// # struct Quiet;
+    /// # impl Handler for Quiet {
+    /// #   type In = bytes::Bytes; type Out = bytes::Bytes;
+    /// #   fn read(&mut self, _: &mut Context<'_, Self>, _: bytes::Bytes) -> Result { Ok(()) }
+    /// # }
+    /// # fn main() -> Result {
+    /// let group = EventLoopGroup::builder().threads(1).build()?;
+    /// let client = ClientBootstrap::new(&group).pipeline(|_peer| Pipeline::new().codec(RawBytes).handler(Quiet));
+    /// let connecting = client.connect("127.0.0.1:9");
+    /// if connecting.cancel() {
+    ///     assert!(matches!(connecting.wait(), Err(Error::Cancelled)));
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn cancel(&self) -> bool {
+        let Some(cancel) = &self.inner.cancel else { return false };
+        let first = self.inner.complete(Err(Error::Cancelled));
+        if first {
+            cancel(Unwanted::Operation);
+        }
+        first
+    }
+
+    /// Lets the operation continue and drops its result.
+    ///
+    /// A channel made by [`ClientBootstrap::connect`](crate::ClientBootstrap::connect) stays open,
+    /// and its handler serves it. A channel acquired from a pool returns to the pool.
+    pub fn detach(self) {
+        // Only a cancellable operation ends with its completion.
+        if self.inner.cancel.is_some() {
+            let mut state = self.inner.lock();
+            match std::mem::replace(&mut *state, CompletionState::Taken) {
+                CompletionState::Pending { waker, .. } => {
+                    *state = CompletionState::Detached;
+                    drop(state);
+                    drop(waker);
+                }
+                done => {
+                    drop(state);
+                    drop(done);
+                }
+            }
+        }
+    }
+}
+
+impl<T> Drop for Completion<T> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(cancel) = &self.inner.cancel {
+            self.inner.give_up(cancel);
+        }
+    }
+}
+
+impl<T> Future for Completion<T> {
+    type Output = Result<T>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T>> {
+        let mut state = self.inner.lock();
+        match std::mem::replace(&mut *state, CompletionState::Taken) {
+            CompletionState::Done(result) => Poll::Ready(result),
+            CompletionState::Taken | CompletionState::Detached => Poll::Ready(Err(Error::Cancelled)),
+            CompletionState::Pending { callback, .. } => {
+                *state = CompletionState::Pending { waker: Some(cx.waker().clone()), callback };
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl<T> fmt::Debug for Completion<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Completion").field("done", &self.is_done()).finish()
+    }
+}
+
+impl<T> Completer<T> {
+    /// Delivers the result; the first one counts.
+    pub(crate) fn complete(self, result: Result<T>) {
+        self.inner.complete(result);
+    }
+
+    /// As [`complete`](Completer::complete); false if it was cancelled, and the result is dropped.
+    pub(crate) fn deliver(self, result: Result<T>) -> bool {
+        self.inner.complete(result)
+    }
+
+    /// Whether a result would be the first: it was not cancelled.
+    pub(crate) fn is_pending(&self) -> bool {
+        self.inner.lock().is_pending()
+    }
+
+    /// Whether anybody would get a result: it was neither cancelled nor dropped.
+    pub(crate) fn is_awaited(&self) -> bool {
+        match *self.inner.lock() {
+            CompletionState::Pending { callback: Some(_), .. } => true,
+            CompletionState::Pending { callback: None, .. } => Arc::strong_count(&self.inner) > 1,
+            _ => false,
+        }
+    }
+}
+
+impl<T> Drop for Completer<T> {
+    fn drop(&mut self) {
+        // After `complete` this finds the result there and leaves it.
+        if self.is_pending() {
+            self.inner.complete(Err(Error::Cancelled));
+        }
+    }
+}
+
+#[cfg(all(test, not(netwheel_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_is_awaited_until_it_is_there_or_nobody_can_ask_for_it() {
+        let (kept, completion) = super::completion::<()>(None);
+        assert!(kept.is_awaited());
+        drop(completion);
+        assert!(kept.is_pending() && !kept.is_awaited(), "dropped");
+
+        let (called_back, completion) = super::completion::<()>(None);
+        completion.on_complete(drop);
+        assert!(called_back.is_awaited());
+
+        let (cancelled, completion) = cancellable::<()>(None, |_| ());
+        assert!(completion.cancel());
+        assert!(!cancelled.is_pending() && !cancelled.is_awaited());
+    }
+
+    /// A cancellable pair, and a channel that receives each call of its cancel hook.
+    fn undone() -> (Completer<u8>, Completion<u8>, std::sync::mpsc::Receiver<Option<u8>>) {
+        let (told, undone) = std::sync::mpsc::channel();
+        let (completer, completion) = cancellable(None, move |unwanted| {
+            let _ = told.send(match unwanted {
+                Unwanted::Operation => None,
+                Unwanted::Result(value) => Some(value),
+            });
+        });
+        (completer, completion, undone)
+    }
+
+    #[test]
+    fn dropping_cancels_the_operation_or_hands_its_result_back() {
+        let (completer, completion, undone) = self::undone();
+        drop(completion);
+        assert_eq!(undone.try_recv(), Ok(None));
+        assert!(!completer.is_pending());
+        assert!(!completer.deliver(Ok(1)), "whoever delivers keeps what nobody takes");
+
+        let (completer, completion, undone) = self::undone();
+        assert!(completer.deliver(Ok(2)));
+        drop(completion);
+        assert_eq!(undone.try_recv(), Ok(Some(2)));
+
+        let (completer, completion, undone) = self::undone();
+        completer.complete(Err(Error::Closed));
+        drop(completion);
+        assert!(undone.try_recv().is_err(), "a failure leaves nothing to undo");
+    }
+
+    #[test]
+    fn a_result_that_is_taken_or_left_alone_is_not_undone() {
+        let (completer, completion, undone) = self::undone();
+        completion.detach();
+        assert!(completer.deliver(Ok(1)));
+        assert!(undone.try_recv().is_err(), "detached before the result");
+
+        let (completer, completion, undone) = self::undone();
+        assert!(completer.deliver(Ok(1)));
+        completion.detach();
+        assert!(undone.try_recv().is_err(), "detached after the result");
+
+        let (completer, completion, undone) = self::undone();
+        completion.on_complete(drop);
+        assert!(completer.deliver(Ok(1)));
+        let (completer, completion, again) = self::undone();
+        completer.complete(Ok(1));
+        assert_eq!(completion.wait().unwrap(), 1);
+        assert!(undone.try_recv().is_err() && again.try_recv().is_err());
+
+        let (_completer, completion, undone) = self::undone();
+        assert!(completion.cancel());
+        drop(completion);
+        assert_eq!(undone.try_iter().count(), 1, "cancelled once");
+    }
+}
