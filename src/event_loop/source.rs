@@ -43,8 +43,9 @@ pub(crate) enum Transition {
     Stay,
     /// Opens a channel for a connection, then calls [`Source::resume`].
     Adopt(Connection),
-    /// Replaces the source by the channel of an established connection.
-    Establish(Established),
+    /// Replaces the source by the channel of an established connection. Boxed, because every call of a
+    /// source returns a transition, and few return this one.
+    Establish(Box<Established>),
     /// Removes the source and calls [`Source::end`].
     End(Result),
 }

@@ -60,7 +60,7 @@ impl Turn {
             match transition {
                 Transition::Stay => return,
                 Transition::End(result) => return self.end_source(key, result),
-                Transition::Establish(established) => return self.establish(key, established),
+                Transition::Establish(established) => return self.establish(key, *established),
                 Transition::Adopt(connection) => {
                     self.adopt(connection);
                     let resumed = self.with_source(key, |source, ctx| source.resume(ctx));
