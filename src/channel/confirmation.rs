@@ -1,12 +1,11 @@
-//! The answer to a write or to another request, which is given in any case.
+//! The completion of a write or another request, which completes in any case.
 
 use crate::{
     Error, Result,
     sync::{Completer, Completion, completion},
 };
 
-/// Who waits to hear that a write is done, or for another answer of a channel; told that the channel is closed if nobody
-/// says otherwise.
+/// Completes a write or another request. Fails it with [`Error::Closed`] when dropped.
 pub(crate) struct Confirmation<T = ()>(Option<Completer<T>>);
 
 impl<T> Confirmation<T> {

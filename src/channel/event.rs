@@ -1,4 +1,4 @@
-//! What happens to a channel besides the arrival of messages.
+//! The events of a channel besides messages.
 
 use super::watch::IdleEvent;
 use crate::Error;
@@ -13,6 +13,6 @@ pub(crate) enum Event {
     Shutdown,
     Error(Error),
     Inactive,
-    /// Not for the handler: the time has come for which a stage asked.
+    /// A timer of a stage has expired. Not for the handler.
     StageTimer,
 }

@@ -1,10 +1,11 @@
-//! The tasks of one channel that wait: for their time, exact ones on the loop's heap, coarse ones on its wheel; or for the
-//! answer of a worker.
+//! The tasks of a channel: scheduled exactly on the loop's heap, scheduled coarsely on its wheel,
+//! or waiting for a worker. The close timeout is kept beside them.
 //!
-//! Always holds: every task here has exactly one entry in the heap, on the wheel or among the works of a pool, which knows it
-//! by its slot; it is run once, or dropped when it is cancelled or the channel ends, whichever comes first. There is a limit to them. To
-//! arm, cancel or run one takes the same time however many the channel has. Runs on the channel's loop; owns the tasks,
-//! neither heap nor wheel nor clock. A channel without tasks pays one word.
+//! Invariants: each task has exactly one entry in the heap, on the wheel or in the worker pool,
+//! which names it by its slot. It runs once, or is dropped when it is cancelled or the channel
+//! closes. Their number is limited. Scheduling, cancelling and running take constant time. Runs on
+//! the channel's loop. Owns the tasks, but neither heap, wheel nor clock. A channel without tasks
+//! pays one word.
 
 use super::{
     services::LoopServices,
@@ -14,7 +15,7 @@ use crate::{Error, Result, error::drop_guarded, id::Key, resource::CHANNEL_TASKS
 use slab::Slab;
 use std::any::Any;
 
-/// When a task is to run: at a deadline, or in the tick of the wheel after it.
+/// The time of a task: at a deadline, or in the tick of the wheel after it.
 pub(crate) enum When {
     Exact(u64),
     Coarse(u64),
@@ -33,7 +34,7 @@ struct Timer {
 }
 
 impl Timers {
-    /// Makes room for a task; its slot.
+    /// Inserts a task and returns its slot.
     fn enter(&mut self, task: Box<dyn Any>) -> u32 {
         self.tasks.insert(Timer { place: TimerPlace::Nowhere, task }) as u32
     }
@@ -50,7 +51,7 @@ impl Timers {
         found.then(|| self.tasks.remove(slot))
     }
 
-    /// Has a task run at its time; none if there are `limit` of them, and the task is dropped.
+    /// Schedules a task. Drops it and returns `None` if there are `limit` tasks.
     pub(crate) fn arm(
         &mut self,
         channel: Key,
@@ -86,7 +87,7 @@ impl Timers {
     /// Keeps a task until a worker has its answer.
     ///
     /// # Errors
-    /// If there are `limit` tasks; it is dropped.
+    /// If there are `limit` tasks; the task is dropped.
     pub(in crate::channel) fn await_worker(
         &mut self,
         limit: usize,
@@ -102,12 +103,12 @@ impl Timers {
         Ok(self.place(slot, TimerPlace::Worker(services.offloaded)))
     }
 
-    /// Takes a task whose answer is there; none if it was cancelled.
+    /// Removes and returns a task whose answer has arrived, unless it was cancelled.
     pub(in crate::channel) fn take_answered(&mut self, key: TaskKey) -> Option<Box<dyn Any>> {
         self.take(key).map(|timer| timer.task)
     }
 
-    /// Cancels a task; whether it was waiting.
+    /// Cancels a task. Returns whether it was waiting.
     pub(crate) fn cancel(&mut self, services: &mut LoopServices, key: TaskKey) -> bool {
         let Some(timer) = self.take(key) else { return false };
         take_out(services, timer.place);
@@ -115,12 +116,12 @@ impl Timers {
         true
     }
 
-    /// The task that is due in `slot`.
+    /// Removes and returns the task in `slot`, whose timer has expired.
     pub(crate) fn take_due(&mut self, slot: u32) -> Option<Box<dyn Any>> {
         self.tasks.try_remove(slot as usize).map(|timer| timer.task)
     }
 
-    /// Drops the tasks that wait for their time, and returns their number. Those that wait for an answer stay.
+    /// Drops the scheduled tasks and returns their number. Offloaded work stays.
     pub(in crate::channel) fn cancel_timed(&mut self, services: &mut LoopServices) -> usize {
         let is_timed = |timer: &Timer| !matches!(timer.place, TimerPlace::Worker(_));
         let timed: Vec<_> =
@@ -147,14 +148,14 @@ impl Timers {
     }
 }
 
-/// Takes the entry of a task that will not run out of the heap or off the wheel.
+/// Removes the entry of a cancelled task from the heap or the wheel.
 fn take_out(services: &mut LoopServices, place: TimerPlace) {
     match place {
         TimerPlace::Exact(key) => drop(services.cancel_timer(key)),
         TimerPlace::Wheel(key) => {
             services.tally.wheel_cancelled += u64::from(services.wheel.cancel(key).is_some())
         }
-        // A worker that comes to it sees that nobody wants it.
+        // The worker finds that the task is gone.
         TimerPlace::Worker(_) | TimerPlace::Nowhere => {}
     }
 }

@@ -19,6 +19,10 @@ mod table;
 
 pub use histogram::Histogram;
 #[cfg(any(feature = "prometheus", test))]
+#[cfg_attr(
+    not(feature = "prometheus"),
+    allow(unused_imports, reason = "the generated rows name them by their path")
+)]
 pub(crate) use metric::{Metric, Value};
 pub use table::LoopMetrics;
 pub(crate) use table::{Metrics, Tally};

@@ -1,4 +1,4 @@
-//! Bounds on what is queued: writability, overflow policies, budgets, traffic shaping.
+//! Backpressure and limits of queues: writability, overflow policies, budgets, traffic shaping.
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,10 +1,15 @@
-//! What happens when a callback asks for something that would call back: it happens after it, never within it.
+//! Re-entrancy: what a callback asks for happens after the callback, never within it.
 //!
-//! Each answer of docs/architecture.md, "Re-entrancy", has its test. Those that are not here: the peer's end of its stream
-//! (`channel/endings/half_open.rs`); what is asked for when a write is answered, through handles (`channel/writing/notify.rs`, C-47 to C-49); flushes again
-//! and again, and writes to another channel (`channel/writing/flush.rs`); tasks by `Remote` (`remote.rs`); timeouts with no delay, and one task
-//! too many (`timer/timeouts.rs`); time limits (`timer/time_limits.rs`); panics and an `error` that fails (`errors.rs`); waiting for room in the
-//! own queue (`event_loop/tasks/waiting_submission.rs`).
+//! Each answer of docs/architecture.md, "Re-entrancy", has a test. Some are in other files:
+//!
+//! - the end of the peer's stream: `endings/half_open.rs`
+//! - operations in the answer to a write, through handles: `writing/notify.rs` (C-47 to C-49)
+//! - repeated flushes, and writes to another channel: `writing/flush.rs`
+//! - tasks by `Remote`: `remote.rs`
+//! - timeouts without a delay, and one task more than allowed: `timer/timeouts.rs`
+//! - time limits: `timer/time_limits.rs`
+//! - panics, and an `error` that fails: `errors.rs`
+//! - waiting for room in the loop's own queue: `event_loop/tasks/waiting_submission.rs`
 
 use crate::over_each_transport;
 use crate::support::{

@@ -15,7 +15,7 @@ use netwheel::{
 /// However `stream` is split, `expected` comes out of it and `left` is left.
 #[track_caller]
 fn expect_texts<C: Codec<In = Bytes> + Clone>(codec: &C, stream: &[u8], expected: &[&str], left: &str) {
-    let events: Events = expected.iter().map(|text| message(text)).collect();
+    let events: Events = expected.iter().map(message).collect();
     expect(codec, stream, &events, left.as_bytes());
 }
 

@@ -141,7 +141,7 @@ fn d_16_settings_that_contradict_each_other_are_refused_by_name() {
         let codec = allowed.build().unwrap();
         drive(&mut codec.clone(), [&[0xFF; 40][..]]);
         drive(&mut codec.clone(), [&[0x7F; 40][..]]);
-        let _ = encoded(&codec, &[0; 40]);
+        let _ = encoded(&codec, [0; 40]);
     }
 }
 
@@ -237,7 +237,7 @@ fn d_16_a_long_header_is_read_and_written_before_and_behind_a_frame_that_is_too_
     let stream = [frame(b"A"), frame(&[9; 9]), frame(b"BC"), frame(&[9; 9]), frame(b"D")].concat();
     let expected = [message(b"A"), too_long(311, 310), message(b"BC"), too_long(311, 310), message(b"D")];
     expect(&codec, &stream, &expected.to_vec(), b"");
-    assert_eq!(encoded(&codec, &[&[7; 300][..], b"A"].concat()).unwrap(), frame(b"A"));
+    assert_eq!(encoded(&codec, [&[7; 300][..], b"A"].concat()).unwrap(), frame(b"A"));
     let behind = builder(1).adjustment(40_000).build().unwrap();
     let mut stream = vec![1];
     stream.resize(40_002, 5);
@@ -376,7 +376,7 @@ fn d_22_a_length_that_does_not_fit_is_an_encode_error() {
         (LengthField::u16(), 65_535, 2),
         (LengthField::u24().max_len(usize::MAX), 16_777_215, 3),
     ] {
-        assert_eq!(encoded(&codec, &vec![7; largest]).unwrap().len(), largest + header);
+        assert_eq!(encoded(&codec, vec![7; largest]).unwrap().len(), largest + header);
         let mut output = Outbound::new();
         match codec.clone().encode(vec![7; largest + 1].into(), &mut output) {
             Err(Error::Encode(EncodeError::TooLong { what: "frame", length, limit })) => {
@@ -387,8 +387,8 @@ fn d_22_a_length_that_does_not_fit_is_an_encode_error() {
         assert!(output.is_empty());
     }
     let counts_itself = builder(1).adjustment(-1).build().unwrap();
-    assert!(encoded(&counts_itself, &[7; 254]).is_ok());
-    assert!(matches!(encoded(&counts_itself, &[7; 255]), Err(Error::Encode(EncodeError::TooLong { .. }))));
+    assert!(encoded(&counts_itself, [7; 254]).is_ok());
+    assert!(matches!(encoded(&counts_itself, [7; 255]), Err(Error::Encode(EncodeError::TooLong { .. }))));
 }
 
 #[test]

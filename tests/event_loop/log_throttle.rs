@@ -3,6 +3,7 @@
 use crate::support::{
     logs,
     loops::{advance, settle, single},
+    tcp::connect,
     wait::{PATIENCE, done},
 };
 use bytes::Bytes;
@@ -47,8 +48,7 @@ fn end(event_loop: &EventLoop) {
 /// Peers that send a length beyond the limit, one after the other, each until it is closed.
 fn send_nonsense(server: &Server, times: usize) {
     for _ in 0..times {
-        let mut stream = TcpStream::connect(server.local_address()).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut stream = connect(server.local_address());
         stream.write_all(&[0xFF; 8]).unwrap();
         // A reset, if not all of it was read.
         let _ = stream.read_to_end(&mut Vec::new());

@@ -2,12 +2,15 @@
 //! requests.
 
 use crate::im::{pace::Rates, *};
-use crate::support::wait::{PATIENCE, SECOND, done};
+use crate::support::{
+    tcp::connect,
+    wait::{PATIENCE, SECOND, done},
+};
 use netwheel::{Peer, TimeLimits, prelude::*};
 use serde_json::{Value, json};
 use std::{
     io::{Read, Write},
-    net::{Shutdown, TcpStream},
+    net::Shutdown,
     sync::Arc,
     time::Duration,
 };
@@ -82,8 +85,7 @@ fn requests_before_the_end_of_the_stream_are_answered_in_time() {
     let hub = Arc::default();
     let pipeline = move |_peer: &Peer| session_with(&hub, IdleTimeouts::new(), settings, TimeLimits::new());
     let server = ServerBootstrap::new(&group).pipeline(pipeline).bind("127.0.0.1:0").unwrap();
-    let mut ann = TcpStream::connect(server.local_address()).unwrap();
-    ann.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut ann = connect(server.local_address());
     // More than the burst, and then the end of the stream: the server must not drop undecoded
     // requests.
     ann.write_all("{\"type\":\"ping\"}\n".repeat(2500).as_bytes()).unwrap();

@@ -1,12 +1,14 @@
 //! Lookups of the chat server: they run on the worker pool, so nobody waits for them but who has asked.
 
 use crate::im::*;
-use crate::support::wait::{PATIENCE, done};
+use crate::support::{
+    tcp::connect,
+    wait::{PATIENCE, done},
+};
 use netwheel::{WorkerPool, prelude::*};
 use serde_json::{Value, json};
 use std::{
     io::{BufRead, BufReader, Write},
-    net::TcpStream,
     sync::{Arc, mpsc::channel},
     time::Duration,
 };
@@ -114,8 +116,7 @@ fn a_lookup_is_refused_when_the_pool_is_full_and_others_go_on() {
     let hub = Arc::default();
     let bootstrap = ServerBootstrap::new(&group).pipeline(move |_peer| session(&hub, IdleTimeouts::new()));
     let server = bootstrap.bind("127.0.0.1:0").unwrap();
-    let mut ann = TcpStream::connect(server.local_address()).unwrap();
-    ann.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut ann = connect(server.local_address());
     let mut lines = BufReader::new(ann.try_clone().unwrap()).lines();
     let mut hear = move || -> Value {
         let mut reply: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();

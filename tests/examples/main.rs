@@ -1,4 +1,4 @@
-//! The chat server without sockets, and what the examples share.
+//! The chat server without sockets, and code that the examples share.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -18,6 +18,7 @@ mod im_slow;
 mod shared;
 // At the root, where the server's files expect it.
 #[path = "../../examples/support/token_bucket.rs"]
+#[allow(dead_code, reason = "each part uses some of it")]
 mod token_bucket;
 
 #[cfg(feature = "json")]

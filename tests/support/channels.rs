@@ -1,4 +1,4 @@
-//! Embedded channels that end in a [`Recorder`], and what a program does with the handle of a channel.
+//! Embedded channels that end in a [`Recorder`], and operations on the handle of a channel.
 
 use super::{
     journal::Log,
@@ -71,7 +71,7 @@ pub(crate) const TICK: Duration = ms(1);
 /// An empty list of lines.
 pub(crate) const NOTHING: [&str; 0] = [];
 
-/// A channel with limits; its log has times.
+/// An embedded channel with time limits. Its log starts each line with the time.
 pub(crate) struct Limited {
     pub(crate) channel: EmbeddedChannel<Bytes>,
     pub(crate) log: Log,

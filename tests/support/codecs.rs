@@ -1,4 +1,4 @@
-//! Codecs that misbehave, and a driver of decoders.
+//! Codecs that fail on request, and functions that drive a decoder without a channel.
 
 use bytes::Bytes;
 use netwheel::{EncodeError, Error, PeerError, Result, buffer::Outbound, codec::Line, pipeline::Codec};
@@ -65,17 +65,17 @@ impl Codec for AtLast {
 
 // ---- without a channel -------------------------------------------------------------------------
 
-/// What came out: messages and the peer's faults, in order.
+/// Decoded messages and errors of the peer, in order.
 pub(crate) type Events = Vec<Result<Bytes, PeerError>>;
 
-/// However `stream` is split, `expected` comes out of it and `left` is left: it is fed whole, in two
-/// at every place, and byte by byte.
+/// Asserts that `stream` decodes to `expected` and leaves `left`, however it is split: in one piece,
+/// in two at every position, and byte by byte.
 #[track_caller]
 pub(crate) fn expect<C: Codec<In = Bytes> + Clone>(codec: &C, stream: &[u8], expected: &Events, left: &[u8]) {
     expect_of(codec, stream, expected, left, |event| event);
 }
 
-/// Like [`expect`], but compares what `comparable` makes of the events.
+/// Like [`expect`], but maps each event with `comparable` first.
 #[track_caller]
 pub(crate) fn expect_of<C: Codec<In = Bytes> + Clone>(
     codec: &C,
@@ -97,8 +97,8 @@ pub(crate) fn expect_of<C: Codec<In = Bytes> + Clone>(
     check(&stream.chunks(1).collect::<Vec<_>>());
 }
 
-/// An event of a codec that fails fast, without the length that was found too long: how long a
-/// message was at that point depends on the split.
+/// Clears the length in a [`PeerError::TooLong`] of a codec that fails fast, where the length depends
+/// on the split.
 pub(crate) fn without_length(event: Result<Bytes, PeerError>) -> Result<Bytes, PeerError> {
     match event {
         Err(PeerError::TooLong { what, length, limit }) => {
@@ -113,7 +113,7 @@ pub(crate) fn message(bytes: impl AsRef<[u8]>) -> Result<Bytes, PeerError> {
     Ok(Bytes::copy_from_slice(bytes.as_ref()))
 }
 
-/// Encodes one message. One that fails leaves nothing behind.
+/// Encodes one message, and asserts that a failure leaves no output.
 pub(crate) fn encoded<C: Codec<Out = Bytes> + Clone>(codec: &C, message: impl AsRef<[u8]>) -> Result<Bytes> {
     let mut output = Outbound::new();
     let result = codec.clone().encode(Bytes::copy_from_slice(message.as_ref()), &mut output);
@@ -121,8 +121,9 @@ pub(crate) fn encoded<C: Codec<Out = Bytes> + Clone>(codec: &C, message: impl As
     result.map(|()| output.to_bytes())
 }
 
-/// Does what a channel does: what is left stands in front of the next chunk, and `decode` is called until it
-/// has nothing more to say. Checks the contract on the way. Answers what came out and what was left.
+/// Decodes `chunks` like a channel: bytes that were left precede the next chunk, and `decode` is
+/// called until it returns `None`. Asserts the contract of [`Codec::decode`]. Returns the events and
+/// the remaining bytes.
 pub(crate) fn drive<'a, C>(codec: &mut C, chunks: impl IntoIterator<Item = &'a [u8]>) -> (Events, Bytes)
 where
     C: Codec<In = Bytes>,

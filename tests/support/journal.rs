@@ -1,4 +1,4 @@
-//! What happened, in order; shared by handlers, callbacks, tasks and the test.
+//! An ordered list of events, shared by handlers, callbacks, tasks and the test.
 
 use super::wait::PATIENCE;
 use std::{
@@ -8,7 +8,7 @@ use std::{
     time::Instant,
 };
 
-/// A list of entries that any thread adds to.
+/// An append-only list that any thread may extend and wait for.
 pub(crate) struct Journal<T>(Arc<(Mutex<Vec<T>>, Condvar)>);
 
 impl<T> Default for Journal<T> {

@@ -1,11 +1,11 @@
-//! The logger of a test program: it collects what is logged, and panics at the word [`TRAP`].
+//! The logger of a test binary. It collects all records and panics if one contains [`TRAP`].
 //!
-//! A process has one logger for all its tests. So each test looks for lines of its own, or logs to
-//! a target of its own.
+//! All tests of a process share one logger. A test therefore looks for text that only it logs, or
+//! logs to its own target.
 
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
-/// Panics in the logger at each record that contains this text.
+/// The text that makes the logger panic.
 pub(crate) const TRAP: &str = "a trap";
 
 /// The target for which the logger is disabled at every level.
@@ -28,7 +28,7 @@ impl log::Log for Logger {
         metadata.level() <= log::Level::Debug && metadata.target() != OFF
     }
 
-    /// Does not ask `enabled` again: a record of a disabled level is a fault that a test can see.
+    /// Does not check `enabled` again, so that a test can detect a record of a disabled level.
     fn log(&self, record: &log::Record<'_>) {
         let (target, text) = (record.target().to_owned(), record.args().to_string());
         assert!(!text.contains(TRAP), "the log panics");
@@ -42,7 +42,8 @@ fn lock() -> MutexGuard<'static, Vec<Record>> {
     RECORDS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Installs the logger, once. The level `Trace` makes the crate ask the logger itself.
+/// Installs the logger on the first call. The maximum level is `Trace`, so that the logger itself
+/// decides which records are enabled.
 pub(crate) fn collect() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
@@ -56,8 +57,7 @@ pub(crate) fn records_of(target: &str) -> Vec<Record> {
     lock().iter().filter(|record| record.target == target).cloned().collect()
 }
 
-/// Returns all lines so far that contain `part`, with their level in front. Lines of the level
-/// `Debug` are not among them.
+/// Returns the lines so far that contain `part`, prefixed with their level. Skips the level `Debug`.
 pub(crate) fn lines_with(part: &str) -> Vec<String> {
     let records = lock();
     let found =
@@ -65,7 +65,7 @@ pub(crate) fn lines_with(part: &str) -> Vec<String> {
     found.map(|record| format!("{} {}", record.level, record.text)).collect()
 }
 
-/// Keeps panics that a test makes on purpose out of the output.
+/// Suppresses the output of panics whose message contains "on purpose".
 pub(crate) fn quiet_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -1,4 +1,5 @@
-//! Event loops in the hands of a test: run something on one and wait, block it, turn it, end it.
+//! Event loops under control of a test: run a task and wait, block the loop, wait for turns, shut it
+//! down.
 
 use super::wait::{PATIENCE, done, ms, receive};
 use netwheel::{EventLoop, EventLoopGroup, EventLoopGroupBuilder, LoopMetrics, testing::ManualClock};
@@ -10,19 +11,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A group of one loop with a fine tick, so that its metrics are those of the test.
+/// Returns a group of one loop with a tick of one millisecond.
 pub(crate) fn one_loop() -> EventLoopGroup {
     EventLoopGroup::builder().threads(1).wheel_tick(ms(1)).build().unwrap()
 }
 
-/// A group of one loop, and that loop.
+/// Builds a group of one loop; returns the group and the loop.
 pub(crate) fn single(builder: EventLoopGroupBuilder) -> (EventLoopGroup, EventLoop) {
     let group = builder.threads(1).build().unwrap();
     let event_loop = group.next().clone();
     (group, event_loop)
 }
 
-/// A loop whose time stands still.
+/// Returns a loop on a manual clock, and the clock.
 pub(crate) fn manual() -> (EventLoop, ManualClock) {
     let clock = ManualClock::new();
     let (_, event_loop) = single(EventLoopGroup::builder().clock(clock.clone()));
@@ -102,14 +103,14 @@ pub(crate) fn turn_until(group: &EventLoopGroup, is_met: impl Fn(&LoopMetrics) -
     }
 }
 
-/// Holds up a loop until dropped.
+/// Blocks a loop until dropped.
 #[must_use]
 pub(crate) struct Gate {
     _open: Sender<()>,
 }
 
 impl Gate {
-    /// Returns when the loop stands.
+    /// Blocks the loop and waits until it is blocked.
     #[track_caller]
     pub(crate) fn shut(event_loop: &EventLoop) -> Self {
         let (open, opened) = channel::<()>();
@@ -124,7 +125,7 @@ impl Gate {
     }
 }
 
-/// Holds up the loop of a group of one until the answer is dropped.
+/// Blocks the loop of a group of one until the returned value is dropped.
 #[track_caller]
 pub(crate) fn block(group: &EventLoopGroup) -> Gate {
     Gate::shut(the_loop(group))

@@ -12,7 +12,6 @@ pub(crate) mod nobody;
 pub(crate) mod process;
 pub(crate) mod random;
 pub(crate) mod recorder;
-#[cfg(unix)]
 pub(crate) mod resources;
 pub(crate) mod servers;
 pub(crate) mod streams;

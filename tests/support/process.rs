@@ -1,5 +1,5 @@
-//! Other processes, some under strace: programs that a test starts, this test binary in the role of
-//! a child, and the lines that they print.
+//! Child processes, optionally under strace: other programs, or this test binary with one test
+//! selected.
 
 use super::wait::PATIENCE;
 use std::{
@@ -13,10 +13,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Set for a child: which part of the test binary it plays.
+/// The environment variable that tells a child process which role it plays.
 const ROLE: &str = "NETWHEEL_TEST_ROLE";
 
-/// In front of the reason why a test proves nothing here.
+/// The prefix of the message that explains why a test was skipped.
 const SKIPPED: &str = "SKIPPED: ";
 
 /// Whether strace works here with these options. Where it does not, a test says so and passes, but not in CI.
@@ -64,10 +64,10 @@ fn only_test(test: &str, role: &str) -> Vec<String> {
     ["env", &role, &binary, "--exact", test, "--nocapture", "--test-threads=1"].map(str::to_owned).to_vec()
 }
 
-/// Continues the calling test in a child process in which nothing else runs, and returns from it
-/// in this process when the child has passed.
+/// Runs the calling test in a child process in which no other test runs.
 ///
-/// For tests of what belongs to the whole process: descriptors, limits, the allocator, signals.
+/// In the parent it waits until the child has passed and returns from the test. Use it for tests of
+/// process-wide state: descriptors, limits, the allocator, signals.
 #[macro_export]
 macro_rules! own_process {
     () => {
@@ -78,8 +78,8 @@ macro_rules! own_process {
     };
 }
 
-/// Whether this is the child process for the test around the function `here`. If not, runs that
-/// child, which has to pass.
+/// Returns `true` in the child process of the test that contains the function `here`. Otherwise runs
+/// that child and returns `false`; panics if the child fails.
 #[track_caller]
 pub(crate) fn is_own_process(here: &str) -> bool {
     let path = here.trim_end_matches("::here");
@@ -91,7 +91,7 @@ pub(crate) fn is_own_process(here: &str) -> bool {
     let child = Command::new(&command[0]).args(&command[1..]).stdin(Stdio::null()).output().unwrap();
     let said = [child.stdout, child.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
     assert!(child.status.success(), "{}; {}{}", child.status, said[0], said[1]);
-    // A name that no test has would pass as well.
+    // The harness also succeeds if no test has this name.
     assert!(said[0].contains("1 passed"), "{test} did not run: {}", said[0]);
     for skipped in said[1].lines().filter(|line| line.starts_with(SKIPPED)) {
         let _ = writeln!(io::stderr(), "{skipped}");
@@ -135,8 +135,8 @@ impl Process {
         process
     }
 
-    /// Attaches strace to a thread of another process. Where that is not allowed, a test says so and
-    /// passes, but not in CI.
+    /// Attaches strace to a thread of another process. Returns `None` where that is not permitted;
+    /// in CI it panics instead.
     pub(crate) fn attach(options: &[&str], thread: &str) -> Option<Self> {
         let command = [&["strace"], options, &["-p", thread]].concat();
         let mut strace = Self::start(&command);

@@ -1,7 +1,7 @@
-//! The handler of most tests: it records every call, and does what the test wants done in it.
+//! [`Recorder`], the handler of most tests. It records every call and runs a hook of the test.
 //!
-//! It records to a [`Log`] of lines that the test shares with it, or sends [`Event`]s to
-//! [`Events`] that the test waits for.
+//! It writes lines to a [`Log`] that it shares with the test, or sends [`Event`]s over a channel
+//! whose other end is [`Events`].
 
 use super::{
     journal::Log,
@@ -53,35 +53,35 @@ impl fmt::Display for Event {
     }
 }
 
-/// What a test wants done in each call.
+/// A closure of the test that runs in each call.
 type Hook = Box<dyn FnMut(&mut Context<'_, Recorder>, &Event) -> Result>;
 
 /// A hook that handlers on any loop share.
 pub(crate) type SharedHook = Arc<dyn Fn(&mut Context<'_, Recorder>, &Event) -> Result + Send + Sync>;
 
-/// Records each call, and does what the test wants done in it.
+/// A handler that records each call and then runs a hook.
 pub(crate) struct Recorder {
     pub(crate) name: &'static str,
-    /// A call is a line, pushed before the hook runs, with the name of the handler before it.
+    /// Receives one line per call before the hook runs, prefixed with `name`. Unused if `events` is
+    /// set.
     pub(crate) log: Log,
-    /// Instead of the log: a call is sent after the hook has run, so that the test finds done what
-    /// the hook does.
+    /// Receives each call after the hook has run, so that the test sees the effects of the hook.
     events: Option<Sender<Event>>,
     hook: Hook,
     /// Whether an error closes the channel, after the hook.
     pub(crate) closes: bool,
     /// Whether the end of the peer's stream is recorded and leaves the channel open. Otherwise it
-    /// closes the channel, as by default.
+    /// closes the channel, which is the default of [`Handler`].
     half_open: bool,
 }
 
 impl Recorder {
-    /// Does nothing but close on errors.
+    /// Creates a recorder without a hook. It closes the channel after an error.
     pub(crate) fn new(log: &Log) -> Self {
         Self::with(log, |_, _| Ok(()))
     }
 
-    /// Does what `hook` does; after an error it closes.
+    /// Creates a recorder that runs `hook` and closes the channel after an error.
     pub(crate) fn with(
         log: &Log,
         hook: impl FnMut(&mut Context<'_, Recorder>, &Event) -> Result + 'static,
@@ -96,7 +96,8 @@ impl Recorder {
         }
     }
 
-    /// Does what `hook` does, and stays open after errors unless `hook` closes.
+    /// Creates a recorder that runs `hook`. After an error the channel stays open unless `hook`
+    /// closes it.
     pub(crate) fn exactly(
         log: &Log,
         hook: impl FnMut(&mut Context<'_, Recorder>, &Event) -> Result + 'static,
@@ -106,7 +107,7 @@ impl Recorder {
         recorder
     }
 
-    /// Sends its calls to [`Events`]; after an error it closes.
+    /// Creates a recorder that sends its calls to [`Events`]. It closes the channel after an error.
     pub(crate) fn sending(events: Sender<Event>, hook: SharedHook) -> Self {
         let hook = Box::new(move |ctx: &mut Context<'_, Self>, event: &Event| hook(ctx, event));
         Recorder { name: "", log: Log::new(), events: Some(events), hook, closes: true, half_open: true }
@@ -189,8 +190,8 @@ impl Drop for Recorder {
 
 // ---- recorders with a name ---------------------------------------------------------------------
 
-/// A recorder whose name stands before each line: shows which of several pipelines is called. It
-/// stays open at the end of the peer's stream.
+/// Returns a recorder that prefixes each line with its name, to show which of several pipelines is
+/// called. It stays open at the end of the peer's stream.
 pub(crate) fn named(
     name: &'static str,
     log: &Log,
@@ -202,7 +203,7 @@ pub(crate) fn named(
     recorder
 }
 
-/// A recorder with a name that does nothing but close on errors.
+/// Returns a recorder with a name and without a hook. It closes the channel after an error.
 pub(crate) fn quiet(name: &'static str, log: &Log) -> Recorder {
     named(name, log, |_, _| Ok(()))
 }
@@ -214,7 +215,7 @@ pub(crate) fn silent(_: &mut Context<'_, Recorder>, _: &Event) -> Result {
     Ok(())
 }
 
-/// Sends back what comes.
+/// Echoes every message.
 pub(crate) fn echo(ctx: &mut Context<'_, Recorder>, event: &Event) -> Result {
     match event {
         Event::Read(message) => ctx.write(message.clone()),
@@ -222,7 +223,7 @@ pub(crate) fn echo(ctx: &mut Context<'_, Recorder>, event: &Event) -> Result {
     }
 }
 
-/// Turns reading off in each read.
+/// Turns auto-read off in each `read`.
 pub(crate) fn stop_reading(ctx: &mut Context<'_, Recorder>, event: &Event) -> Result {
     if let Event::Read(_) = event {
         ctx.set_auto_read(false);
@@ -238,7 +239,7 @@ pub(crate) fn read_once(ctx: &mut Context<'_, Recorder>, event: &Event) -> Resul
     Ok(())
 }
 
-/// A hook that hands its channel to the test when it is active, and where the test gets it.
+/// Returns a hook that sends its channel when it becomes active, and the receiver.
 pub(crate) fn hand_over() -> (
     impl Fn(&mut Context<'_, Recorder>, &Event) -> Result + Clone + Send + Sync + 'static,
     Receiver<Channel<Bytes>>,
@@ -256,22 +257,22 @@ pub(crate) fn hand_over() -> (
 
 // ---- events ------------------------------------------------------------------------------------
 
-/// What happened, in order.
+/// The calls of one or more recorders, in order.
 pub(crate) struct Events<E = Event>(pub(super) Receiver<E>);
 
 impl<E> Events<E> {
-    /// The next call; it has to come.
+    /// Returns the next call. Panics if there is none within [`PATIENCE`].
     #[track_caller]
     pub(crate) fn next(&self) -> E {
         receive(&self.0)
     }
 
-    /// What is there now.
+    /// Returns the calls that have arrived, without waiting.
     pub(crate) fn so_far(&self) -> Vec<E> {
         self.0.try_iter().collect()
     }
 
-    /// Waits until every handler that could tell something is gone: nothing more can happen.
+    /// Returns all calls until the last recorder is dropped.
     #[track_caller]
     pub(crate) fn rest(self) -> Vec<E> {
         let mut all = Vec::new();
@@ -286,7 +287,7 @@ impl<E> Events<E> {
 }
 
 impl Events {
-    /// Waits for the connection.
+    /// Returns the channel of the next call, which must be `active`.
     #[track_caller]
     pub(crate) fn channel(&self) -> Channel<Bytes> {
         match self.next() {
@@ -295,7 +296,7 @@ impl Events {
         }
     }
 
-    /// Waits for a message.
+    /// Returns the next message.
     #[track_caller]
     pub(crate) fn message(&self) -> Bytes {
         loop {
@@ -307,7 +308,7 @@ impl Events {
         }
     }
 
-    /// Waits for `n` bytes, in however many messages.
+    /// Returns the next `n` bytes, from any number of messages.
     #[track_caller]
     pub(crate) fn bytes(&self, n: usize) -> Vec<u8> {
         let mut all = Vec::with_capacity(n);
@@ -317,7 +318,7 @@ impl Events {
         all
     }
 
-    /// Everything up to the end of the channel.
+    /// Returns all calls up to `inactive`.
     #[track_caller]
     pub(crate) fn until_inactive(&self) -> Vec<Event> {
         let mut all = Vec::new();
@@ -330,7 +331,7 @@ impl Events {
     }
 }
 
-/// The bytes of all messages.
+/// Returns the concatenated bytes of all messages.
 pub(crate) fn read_bytes(events: &[Event]) -> Vec<u8> {
     let message =
         |event: &Event| if let Event::Read(message) = event { message.to_vec() } else { Vec::new() };

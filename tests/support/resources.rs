@@ -1,12 +1,10 @@
-//! What this process has of the system: memory, descriptors, and limits of them. Linux only, but
-//! for the limit of descriptors.
+//! Memory and descriptors of this process. Reads `/proc`, except for the descriptor limit.
 
+#[cfg(unix)]
 use rlimit::Resource;
-use std::{
-    fs::{self, File},
-    net::SocketAddr,
-    os::fd::BorrowedFd,
-};
+use std::fs;
+#[cfg(unix)]
+use std::{fs::File, net::SocketAddr, os::fd::BorrowedFd};
 
 // ---- memory ------------------------------------------------------------------------------------
 
@@ -30,7 +28,7 @@ fn of_all_mappings(what: &str) -> usize {
 
 // ---- descriptors -------------------------------------------------------------------------------
 
-/// Descriptors that the program has open.
+/// Returns the number of open descriptors.
 pub(crate) fn descriptors() -> usize {
     // The listing's own is one of them.
     fs::read_dir("/proc/self/fd").unwrap().count() - 1
@@ -40,6 +38,7 @@ pub(crate) fn descriptors() -> usize {
 ///
 /// Each descriptor is asked. The kernel's table of connections would tell as well, but it is the whole machine's, and long
 /// for a minute after any program on it has closed many.
+#[cfg(unix)]
 #[track_caller]
 pub(crate) fn descriptor_of(local: SocketAddr, peer: SocketAddr) -> i32 {
     let of_the_two = |descriptor: &i32| {
@@ -59,27 +58,28 @@ pub(crate) fn descriptor_of(local: SocketAddr, peer: SocketAddr) -> i32 {
         .expect("the socket is ours")
 }
 
-/// Raises the limit of descriptors as far as the system allows, and returns it. Both ends of all
-/// connections are in this process, those of tests that run at the same time too.
+/// Raises the descriptor limit to the hard limit and returns it. A process holds both ends of the
+/// connections of all tests that run in it.
 pub(crate) fn raise_descriptor_limit() -> usize {
-    rlimit::increase_nofile_limit(u64::MAX).unwrap();
-    Resource::NOFILE.get_soft().unwrap().try_into().unwrap_or(usize::MAX)
+    rlimit::increase_nofile_limit(u64::MAX).unwrap().try_into().unwrap_or(usize::MAX)
 }
 
-/// Raises the limit of descriptors, which has to be `needed` at least.
+/// Raises the descriptor limit; panics if it is below `needed`.
 #[track_caller]
 pub(crate) fn need_descriptors(needed: usize) {
     let may_open = raise_descriptor_limit();
     assert!(may_open >= needed, "only {may_open} descriptors, {needed} are needed: raise `ulimit -n`");
 }
 
-/// A limit that leaves the program no more descriptors than the test says, until dropped. It is
-/// the whole program's: a test that uses it has a process of its own.
+/// A descriptor limit that leaves room for a given number of descriptors until dropped. It applies to
+/// the whole process, so a test that uses it calls `own_process!`.
+#[cfg(unix)]
 pub(crate) struct DescriptorLimit {
     soft: u64,
     _taken: Vec<File>,
 }
 
+#[cfg(unix)]
 impl DescriptorLimit {
     pub(crate) fn leave(more: usize) -> Self {
         let (soft, hard) = Resource::NOFILE.get().unwrap();
@@ -90,6 +90,7 @@ impl DescriptorLimit {
     }
 }
 
+#[cfg(unix)]
 impl Drop for DescriptorLimit {
     fn drop(&mut self) {
         let (_, hard) = Resource::NOFILE.get().unwrap();

@@ -1,4 +1,4 @@
-//! Servers and clients of ours, and the handlers of most of them.
+//! Servers and clients of the crate, and their simplest handlers.
 
 use super::{
     recorder::{Event, Events, Recorder, SharedHook},
@@ -16,7 +16,7 @@ use std::sync::{
 
 // ---- plain handlers ----------------------------------------------------------------------------
 
-/// Sends everything back.
+/// A handler that echoes every message.
 pub(crate) struct Echo;
 
 impl Handler for Echo {
@@ -28,7 +28,7 @@ impl Handler for Echo {
     }
 }
 
-/// Reads and forgets.
+/// A handler that discards every message.
 pub(crate) struct Quiet;
 
 impl Handler for Quiet {
@@ -42,7 +42,8 @@ impl Handler for Quiet {
 
 // ---- recorders over sockets --------------------------------------------------------------------
 
-/// What a recorder is put behind. The close timeout is always a long one: a slow machine is not a peer that hangs.
+/// Options of a channel that ends in a recorder. Its close timeout is always long, so that a slow
+/// machine is not mistaken for a peer that hangs.
 #[derive(Clone, Default)]
 pub(crate) struct Settings {
     pub(crate) channel: ChannelOptions,
@@ -64,7 +65,7 @@ impl Settings {
     }
 }
 
-/// A server of raw bytes whose children do what `hook` does.
+/// Starts a server of raw bytes whose channels run `hook`.
 pub(crate) fn serve<F>(group: &EventLoopGroup, settings: Settings, hook: F) -> (Server, Events)
 where
     F: Fn(&mut Context<'_, Recorder>, &Event) -> Result + Send + Sync + 'static,
@@ -72,7 +73,7 @@ where
     serve_with(group, settings, RawBytes, hook)
 }
 
-/// As `serve`, with a codec.
+/// Like [`serve`], with a codec.
 pub(crate) fn serve_with<C, F>(
     group: &EventLoopGroup,
     settings: Settings,
@@ -86,7 +87,7 @@ where
     serve_at(ANY_PORT, group, settings, codec, hook)
 }
 
-/// As `serve_with`, of any transport.
+/// Like [`serve_with`], over any transport.
 pub(crate) fn serve_at<E, C, F>(
     at: E,
     group: &EventLoopGroup,
@@ -149,9 +150,9 @@ where
     (done(bootstrap.connect(to)).unwrap(), events)
 }
 
-// ---- echo servers that tell of errors ----------------------------------------------------------
+// ---- echo servers that report errors -----------------------------------------------------------
 
-/// What a connection does, on its loop, with what it reads, before it sends it back.
+/// A closure that a connection runs on its loop at each read, before the echo.
 pub(crate) type Action = dyn Fn() -> Result + Send + Sync;
 
 struct ActingEcho {
@@ -176,17 +177,17 @@ impl Handler for ActingEcho {
     }
 }
 
-/// A server that sends everything back, and what its connections failed with.
+/// Starts an echo server; returns it and a queue of the errors of its connections.
 pub(crate) fn echo_server(group: &EventLoopGroup) -> (Server, Receiver<Error>) {
     serve_acting(group, false, || Ok(()))
 }
 
-/// A server that answers nothing.
+/// Starts a server that never answers.
 pub(crate) fn silent_server(group: &EventLoopGroup) -> (Server, Receiver<Error>) {
     serve_acting(group, true, || Ok(()))
 }
 
-/// A server that sends everything back, with something done at every read.
+/// Starts an echo server that runs `action` at each read.
 pub(crate) fn acting_server(
     group: &EventLoopGroup,
     action: impl Fn() -> Result + Send + Sync + 'static,

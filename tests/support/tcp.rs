@@ -1,4 +1,4 @@
-//! Peers that are not ours: blocking streams over TCP, which give up rather than hang.
+//! Blocking TCP peers of the standard library, with timeouts so that a test fails instead of hanging.
 
 use super::wait::PATIENCE;
 use std::{
@@ -9,14 +9,14 @@ use std::{
 /// Port 0 of the only host that tests talk to.
 pub(crate) const ANY_PORT: &str = "127.0.0.1:0";
 
-/// A client that is not ours, and gives up rather than hang.
+/// Connects a blocking stream with timeouts.
 pub(crate) fn connect(to: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(to).unwrap();
     patient(&stream);
     stream
 }
 
-/// Makes a stream give up rather than hang.
+/// Sets the timeouts of a stream, and `TCP_NODELAY`.
 pub(crate) fn patient(stream: &TcpStream) {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.set_write_timeout(Some(PATIENCE)).unwrap();
@@ -79,7 +79,7 @@ pub(crate) fn read_to_end(stream: &mut impl Read) -> Vec<u8> {
     }
 }
 
-/// One round trip.
+/// Sends five bytes and expects them back.
 #[track_caller]
 pub(crate) fn assert_echoes(stream: &mut TcpStream) {
     stream.write_all(b"hello").unwrap();

@@ -1,10 +1,9 @@
-//! Waiting for what has to happen.
+//! Time limits, and functions that wait for a result.
 
 use netwheel::{Completion, Error, Refused, Result};
 use std::{sync::mpsc::Receiver, time::Duration};
 
-/// How long a test waits for what must happen before it gives up. It never decides a test that
-/// passes.
+/// The time after which a test that waits for an event fails. A passing test never waits this long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
@@ -15,13 +14,13 @@ pub(crate) const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// Returns the result of a completion that has to come.
+/// Waits for a completion and returns its result.
 #[track_caller]
 pub(crate) fn done<T>(completion: Completion<T>) -> Result<T> {
     completion.wait_timeout(PATIENCE).unwrap_or_else(|_| panic!("it does not complete"))
 }
 
-/// Returns the next value of a queue, which has to come.
+/// Waits for the next value of a queue and returns it.
 #[track_caller]
 pub(crate) fn receive<T>(receiver: &Receiver<T>) -> T {
     receiver.recv_timeout(PATIENCE).expect("it comes")

@@ -1,5 +1,5 @@
-//! A loop that gets no descriptors for its poll (E-48, E-62). The limit and the
-//! descriptors are the program's, so each test has a process of its own.
+//! A loop that gets no descriptors for its poll (E-48, E-62). The limit
+//! applies to the whole process, so each test runs in its own.
 
 #![cfg(target_os = "linux")]
 

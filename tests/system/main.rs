@@ -1,5 +1,5 @@
-//! Programs that strace watches or tricks, signals stop, or limits starve, and their memory as the
-//! kernel counts it. Each test starts such a program as a child process, or runs as one itself.
+//! Child processes under strace, stopped by signals or short of descriptors, and their resident
+//! memory. Each test starts such a process, or runs in one with `own_process!`.
 
 #[path = "../support/mod.rs"]
 mod support;

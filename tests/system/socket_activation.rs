@@ -2,15 +2,16 @@
 
 #![cfg(unix)]
 
-use crate::support::wait::PATIENCE;
 use crate::support::{
     process::{play, plays},
     servers::Echo,
+    tcp::connect,
+    wait::PATIENCE,
 };
 use netwheel::{codec::RawBytes, prelude::*};
 use std::{
     io::{Read, Write},
-    net::{TcpListener, TcpStream},
+    net::TcpListener,
     os::fd::OwnedFd,
     process::{Command, Stdio},
     time::Duration,
@@ -35,8 +36,7 @@ fn a_socket_that_is_handed_over_by_its_number_is_served() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     // It waits in the backlog: nobody is refused while the server starts.
-    let mut peer = TcpStream::connect(address).unwrap();
-    peer.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut peer = connect(address);
     peer.write_all(b"hello").unwrap();
 
     // The first number that is handed over is 3, and the receiver's own process number goes with it.
@@ -62,8 +62,7 @@ fn a_descriptor_that_the_program_owns_is_adopted() {
     let group = EventLoopGroup::builder().threads(1).build().unwrap();
     let bootstrap = ServerBootstrap::new(&group).pipeline(|_| Pipeline::new().codec(RawBytes).handler(Echo));
     let server = bootstrap.adopt(TcpListener::from(owned)).unwrap();
-    let mut peer = TcpStream::connect(server.local_address()).unwrap();
-    peer.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut peer = connect(server.local_address());
     peer.write_all(b"hello").unwrap();
     let mut back = [0; 5];
     peer.read_exact(&mut back).unwrap();

@@ -7,7 +7,7 @@
 use crate::support::{
     journal::Journal,
     loops::{Gate, advance, settle, single},
-    wait::PATIENCE,
+    tcp::connect,
 };
 use bytes::Bytes;
 use netwheel::{
@@ -127,9 +127,7 @@ struct Client(TcpStream);
 
 impl Client {
     fn connect(server: &Server) -> Self {
-        let stream = TcpStream::connect(server.local_address()).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_nodelay(true).unwrap();
+        let stream = connect(server.local_address());
         Client(stream)
     }
 

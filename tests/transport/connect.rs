@@ -1,14 +1,15 @@
 //! Connections come, fail and go over real sockets: T-08 to T-11, T-13, T-14, T-19, C-69; traps 12 and 20.
 
+#[cfg(target_os = "linux")]
+use crate::support::nobody::BlackHole;
 use crate::support::{
     loops::{block, end, metrics, on_loop, one_loop, some_turns, the_loop, turn_until},
-    nobody::{BlackHole, Nobody},
+    nobody::Nobody,
     recorder::{Event, Events, Recorder, echo, read_bytes, silent},
     servers::{Quiet, RawClient, Settings, client, dial, serve},
     tcp::{ANY_PORT, connect, ping, read_n},
     wait::{PATIENCE, done, receive},
 };
-#[cfg(target_os = "linux")]
 use bytes::Bytes;
 use netwheel::{
     ChannelOptions, Peer,

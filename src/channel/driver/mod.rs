@@ -18,11 +18,11 @@
 //!    behind the last bytes of a burst of reads.
 //! 3. The end of the stream goes to `handle_end`, an error to `handle_io_error`.
 //! 4. `outbound` holds what is to be sent. What the transport took goes to `handle_written`.
-//! 5. Between two calls the driver looks at `FLUSH` and `CLOSE_NOW`. Everything else waits in the
-//!    attention list for `ChannelCore::action`.
-//! 6. The flags about the transport (`MAYBE_READABLE`, `WRITE_BLOCKED`, `HANG_UP`, `URGENT` and
-//!    `CARRIED_OVER`) are the driver's. The core reads `MAYBE_READABLE` to see whether input waits, and
-//!    sets it only to have the end of the stream read again.
+//! 5. Between two calls the driver looks at `Pending::FLUSH` and at `Status::closes_at_once`. Everything
+//!    else waits in the attention list for `ChannelCore::action`.
+//! 6. What is known of the transport (`Readiness`) is the driver's. The core reads
+//!    `Readiness::MAYBE_READABLE` to see whether input waits, and sets it only to have the end of the
+//!    stream read again.
 
 mod discard;
 mod last_look;

@@ -1,6 +1,7 @@
 //! Parts of a channel that most channels do without, behind one pointer.
 //!
-//! Invariant: a channel that uses none of them has no allocation for them. Runs on the channel's loop.
+//! Invariant: a channel that uses none of them has no allocation for them. Runs on the channel's
+//! loop.
 
 mod attributes;
 mod wire_log;
@@ -35,8 +36,8 @@ impl Extras {
         self.0.get_or_insert_default()
     }
 
-    /// Adds the extras of another pipeline. Returns those that they replace, because dropping them runs code of the
-    /// program.
+    /// Adds the extras of another pipeline. Returns those that they replace, because dropping them
+    /// runs code of the program.
     pub(in crate::channel) fn replace_with(&mut self, new: Extras) -> Extras {
         let Some(mut new) = new.0 else { return Extras(None) };
         match &mut self.0 {

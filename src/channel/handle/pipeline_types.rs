@@ -1,11 +1,13 @@
-//! What handles know of a pipeline without naming its type.
+//! The types of a pipeline, for handles that do not name it.
 
 use std::any::{Any, TypeId};
 
-/// Estimates the encoded size of a message of the pipeline's outbound type; called on the producer's thread.
+/// Estimates the encoded size of a message of the pipeline's outbound type; called on the
+/// producer's thread.
 pub(crate) type SizeHint = fn(&dyn Any) -> Option<usize>;
 
-/// What the handles to a pipeline need to know of it: [`Channel`] its message type, `Remote` its handler type as well.
+/// The types that handles to a pipeline must match: `Channel` its message type, `Remote` its
+/// handler type as well.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PipelineTypes {
     pub(crate) message: TypeId,

@@ -1,6 +1,7 @@
-//! What the handles of a channel share with its loop.
+//! The state that the handles of a channel share with its loop.
 //!
-//! Always holds: the loop writes, any thread reads; what a handle reads is a copy that the loop keeps up to date.
+//! Invariant: the loop writes it and any thread reads it. Handles read copies that the loop keeps
+//! up to date.
 
 use super::{
     close_listeners::CloseListeners,
@@ -17,7 +18,7 @@ use std::{
     },
 };
 
-/// What the handles of a channel share with its loop.
+/// The state that the handles of a channel share with its loop.
 pub(crate) struct ChannelShared {
     pub(in crate::channel) id: ChannelId,
     pub(in crate::channel) outlet: Arc<dyn MailSender>,
@@ -29,7 +30,7 @@ pub(crate) struct ChannelShared {
     pub(in crate::channel) inbound_mark: WaterMark,
     pub(in crate::channel) holding: HeldInput,
     pub(in crate::channel) close_listeners: CloseListeners,
-    /// What the pipeline is typed by, once it was replaced; handles of other types are no longer of use.
+    /// The types of the current pipeline, once it was replaced. Handles of other types fail.
     replaced: OnceLock<Box<Mutex<PipelineTypes>>>,
 }
 
@@ -56,24 +57,25 @@ impl ChannelShared {
         }
     }
 
-    /// The pipeline was replaced by one with other messages: groups have no use for the channel any more.
+    /// Leaves all groups, because the new pipeline writes another message type.
     pub(crate) fn leave_groups(&self) {
         self.close_listeners.leave_groups(self.id);
     }
 
-    /// The pipeline was replaced by one of these types.
+    /// Sets the types of the pipeline that has replaced the first one.
     pub(crate) fn set_types(&self, types: PipelineTypes) {
         let current = self.replaced.get_or_init(|| Box::new(Mutex::new(types)));
         *current.lock().unwrap_or_else(PoisonError::into_inner) = types;
     }
 
-    /// Whether a handle still fits the pipeline; it does while none was replaced.
+    /// Returns whether a handle fits the pipeline. Every handle does until the pipeline is
+    /// replaced.
     #[inline]
     pub(super) fn fits(&self, fits: impl FnOnce(PipelineTypes) -> bool) -> bool {
         self.replaced.get().is_none_or(|types| fits(*types.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 
-    /// No more can be written.
+    /// Publishes that the output ends, and fails those who wait for writability.
     pub(crate) fn set_output_ended(&self) {
         self.output_ended.store(true, Ordering::Release);
         self.producers.end();

@@ -1,13 +1,13 @@
-//! One pass of decoding over the bytes at hand, and the limit of what it delivers.
+//! One pass of decoding over the available input, and its limits.
 
-/// What comes behind the bytes at hand.
+/// Whether further input follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Batch {
-    /// Maybe more, at once.
+    /// More input may follow at once.
     Part,
-    /// Nothing for now.
+    /// No more input for now.
     Complete,
-    /// Nothing any more: the peer has ended its stream.
+    /// No more input at all: the peer has ended its stream.
     Last,
 }
 
@@ -15,7 +15,8 @@ pub(crate) enum Batch {
 /// messages of the codec. Further queued messages are delivered in the next turn.
 pub(crate) const MAX_EXTRA_MESSAGES: u32 = 1024;
 
-/// One pass over the bytes at hand. A flush interrupts a pass; the same pass continues afterwards.
+/// One pass over the available input. A flush interrupts a pass; the same pass continues
+/// afterwards.
 #[derive(Debug)]
 pub struct DecodePass {
     batch: Batch,
@@ -38,13 +39,13 @@ impl DecodePass {
         self.batch == Batch::Last
     }
 
-    /// Whether nothing more comes for now.
+    /// Returns whether no more input follows for now.
     #[inline]
     pub(crate) fn is_complete(&self) -> bool {
         self.batch == Batch::Complete
     }
 
-    /// `read_complete` is about to be called.
+    /// Records that `read_complete` is called in this pass.
     #[inline]
     pub(crate) fn set_told(&mut self) {
         self.told = true;
@@ -61,7 +62,7 @@ impl DecodePass {
         self.extra == 0
     }
 
-    /// Whether the pass ended because the time for I/O in this turn was up.
+    /// Returns whether the pass ended because the time for I/O in this turn was up.
     #[inline]
     pub(crate) fn timed_out(&self) -> bool {
         self.timed_out

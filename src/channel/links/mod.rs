@@ -1,7 +1,7 @@
 //! The interface between a channel and the links of its pipeline.
 //!
-//! One virtual call enters a pipeline for each event ([`Links`]), and one leaves the handler for each write ([`Push`]). The
-//! pipeline layer implements both; the channel layer does not know how.
+//! One virtual call enters a pipeline for each event ([`Links`]), and one leaves the handler for
+//! each write ([`Push`]). The pipeline layer implements both; the channel layer does not know how.
 
 mod channel_pipeline;
 mod decode_pass;
@@ -23,9 +23,9 @@ use crate::{Result, sync::TypeName};
 use bytes::Bytes;
 use std::any::Any;
 
-/// Outward: one message towards the socket.
+/// The outbound side of a link.
 pub trait Push<M> {
-    /// Encodes it into the channel's outbound buffer.
+    /// Encodes a message into the channel's outbound buffer.
     fn push(&mut self, state: &mut ChannelState, message: M) -> Result;
 
     /// Estimates the encoded size of a message.
@@ -33,15 +33,15 @@ pub trait Push<M> {
     where
         Self: Sized;
 
-    /// The same estimate for a message whose type is erased.
+    /// Returns the same estimate for messages of an erased type.
     fn size_hint(&self) -> SizeHint;
 }
 
-/// The channel boundary: the only trait object that an event passes through.
+/// A whole pipeline: the only trait object that an event passes through.
 pub(crate) trait Links {
-    /// Decodes `input` and hands each message to the handler, while the channel may deliver. After the
-    /// last message of a complete batch, calls `read_complete` unless other work comes first, and
-    /// sets `told` in the pass.
+    /// Decodes `input` and hands each message to the handler, while the channel may deliver. After
+    /// the last message of a complete batch, calls `read_complete` unless other work comes first,
+    /// and sets `told` in the pass.
     fn read(
         &mut self,
         state: &mut ChannelState,
@@ -55,10 +55,11 @@ pub(crate) trait Links {
 
     fn event(&mut self, state: &mut ChannelState, services: &mut LoopServices, event: Event) -> Result;
 
-    /// Writes a message that was boxed by a `Channel` handle; `Error::Replaced` if it is not of this pipeline's type.
+    /// Writes a message from a `Channel` handle. Fails with `Error::Replaced` if this pipeline
+    /// writes another type.
     fn write(&mut self, state: &mut ChannelState, message: Box<dyn Any + Send>) -> Result;
 
-    /// Writes a message that many channels get, encoded by these links or by others that do it alike.
+    /// Writes a message for many channels, encoded by these links or by equivalent ones.
     fn write_shared(
         &mut self,
         state: &mut ChannelState,
@@ -66,12 +67,12 @@ pub(crate) trait Links {
         memo: &mut EncodingMemo,
     ) -> Result;
 
-    /// Runs a task that came due, or that a `Channel` handle brought; drops it if it is not of this pipeline's types.
+    /// Runs a scheduled task or one from a handle. Drops a task for another pipeline.
     fn run(&mut self, state: &mut ChannelState, services: &mut LoopServices, task: Box<dyn Any>) -> Result;
 
-    /// The handler's type, for reports.
+    /// Returns the name of the handler's type, for reports.
     fn handler_type(&self) -> TypeName;
 
-    /// What handles to this pipeline are typed by.
+    /// Returns the types that handles to this pipeline must match.
     fn types(&self) -> PipelineTypes;
 }

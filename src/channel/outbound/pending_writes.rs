@@ -1,10 +1,11 @@
-//! Messages that wait in a channel's buffer: how long each is, and who wants to know when it is gone.
+//! Messages that wait in a channel's outbound buffer: their lengths and their confirmations.
 //!
-//! Kept only where somebody asks: for a channel that drops its oldest messages, and from a write that wants an answer to
-//! the byte in which that ends. Always holds: answers are given once each, in the order of the writes; a channel that closes
-//! answers all that are left with what closed it; a message of which the kernel has a byte is never dropped. Who is
-//! answered runs at once on the channel's loop, and can reach the channel only through its handle: so nothing that it
-//! does happens within the flush. Runs on the channel's loop; owns the answers, not the bytes.
+//! Kept only while needed: always for a channel that drops its oldest messages, otherwise from a
+//! write with a confirmation until that is sent. Invariants: each confirmation completes once, in
+//! the order of the writes. A channel that closes fails the remaining ones with the cause. A
+//! message is never dropped after its first byte was sent. Callbacks of confirmations run within
+//! the flush; they reach the channel only through a handle, so their requests take effect later.
+//! Runs on the channel's loop. Owns the confirmations, not the bytes.
 
 use crate::{Error, channel::confirmation::Confirmation};
 use std::collections::VecDeque;
@@ -12,13 +13,13 @@ use std::collections::VecDeque;
 #[derive(Default)]
 pub(crate) struct PendingWrites {
     messages: VecDeque<Message>,
-    /// Bytes of the first that the kernel has.
+    /// Bytes of the first message that the kernel has taken.
     taken: usize,
-    /// Bytes of all of them that it has not.
+    /// Bytes of all messages that the kernel has not taken.
     waiting: usize,
-    /// How many are to be answered.
+    /// The number of confirmations.
     unanswered: usize,
-    /// What closes the channel, if it was an error.
+    /// The error that closes the channel, if there is one.
     cause: Option<Error>,
 }
 
@@ -41,16 +42,16 @@ impl PendingWrites {
         Some(message)
     }
 
-    /// Enters what waits and was not entered yet, as one message.
+    /// Enters the pending bytes without an entry as one message.
     pub(in crate::channel) fn enter(&mut self, pending: usize) {
         if pending > self.waiting {
             self.push(pending - self.waiting, None);
         }
     }
 
-    /// Answers when all of the `pending` bytes are taken.
+    /// Adds a confirmation that completes once all of the `pending` bytes are taken.
     pub(in crate::channel) fn confirm(&mut self, pending: usize, confirmation: Confirmation) {
-        // The message itself may have been entered already.
+        // The message may have an entry already.
         match self.messages.back_mut() {
             Some(last) if self.waiting == pending && last.len > 0 && last.confirmation.is_none() => {
                 last.confirmation = Some(confirmation);
@@ -60,12 +61,12 @@ impl PendingWrites {
         }
     }
 
-    /// Notes what closes the channel. The first cause counts.
+    /// Records the error that closes the channel. The first one counts.
     pub(in crate::channel) fn note_cause(&mut self, cause: impl FnOnce() -> Error) {
         self.cause.get_or_insert_with(cause);
     }
 
-    /// The channel is closed: answers all that are left.
+    /// Fails the remaining confirmations, because the channel is closed.
     pub(in crate::channel) fn close(mut self) {
         while let Some(message) = self.pop() {
             if let Some(confirmation) = message.confirmation {
@@ -74,7 +75,7 @@ impl PendingWrites {
         }
     }
 
-    /// The kernel took `n` bytes. Returns the number of answers that were given.
+    /// Removes `n` bytes that the kernel has taken. Returns the number of completed confirmations.
     pub(in crate::channel) fn consume(&mut self, mut n: usize) -> usize {
         let before = self.unanswered;
         while let Some(first) = self.messages.front() {
@@ -94,22 +95,23 @@ impl PendingWrites {
         before - self.unanswered
     }
 
-    /// Writes that wait for an answer.
+    /// Returns the number of confirmations.
     pub(in crate::channel) fn unanswered(&self) -> usize {
         self.unanswered
     }
 
-    /// Bytes that may be dropped: those of messages that have not begun.
+    /// Returns the bytes that may be dropped: those of messages of which nothing was sent.
     pub(in crate::channel) fn droppable(&self) -> usize {
         self.waiting - self.begun()
     }
 
-    /// Bytes of the first message that must stay since the kernel has the others.
+    /// Returns the unsent bytes of the first message, if a part of it was sent.
     fn begun(&self) -> usize {
         if self.taken > 0 { self.messages.front().map_or(0, |first| first.len - self.taken) } else { 0 }
     }
 
-    /// Drops the oldest messages but not one that has begun, nor the newest, until `least` bytes are gone.
+    /// Drops the oldest messages until `least` bytes are gone, except a partly sent one and the
+    /// newest one.
     pub(in crate::channel) fn drop_oldest(&mut self, least: usize, why: impl Fn() -> Error) -> Dropped {
         let (keep, first) = (self.begun(), usize::from(self.taken > 0));
         let (mut messages, mut bytes, mut answered) = (0, 0, 0);
@@ -129,10 +131,10 @@ impl PendingWrites {
 
 /// Messages that were dropped.
 pub(in crate::channel) struct Dropped {
-    /// Bytes in front of them that stay.
+    /// Bytes in front of the dropped messages.
     pub(in crate::channel) keep: usize,
     pub(in crate::channel) messages: usize,
     pub(in crate::channel) bytes: usize,
-    /// Confirmations that have failed for them.
+    /// The number of failed confirmations.
     pub(in crate::channel) answered: usize,
 }

@@ -1,8 +1,9 @@
 //! The shaping of one channel: what it may move now, and when it goes on.
 //!
-//! Always holds: while one direction waits nothing moves in it, and the channel has exactly one entry in the heap, for the
-//! first of the times at which it may go on; what it has booked and not used goes back, also when the channel ends. Whether
-//! the program wants to read is none of its business. Runs on the channel's loop; owns neither heap nor clock.
+//! Always holds: while one direction waits nothing moves in it, and the channel has exactly one
+//! entry in the heap, for the first of the times at which it may go on; what it has booked and not
+//! used goes back, also when the channel ends. Whether the program wants to read is none of its
+//! business. Runs on the channel's loop; owns neither heap nor clock.
 
 use super::{SharedTraffic, TrafficShaping, bucket::Bucket, direction::Direction};
 use crate::{
@@ -134,7 +135,8 @@ impl Shaper {
         &self.settings
     }
 
-    /// Returns how many of `want` bytes may move now, and whether the direction begins to wait because none may.
+    /// Returns how many of `want` bytes may move now, and whether the direction begins to wait
+    /// because none may.
     pub(in crate::channel) fn allow(
         &mut self,
         way: Direction,
@@ -153,8 +155,8 @@ impl Shaper {
         self.lane_mut(way).moved(bytes);
     }
 
-    /// No more bytes move for now: gives back what could have moved besides. Does nothing while the direction waits for
-    /// the limit.
+    /// No more bytes move for now: gives back what could have moved besides. Does nothing while the
+    /// direction waits for the limit.
     pub(in crate::channel) fn end_burst(&mut self, way: Direction) {
         if !self.is_waiting(way) {
             self.give_back(way);
@@ -184,7 +186,8 @@ impl Shaper {
         }
     }
 
-    /// Inserts the channel's entry at the first of the times for which a direction waits. It must be disarmed.
+    /// Inserts the channel's entry at the first of the times for which a direction waits. It must
+    /// be disarmed.
     pub(in crate::channel) fn arm(&mut self, channel: Key, queue: &DueQueue) {
         debug_assert!(self.entry.is_none());
         if let Some(at) = self.next() {

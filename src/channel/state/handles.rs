@@ -8,7 +8,7 @@ use crate::channel::{
 use std::sync::Arc;
 
 impl ChannelState {
-    /// What this channel's handles share; made at the first request.
+    /// Returns what the handles of this channel share; creates it at the first request.
     pub(crate) fn share(&mut self, services: &LoopServices, size_hint: SizeHint) -> Arc<ChannelShared> {
         if let Some(shared) = &self.shared {
             return shared.clone();
@@ -36,7 +36,8 @@ impl ChannelState {
         shared
     }
 
-    /// Less than the low mark was held when this was sent: reading goes on, unless it was paused anew since.
+    /// Resumes reading after held input has dropped below the low mark, unless it is paused again
+    /// by now.
     pub(crate) fn release(&mut self, services: &mut LoopServices) {
         if self.shared.as_ref().is_some_and(|shared| shared.holding.is_paused()) {
             return;

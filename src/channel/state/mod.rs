@@ -1,7 +1,10 @@
-//! The state of a channel that every callback may touch.
+//! The state of a channel, which every callback may change.
 //!
-//! Always holds: an idle channel owns no buffer (`outbound` and `partial` are empty); once the channel is closed
-//! nothing is written or read any more. Runs on the channel's loop. It owns neither socket nor pipeline.
+//! Invariants: an idle channel owns no buffer (`outbound` and `partial` are empty). A closed
+//! channel neither reads nor writes. `status` says what a few bits can say; the components
+//! (`watch`, `timers`, `pending_writes`, `extras`) hold the rest and know nothing of each other.
+//! Each submodule here joins one component to the state. Runs on the channel's loop. Owns neither
+//! transport nor pipeline.
 
 mod handles;
 mod outbound;
@@ -40,21 +43,21 @@ use std::{net::SocketAddr, sync::Arc};
 /// Public only in the signatures of the pipeline's links, which nobody outside can name.
 pub struct ChannelState {
     id: ChannelId,
-    /// Everything that is a yes, a no or one of a few.
+    /// Life cycle, stream halves, read demand, readiness and pending work.
     pub(crate) status: Status,
     pub(crate) traffic: Traffic,
     pub(crate) counts: Counts,
     pub(in crate::channel) outbound: Option<Box<OutboundLease>>,
-    /// Bytes that came and were not decoded; the memory is the channel's own.
+    /// Input that is not decoded yet, in memory of the channel.
     pub(crate) partial: Undecoded,
     pub(crate) config: Arc<ChannelConfig>,
-    /// Made when somebody asks for a handle.
+    /// Created with the first handle.
     pub(crate) shared: Option<Arc<ChannelShared>>,
-    /// Messages that wait, where somebody asks; see `pending_writes`.
+    /// Kept where messages are confirmed or may be dropped.
     pub(crate) pending_writes: Option<Box<PendingWrites>>,
-    /// What it waits for by itself; see `watch`.
+    /// Idle timeouts, time limits and stage timers.
     pub(crate) watch: Option<Box<Watch>>,
-    /// Tasks of the handler that wait for their time; see `timers`.
+    /// Scheduled tasks of the handler, and the close timeout.
     pub(crate) timers: Option<Box<Timers>>,
     pub(crate) extras: Extras,
     peer_address: PackedAddress,
@@ -103,10 +106,10 @@ impl ChannelState {
         self.id.key
     }
 
-    // ---- what the status and a component answer together ----------------------------------------------
+    // ---- decisions of the status and a component ----
 
-    /// Returns whether `read_complete` may be called right behind a message: nothing that the handler did has to happen
-    /// before it, and nothing logs the order of the callbacks.
+    /// Returns whether `read_complete` may be called right behind a message: nothing that the
+    /// handler did has to happen before it, and nothing logs the order of the callbacks.
     #[inline]
     pub(crate) fn may_complete(&self) -> bool {
         self.status.may_complete() && !self.extras.are_used() && !self.has_flipped()
@@ -118,7 +121,8 @@ impl ChannelState {
         self.status.wants_driver() || self.wants_read()
     }
 
-    /// Returns whether there are bytes, here or in the transport, that may be read now and that no event will announce.
+    /// Returns whether there is input, here or in the transport, that may be read now without an
+    /// event.
     #[inline]
     pub(crate) fn wants_read(&self) -> bool {
         (self.status.has(Pending::UNDECODED)
@@ -128,7 +132,7 @@ impl ChannelState {
             && self.status.is_open()
     }
 
-    /// Makes the read that was asked for with the bytes that are to be decoded now.
+    /// Grants the requested read, if any, to the bytes that are decoded next.
     #[inline]
     pub(crate) fn grant_read(&mut self) {
         if self.status.has(ReadDemand::WANTED) {
@@ -136,7 +140,7 @@ impl ChannelState {
         }
     }
 
-    // ---- closing -------------------------------------------------------------------------------------
+    // ---- closing ----
 
     /// Ends the output once the outbound buffer was sent.
     pub(crate) fn request_end_of_output(&mut self) {
@@ -170,7 +174,7 @@ impl ChannelState {
         }
     }
 
-    // ---- attention -----------------------------------------------------------------------------------
+    // ---- attention ----
 
     /// Puts the channel into the loop's attention list, once.
     pub(crate) fn want_attention(&mut self, services: &mut LoopServices) {
@@ -195,9 +199,9 @@ impl ChannelState {
         }
     }
 
-    // ---- end -----------------------------------------------------------------------------------------
+    // ---- end ----
 
-    /// Ends everything that would come later: timers, tasks, unsent bytes.
+    /// Cancels timers and tasks, fails confirmations and drops unsent bytes.
     pub(crate) fn end(&mut self, services: &mut LoopServices) {
         self.status.close();
         self.confirm_nothing_more();

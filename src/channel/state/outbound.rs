@@ -10,7 +10,7 @@ use crate::{
 use bytes::Bytes;
 
 impl ChannelState {
-    /// The buffer to encode into.
+    /// Returns the buffer to encode into.
     ///
     /// # Errors
     /// If the channel is closed or closing.
@@ -22,10 +22,10 @@ impl ChannelState {
         Ok(&mut self.outbound.get_or_insert_default().buffer)
     }
 
-    /// Appends a message that is encoded already.
+    /// Appends an encoded message.
     ///
     /// # Errors
-    /// If the channel is closed or closing, or has no room.
+    /// If the channel is closed or closing, or its buffer is full.
     #[inline]
     pub(crate) fn write_encoded(&mut self, bytes: &Bytes) -> Result {
         let has_room = self.outbound.as_ref().is_some_and(|loan| loan.has_certain_room(bytes.len()));
@@ -44,21 +44,22 @@ impl ChannelState {
         self.refuse(mark, self.outbound_is_full())
     }
 
-    /// Takes back what was encoded of a message that fails with `error`.
+    /// Removes the encoded part of a message that fails with `error`.
     #[cold]
     pub(crate) fn refuse(&mut self, mark: OutboundMark, error: Error) -> Result {
         self.rollback_outbound(mark);
         Err(error)
     }
 
-    /// From here on the links write to a buffer that is not the channel's, without a limit; returns the channel's.
+    /// Replaces the channel's buffer by a separate one without a limit. Returns the channel's
+    /// buffer.
     pub(crate) fn begin_apart(&mut self) -> Option<Box<OutboundLease>> {
         let mut apart: Box<OutboundLease> = Box::default();
         apart.lift_limit();
         self.outbound.replace(apart)
     }
 
-    /// The channel has its buffer back; returns the other one.
+    /// Restores the channel's buffer. Returns the separate one.
     pub(crate) fn end_apart(&mut self, own: Option<Box<OutboundLease>>) -> Outbound {
         std::mem::replace(&mut self.outbound, own).map_or_else(Outbound::new, |apart| apart.buffer)
     }
@@ -68,7 +69,7 @@ impl ChannelState {
         self.outbound.as_ref().map_or(0, |loan| loan.buffer.len())
     }
 
-    /// Takes back what was written since `mark`.
+    /// Removes the bytes written since `mark`.
     pub(crate) fn rollback_outbound(&mut self, mark: OutboundMark) {
         if let Some(loan) = &mut self.outbound {
             loan.buffer.rollback(mark);
@@ -79,7 +80,7 @@ impl ChannelState {
         self.outbound.as_ref().map(|loan| &loan.buffer)
     }
 
-    /// Makes sure that a callback which writes finds a buffer, borrowed from the loop, and knows how much may wait in it.
+    /// Borrows a buffer from the loop, with its current limit, for a callback that may write.
     #[inline]
     pub(crate) fn borrow_outbound(&mut self, services: &mut LoopServices) {
         let loan = self.outbound.get_or_insert_with(|| services.lease_outbound());
@@ -87,7 +88,7 @@ impl ChannelState {
         services.outbound.allow(loan, &self.config);
     }
 
-    /// Tells the loop what waits in the buffer, and gives it back if nothing does.
+    /// Reports the pending bytes to the loop's budget. Returns an empty buffer to the loop.
     #[inline]
     pub(crate) fn return_outbound(&mut self, services: &mut LoopServices) {
         let Some(loan) = &mut self.outbound else { return };
@@ -98,7 +99,7 @@ impl ChannelState {
         }
     }
 
-    /// Bytes came from the socket.
+    /// Accounts for bytes read from the transport.
     #[inline]
     pub(crate) fn note_read(&mut self, bytes: &[u8], now: u64) {
         if self.counts.bytes_read == 0 {
@@ -109,10 +110,10 @@ impl ChannelState {
         self.log_read(bytes);
     }
 
-    /// The kernel took `n` bytes.
+    /// Removes `n` bytes that the kernel has taken.
     pub(crate) fn consume_outbound(&mut self, n: usize, now: u64) {
         self.log_written(n);
-        // Also what a stage has written: of a message that goes out now the rest must be known to have begun.
+        // Includes messages of stages: a message that is partly sent must not be dropped.
         if self.pending_writes.is_some() {
             self.enter_written();
         }
@@ -130,7 +131,7 @@ impl ChannelState {
 
     /// Drops the `n` bytes behind the first `keep`.
     pub(crate) fn drop_outbound_behind(&mut self, keep: usize, n: usize) {
-        // The time limits have to know of bytes before they hear that these are gone.
+        // The time limits must count the bytes before they can be told of the loss.
         self.note_pending(self.now());
         if let Some(loan) = &mut self.outbound {
             loan.buffer.drop_behind(keep, n);
@@ -138,7 +139,7 @@ impl ChannelState {
         self.note_dropped(keep, n);
     }
 
-    /// Drops what was not sent; how many bytes that were.
+    /// Drops the unsent bytes. Returns their number.
     pub(crate) fn drop_outbound(&mut self, services: &mut LoopServices) -> usize {
         let Some(loan) = self.outbound.take() else { return 0 };
         let dropped = loan.buffer.len();
@@ -153,8 +154,8 @@ impl ChannelState {
         }
     }
 
-    /// Lifts the limit for one message of which a stage may make several, if the channel is writable: it is accepted whole.
-    /// Returns the limit.
+    /// Lifts the limit for one message if the channel is writable, so that a stage that makes
+    /// several of it can write all of them. Returns the limit.
     pub(crate) fn limit_for_message(&mut self) -> usize {
         let limit = self.outbound_limit();
         if self.is_writable() {
@@ -163,14 +164,14 @@ impl ChannelState {
         limit
     }
 
-    /// Ends what [`limit_for_message`](ChannelState::limit_for_message) has begun.
+    /// Restores the limit that [`limit_for_message`](ChannelState::limit_for_message) has returned.
     pub(crate) fn restore_limit(&mut self, limit: usize) {
         if let Some(loan) = &mut self.outbound {
             loan.restore_limit(limit);
         }
     }
 
-    /// Lets the message in that this callback is about: it was accepted when it was submitted.
+    /// Lifts the limit for a message that was accepted when it was submitted.
     pub(crate) fn admit(&mut self) {
         if self.config.overflow != Overflow::DropOldest
             && let Some(loan) = &mut self.outbound
@@ -179,23 +180,25 @@ impl ChannelState {
         }
     }
 
-    /// The time of the phase, while the pipeline is called; otherwise that of the last traffic.
+    /// Returns the time of the phase during a call of the pipeline, and otherwise of the last
+    /// traffic.
     pub(crate) fn now(&self) -> u64 {
         self.outbound.as_ref().map_or(self.traffic.read.max(self.traffic.written), |loan| loan.now)
     }
 
-    /// How many bytes may wait.
+    /// Returns the limit of pending bytes.
     pub(crate) fn outbound_limit(&self) -> usize {
         self.outbound.as_ref().map_or(self.config.max_outbound, |loan| loan.limit())
     }
 
-    /// What a write fails with if more would wait.
+    /// Returns the error of a write beyond the limit.
     pub(crate) fn outbound_is_full(&self) -> Error {
         let channel = || Error::Full { what: OUTBOUND, limit: self.config.max_outbound };
         self.outbound.as_ref().map_or_else(channel, |loan| loan.full())
     }
 
-    /// What counts against the marks: bytes, and an overhead for every chunk kept by reference.
+    /// Returns the weight that counts against the water marks: bytes, and an overhead per shared
+    /// chunk.
     #[inline]
     pub(crate) fn weight(&self) -> usize {
         self.outbound.as_ref().map_or(0, |loan| loan.buffer.weight())

@@ -1,8 +1,9 @@
 //! An IP address and port in twenty bytes.
 //!
-//! Always holds: what is unpacked is what was packed, but for the flow label of IPv6, which says nothing about where
-//! somebody is, and for a scope beyond 65,532 of an address that is not in `fe80::/64`, where the link-local ones are: no
-//! other has one that counts. `SocketAddr` takes 32 bytes, a channel keeps two of them, and there are many channels. Pure.
+//! Always holds: what is unpacked is what was packed, but for the flow label of IPv6, which says
+//! nothing about where somebody is, and for a scope beyond 65,532 of an address that is not in
+//! `fe80::/64`, where the link-local ones are: no other has one that counts. `SocketAddr` takes 32
+//! bytes, a channel keeps two of them, and there are many channels. Pure.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
@@ -16,11 +17,12 @@ pub(crate) struct PackedAddress {
 
 const NONE: u16 = u16::MAX;
 const IPV4: u16 = u16::MAX - 1;
-/// A link-local address whose scope lies where its zeros were. Where containers come and go, interfaces get such numbers: they
-/// are not used again.
+/// A link-local address whose scope lies where its zeros were. Where containers come and go,
+/// interfaces get such numbers: they are not used again.
 const WIDE: u16 = u16::MAX - 2;
 
-/// What follows the prefix of a link-local address, all zero (RFC 4291, section 2.5.6), has room for a scope.
+/// What follows the prefix of a link-local address, all zero (RFC 4291, section 2.5.6), has room
+/// for a scope.
 const ZEROS: std::ops::Range<usize> = 4..8;
 
 impl PackedAddress {

@@ -17,7 +17,7 @@ use log::Level;
 
 impl ChannelState {
     /// # Errors
-    /// If as many writes wait for their answer as may.
+    /// If the limit of unconfirmed writes is reached.
     pub(crate) fn may_confirm(&self) -> Result {
         match &self.pending_writes {
             Some(pending_writes) if pending_writes.unanswered() >= MAX_UNCONFIRMED => {
@@ -27,7 +27,8 @@ impl ChannelState {
         }
     }
 
-    /// Answers when all bytes that wait now are taken. The channel's handles count it already.
+    /// Confirms once all pending bytes are taken. The channel's handles count the confirmation
+    /// already.
     pub(crate) fn confirm(&mut self, confirmation: Confirmation) {
         if self.status.take(Memory::DROPPED) {
             self.note_answered(1);
@@ -43,7 +44,7 @@ impl ChannelState {
         self.pending_writes.get_or_insert_default().confirm(pending, confirmation);
     }
 
-    /// The kernel took `n` bytes.
+    /// Confirms the writes that end within the `n` bytes that the kernel has taken.
     #[inline]
     pub(crate) fn confirm_taken(&mut self, n: usize) {
         if let Some(pending_writes) = &mut self.pending_writes {
@@ -52,7 +53,7 @@ impl ChannelState {
         }
     }
 
-    /// Writes were answered: handles may have others under way for them.
+    /// Makes room for further unconfirmed writes by handles.
     pub(crate) fn note_answered(&self, writes: usize) {
         if let Some(shared) = &self.shared
             && writes > 0
@@ -61,38 +62,39 @@ impl ChannelState {
         }
     }
 
-    /// The handler waits for the answer to a write.
+    /// Counts an unconfirmed write of the handler.
     pub(crate) fn note_unanswered(&self) {
         if let Some(shared) = &self.shared {
             shared.producers.add_unconfirmed(1);
         }
     }
 
-    /// An error has closed the channel.
+    /// Records the error that closes the channel.
     pub(crate) fn note_cause(&mut self, cause: impl FnOnce() -> Error) {
         if let Some(pending_writes) = &mut self.pending_writes {
             pending_writes.note_cause(cause);
         }
     }
 
-    /// The channel is closed: nothing more will be taken.
+    /// Fails the remaining confirmations, because the channel is closed.
     pub(crate) fn confirm_nothing_more(&mut self) {
         if let Some(pending_writes) = self.pending_writes.take() {
             pending_writes.close();
         }
     }
 
-    // ---- a full buffer -------------------------------------------------------------------------------
+    // ---- a full buffer ----
 
-    /// The pending writes of a new channel: one that drops its oldest messages has to know all of them.
+    /// Returns the pending writes of a new channel, which a channel that drops its oldest messages
+    /// needs from the start.
     pub(crate) fn first_pending_writes(config: &ChannelConfig) -> Option<Box<PendingWrites>> {
         (config.overflow == Overflow::DropOldest).then(Box::default)
     }
 
-    /// Before a message is encoded: what waits and was not entered yet was written by a stage.
+    /// Prepares for a message: pending bytes without an entry were written by a stage.
     #[inline]
     pub(crate) fn before_write(&mut self) {
-        // That of an earlier message, for which nobody wanted an answer.
+        // Left by an earlier message without a confirmation.
         if self.status.has(Memory::DROPPED) {
             self.status.unset(Memory::DROPPED);
         }
@@ -101,7 +103,7 @@ impl ChannelState {
         }
     }
 
-    /// Enters what waits and was not entered yet, if somebody has to know where messages end.
+    /// Enters pending bytes without an entry, if message boundaries matter.
     #[cold]
     pub(crate) fn enter_written(&mut self) {
         if self.config.overflow == Overflow::DropOldest {
@@ -115,7 +117,7 @@ impl ChannelState {
         self.pending_writes.get_or_insert_default().enter(pending);
     }
 
-    /// After a message was encoded.
+    /// Accounts for a message that was encoded.
     #[inline]
     pub(crate) fn after_write(&mut self, services: &mut LoopServices) {
         services.tally.messages_written += 1;
@@ -133,7 +135,7 @@ impl ChannelState {
         }
     }
 
-    /// After a message was not: what the channel's policy makes of it.
+    /// Applies the overflow policy to a message that could not be written.
     #[cold]
     pub(crate) fn write_failed(&mut self, services: &mut LoopServices, error: Error) -> Result {
         if OutboundLease::is_full(&error) { self.overflow(services) } else { Err(error) }
@@ -165,7 +167,7 @@ impl ChannelState {
         Err(self.outbound_is_full())
     }
 
-    /// Brings the buffer down to seven eighths of its limit if it is beyond that.
+    /// Drops messages until the buffer holds seven eighths of its limit, if it exceeds the limit.
     #[cold]
     fn drop_oldest(&mut self, services: &mut LoopServices) {
         let (pending, limit) = (self.pending_bytes(), self.outbound_limit());

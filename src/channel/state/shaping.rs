@@ -11,7 +11,7 @@ impl ChannelState {
         self.extras.shaper().map_or_else(TrafficShaping::default, |shaper| shaper.settings().clone())
     }
 
-    /// From now on; whoever waits by the old settings looks again at once.
+    /// Replaces the limits. A direction that waits under the old limits is tried again at once.
     pub(crate) fn set_traffic_shaping(&mut self, services: &mut LoopServices, settings: TrafficShaping) {
         if self.extras.shaper().is_none() && settings.is_off() {
             return;
@@ -25,7 +25,8 @@ impl ChannelState {
         }
     }
 
-    /// How many of `want` bytes may be read or written now; if none may, the channel is told when some may, and waits.
+    /// Returns how many of `want` bytes may be read or written now. If none may, schedules the
+    /// resumption.
     #[inline]
     pub(crate) fn allowance(&mut self, services: &mut LoopServices, way: Direction, want: usize) -> usize {
         if self.extras.shaper().is_none() { want } else { self.shaped_allowance(services, way, want) }
@@ -46,7 +47,7 @@ impl ChannelState {
         allowed
     }
 
-    /// So many bytes have moved.
+    /// Takes moved bytes off the allowance.
     #[inline]
     pub(crate) fn note_moved(&mut self, way: Direction, bytes: usize) {
         if let Some(shaper) = self.extras.shaper_mut() {
@@ -54,8 +55,8 @@ impl ChannelState {
         }
     }
 
-    /// No more bytes move for now, for whatever reason: what may have moved besides is for others, or for later. Unless it
-    /// is the limit that it waits for: then nothing changes.
+    /// Returns the unused allowance at the end of a burst, unless the direction waits for its
+    /// limit.
     #[inline]
     pub(crate) fn give_allowance_back(&mut self, way: Direction) {
         if let Some(shaper) = self.extras.shaper_mut() {
@@ -63,22 +64,22 @@ impl ChannelState {
         }
     }
 
-    /// Whether this direction waits.
+    /// Returns whether this direction waits for its limit.
     #[inline]
     pub(crate) fn is_held_up(&self, way: Direction) -> bool {
         self.extras.shaper().is_some_and(|shaper| shaper.is_waiting(way))
     }
 
-    /// Whether the limit, and not the peer, is why nothing has moved of late.
+    /// Returns whether the limit, and not the peer, has recently stopped this direction.
     pub(crate) fn was_held_up(&self, way: Direction) -> bool {
         self.extras.shaper().is_some_and(|shaper| shaper.was_held_up(way))
     }
 
-    /// The entry has come due, and is gone: who has waited long enough goes on.
+    /// Resumes the directions that have waited long enough, after the entry has expired.
     pub(crate) fn shaper_is_due(&mut self, services: &mut LoopServices) {
         let Some(shaper) = self.extras.shaper_mut() else { return };
         shaper.note_expired(services.now);
-        // Whoever does not want to go on now must not keep what was booked.
+        // A direction without work must not keep its booking.
         if !self.wants_read() {
             self.give_allowance_back(Direction::Read);
         }

@@ -9,7 +9,8 @@ use crate::{
 use std::any::Any;
 
 impl ChannelState {
-    /// Has a task run at `deadline`, exactly. Beyond the limit it is dropped, of which the handler is told later.
+    /// Schedules a task on the heap. Beyond the limit the task is dropped and the handler notified
+    /// later.
     pub(crate) fn schedule(
         &mut self,
         services: &mut LoopServices,
@@ -19,8 +20,8 @@ impl ChannelState {
         self.arm(services, When::Exact(deadline), task)
     }
 
-    /// Has a task run in the tick of the wheel after `deadline`. Beyond the limit it is dropped, of which the handler is
-    /// told later.
+    /// Schedules a task on the wheel. Beyond the limit the task is dropped and the handler notified
+    /// later.
     pub(crate) fn time_out(
         &mut self,
         services: &mut LoopServices,
@@ -45,26 +46,25 @@ impl ChannelState {
         self.timers.get_or_insert_default().arm_close(key, services, deadline);
     }
 
-    /// Cancels a task; whether it was waiting.
+    /// Cancels a task. Returns whether it was waiting.
     pub(crate) fn cancel(&mut self, services: &mut LoopServices, key: TaskKey) -> bool {
         self.timers.as_mut().is_some_and(|timers| timers.cancel(services, key))
     }
 
-    /// Takes the timer of the close timeout, if it is armed. It is no longer cancelled with the
-    /// channel.
+    /// Takes the timer of the close timeout, which is then no longer cancelled with the channel.
     pub(crate) fn take_close_timer(&mut self) -> Option<QueueKey> {
         self.timers.as_mut()?.take_close()
     }
 
-    /// Takes out the task whose entry has come due.
+    /// Removes and returns the task whose timer has expired.
     pub(crate) fn take_due_task(&mut self, slot: u32) -> Option<Box<dyn Any>> {
         self.timers.as_mut()?.take_due(slot)
     }
 
-    /// Has a task wait for the answer of a worker.
+    /// Keeps a task until a worker has its answer.
     ///
     /// # Errors
-    /// If as many tasks wait as may; it is dropped.
+    /// If the limit of tasks is reached; the task is dropped.
     pub(crate) fn await_worker(
         &mut self,
         services: &mut LoopServices,
@@ -74,17 +74,17 @@ impl ChannelState {
         self.timers.get_or_insert_default().await_worker(limit, services, task)
     }
 
-    /// Takes a task whose answer is there; none if it was cancelled.
+    /// Removes and returns a task whose answer has arrived, unless it was cancelled.
     pub(crate) fn take_answered(&mut self, key: TaskKey) -> Option<Box<dyn Any>> {
         self.timers.as_mut()?.take_answered(key)
     }
 
-    /// Drops the tasks that wait for their time; how many that were. Those that wait for an answer stay.
+    /// Drops the scheduled tasks and returns their number. Offloaded work stays.
     pub(crate) fn cancel_timed_tasks(&mut self, services: &mut LoopServices) -> usize {
         self.timers.as_mut().map_or(0, |timers| timers.cancel_timed(services))
     }
 
-    /// Drops the tasks that wait, and with them the close timeout; how many that were.
+    /// Drops all tasks and the close timeout. Returns the number of tasks.
     pub(crate) fn cancel_tasks(&mut self, services: &mut LoopServices) -> usize {
         self.timers.take().map_or(0, |mut timers| timers.cancel_all(services))
     }

@@ -1,4 +1,4 @@
-//! Quiet, time limits and the timers of stages.
+//! Idle timeouts, time limits and stage timers.
 
 use super::{ChannelState, Memory, Pending};
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
 };
 use std::time::Duration;
 
-/// How long a channel that reads only while it can write waits for its peer, unless it has a limit of its own.
+/// The write limit of a channel that reads only while it is writable, unless the program sets one.
 const CHOKED_LIMIT: Duration = Duration::from_secs(60);
 
 impl ChannelState {
@@ -50,7 +50,7 @@ impl ChannelState {
         self.arm_watch(services);
     }
 
-    /// Whether this kind of quiet is watched.
+    /// Returns whether there is an idle timeout of this kind.
     pub(crate) fn watches(&self, kind: IdleState) -> bool {
         self.watch.as_ref().is_some_and(|watch| watch.idle.watches(kind))
     }
@@ -61,7 +61,7 @@ impl ChannelState {
         }
     }
 
-    /// Has the stages be called at `deadline`, or before.
+    /// Requests a call of the stages at `deadline` or earlier.
     pub(crate) fn wake_stages(&mut self, deadline: u64, now: u64) {
         self.watch(now).wake_stages(deadline);
         self.status.set(Pending::ARM_WATCH);
@@ -69,11 +69,11 @@ impl ChannelState {
 
     #[inline]
     fn limits(&mut self) -> Option<&mut Limits> {
-        // The flag is at hand in every callback, the watch is not.
+        // The status is in cache in every callback, the watch is not.
         if self.status.has(Memory::LIMITED) { self.watch.as_mut()?.limits.as_deref_mut() } else { None }
     }
 
-    /// The first byte is there.
+    /// Records the first byte for the time limits.
     #[cold]
     pub(crate) fn note_first_byte(&mut self) {
         if let Some(limits) = self.limits() {
@@ -81,7 +81,7 @@ impl ChannelState {
         }
     }
 
-    /// The handler was given its first message.
+    /// Records the first message for the time limits.
     #[cold]
     pub(crate) fn note_first_message(&mut self) {
         self.status.set(Memory::SERVED);
@@ -90,7 +90,7 @@ impl ChannelState {
         }
     }
 
-    /// After a callback: bytes may have been written.
+    /// Records the pending bytes after a callback.
     #[inline]
     pub(crate) fn note_pending(&mut self, now: u64) {
         let pending = self.pending_bytes();
@@ -99,7 +99,7 @@ impl ChannelState {
         }
     }
 
-    /// The kernel took `n` bytes.
+    /// Records that the kernel took `n` bytes.
     #[inline]
     pub(crate) fn note_taken(&mut self, n: usize) {
         let pending = self.pending_bytes();
@@ -108,14 +108,15 @@ impl ChannelState {
         }
     }
 
-    /// Of what waits, `n` bytes behind the first `keep` were dropped.
+    /// Records that `n` pending bytes behind the first `keep` were dropped.
     pub(crate) fn note_dropped(&mut self, keep: usize, n: usize) {
         if let Some(limits) = self.limits() {
             limits.note_dropped(keep, n);
         }
     }
 
-    /// After a read: the `kept` bytes do not make a message yet; `moved`: the codec took bytes in this read.
+    /// Records after a read that `kept` bytes do not make a message yet. `moved`: the codec took
+    /// bytes in this read.
     #[inline]
     pub(crate) fn note_kept(&mut self, services: &mut LoopServices, kept: usize, moved: bool) {
         let now = services.now;
@@ -124,7 +125,7 @@ impl ChannelState {
         }
     }
 
-    /// Puts the channel's entry where something may be due next; takes it off where nothing is.
+    /// Moves the channel's entry on the wheel to the next deadline, or removes it.
     pub(crate) fn arm_watch(&mut self, services: &mut LoopServices) {
         self.status.unset(Pending::ARM_WATCH);
         if !self.status.is_active() {

@@ -19,7 +19,7 @@ impl ChannelState {
         }
     }
 
-    /// The kernel has taken the first `n` of the bytes that wait.
+    /// Logs the first `n` pending bytes, which the kernel has taken.
     #[inline]
     pub(in crate::channel) fn log_written(&self, n: usize) {
         if self.extras.are_used() {
@@ -39,7 +39,7 @@ impl ChannelState {
         }
     }
 
-    /// A copy of the first bytes that wait, or as many of them as so many slices hold.
+    /// Copies up to `n` of the first pending bytes.
     fn first_outbound(&self, n: usize) -> Vec<u8> {
         let mut first = Vec::with_capacity(n);
         if let Some(out) = self.outbound() {
@@ -53,7 +53,7 @@ impl ChannelState {
     }
 }
 
-/// An event, as the log says it.
+/// Formats an event for the log.
 struct Told<'a>(&'a ChannelState, &'a Event);
 
 impl fmt::Display for Told<'_> {

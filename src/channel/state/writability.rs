@@ -5,11 +5,11 @@
 //! its loop's queue. Without handles the buffer alone decides. With handles the sum is kept in a
 //! [`WriteGauge`](crate::sync::WriteGauge), which producers on any thread read and add to.
 //!
-//! Invariants: the handler is notified of the changes in turn, starting with `false`. A channel that
-//! is not writable has pending bytes or a queued message, so the loop always looks at the state
-//! again. A write is never refused while the channel is writable. So a producer that asks before
-//! each message is never refused, and the pending weight is bounded by the high mark plus one
-//! message for each producer. Runs on the channel's loop.
+//! Invariants: the handler is notified of the changes in turn, starting with `false`. A channel
+//! that is not writable has pending bytes or a queued message, so the loop always looks at the
+//! state again. A write is never refused while the channel is writable. So a producer that asks
+//! before each message is never refused, and the pending weight is bounded by the high mark plus
+//! one message for each producer. Runs on the channel's loop.
 
 use super::{ChannelState, Memory, Pending, ReadDemand};
 use crate::{
@@ -18,7 +18,8 @@ use crate::{
 };
 
 impl ChannelState {
-    /// Returns the current marks. They are lower than configured if the loop has little memory left.
+    /// Returns the current marks. They are lower than configured if the loop has little memory
+    /// left.
     fn mark(&self) -> WaterMark {
         self.outbound.as_ref().map_or(self.config.water_mark, |loan| loan.mark(&self.config))
     }
@@ -93,9 +94,9 @@ impl ChannelState {
         }
     }
 
-    /// Returns whether the bytes encoded since `before` may stay. If they make the channel unwritable,
-    /// delivery stops after this message: the handler is notified and the buffer flushed before the
-    /// next one.
+    /// Returns whether the bytes encoded since `before` may stay. If they make the channel
+    /// unwritable, delivery stops after this message: the handler is notified and the buffer
+    /// flushed before the next one.
     #[inline]
     pub(crate) fn has_outbound_room(&mut self, before: OutboundMark) -> bool {
         self.outbound.as_ref().is_some_and(|loan| loan.has_certain_room(0))

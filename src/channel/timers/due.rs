@@ -4,33 +4,33 @@ use super::timer_token::TimerToken;
 use crate::{clock::TimeSource, id::Key, timer::QueueKey};
 use std::{panic::Location, sync::Arc};
 
-/// What becomes due in a loop's heap.
+/// An entry of a loop's heap.
 pub(crate) enum Due {
     /// A timer of a channel.
     Channel(TimerToken),
-    /// A timer of another source: accepting again, a connection attempt that takes too long.
+    /// A timer of another source: a pause in accepting, or the timeout of a connection attempt.
     Source(Key),
     /// A task of the loop.
     Task(Arc<dyn Scheduled>),
 }
 
-/// A task of the loop that waits for its time.
+/// A scheduled task of the loop.
 pub(crate) trait Scheduled: Send + Sync {
-    /// Runs it; the next deadline if it is periodic and goes on.
+    /// Runs the task. Returns the next deadline of a periodic task that goes on.
     fn run(&self, time: &TimeSource) -> Option<u64>;
 
-    /// Tells it that it will never run (again).
+    /// Notifies the task that it will not run (again).
     fn abandon(&self);
 
-    /// Where it was scheduled, for reports.
+    /// Returns the call site that scheduled the task, for reports.
     fn origin(&self) -> &'static Location<'static>;
 
-    /// Whether it is still to run.
+    /// Returns whether the task is waiting to run.
     fn is_waiting(&self) -> bool;
 
-    /// Where in the heap it waits, so that a cancel finds it; for the loop's own use.
+    /// Stores the key of the task's entry in the heap, for cancelling. Called by the loop.
     fn set_place(&self, place: Option<QueueKey>);
 
-    /// Where in the heap it waits.
+    /// Returns the key of the task's entry in the heap.
     fn place(&self) -> Option<QueueKey>;
 }

@@ -1,8 +1,8 @@
 //! The loop's heap, as the loop, its channels and cancelling handles share it.
 //!
-//! Always holds: no borrow outlives a call, and nothing of the program's runs or is dropped during one, so calls may
-//! come from within callbacks. All clones are on the loop's thread (`Rc`); the loop's `event_loop::local` lets a
-//! handle that is used on that thread find it.
+//! Always holds: no borrow outlives a call, and nothing of the program's runs or is dropped during
+//! one, so calls may come from within callbacks. All clones are on the loop's thread (`Rc`); the
+//! loop's `event_loop::local` lets a handle that is used on that thread find it.
 
 use super::due::Due;
 use crate::timer::{self, QueueKey, ScheduledQueue};
@@ -55,8 +55,8 @@ impl DueQueue {
         self.0.borrow().len()
     }
 
-    /// Takes out the entries that are `wanted`, in the order in which they would have come due; the others keep their
-    /// keys. `wanted` must not touch the queue.
+    /// Takes out the entries that are `wanted`, in the order in which they would have come due; the
+    /// others keep their keys. `wanted` must not touch the queue.
     pub(crate) fn take_if(&self, wanted: impl FnMut(&Due) -> bool) -> Vec<Due> {
         self.0.borrow_mut().take_if(wanted)
     }

@@ -1,26 +1,26 @@
-//! The name of a task that waits, for those who may cancel it.
+//! The key that cancels a task.
 
 use crate::timer::{QueueKey, WheelKey};
 
-/// Names a scheduled task, a timeout or an offloaded work of a channel, to cancel it by.
+/// A key that cancels a scheduled task, a timeout or offloaded work of a channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TaskKey {
     pub(in crate::channel) slot: u32,
     pub(in crate::channel) place: TimerPlace,
 }
 
-/// Where it waits. It carries a generation: a late cancel finds nothing.
+/// Where a task waits. The key carries a generation, so a late cancel finds nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(in crate::channel) enum TimerPlace {
     Exact(QueueKey),
     Wheel(WheelKey),
-    /// Among the works of a pool; the loop's count of them.
+    /// In a worker pool, with the loop's number for it.
     Worker(u64),
-    /// Nowhere: it was refused.
+    /// Nowhere: the task was refused.
     Nowhere,
 }
 
 impl TaskKey {
-    /// Of a task that was refused: it names nothing.
+    /// The key of a refused task, which names nothing.
     pub(crate) const NONE: TaskKey = TaskKey { slot: 0, place: TimerPlace::Nowhere };
 }

@@ -17,8 +17,9 @@ pub(crate) enum ChannelTimer {
 
 /// A channel and one of its timers, in eight bytes.
 ///
-/// The entries of a channel are cancelled when it closes. So the generation only guards against entries that a panic may
-/// have left behind, and some bits of it are enough, as for the poll ([`Key::matches`]).
+/// The entries of a channel are cancelled when it closes. So the generation only guards against
+/// entries that a panic may have left behind, and some bits of it are enough, as for the poll
+/// ([`Key::matches`]).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TimerToken {
     index: u32,
@@ -67,7 +68,8 @@ impl TimerToken {
         self.index
     }
 
-    /// Returns whether the token belongs to this channel, as far as its bits of the generation can tell.
+    /// Returns whether the token belongs to this channel, as far as its bits of the generation can
+    /// tell.
     #[inline]
     pub(crate) fn is_for(self, channel: Key) -> bool {
         self.index == channel.index

@@ -1,8 +1,9 @@
-//! What a channel waits for by itself, with one entry on the loop's wheel: quiet, time limits, and its stages' timers.
+//! The idle timeouts, time limits and stage timers of a channel, with one entry on the loop's
+//! wheel.
 //!
-//! Always holds: while anything of that is awaited the channel has exactly one entry, whatever it is, at or before the
-//! first time at which something may be due. What moves deadlines to a later time does not touch the entry: when it
-//! comes due it is armed anew for the rest. Runs on the channel's loop; owns neither the wheel nor the clock.
+//! Invariant: while any of them is set, the channel has exactly one entry, at or before the
+//! earliest deadline. Events that postpone a deadline do not touch the entry: it is re-armed for
+//! the rest when it expires. Runs on the channel's loop. Owns neither the wheel nor the clock.
 
 mod idle;
 mod limits;
@@ -21,17 +22,17 @@ use crate::{
 use idle::Idle;
 use std::rc::Rc;
 
-/// No stage has a timer, or its deadline is after the end of time.
+/// The deadline of stages without a timer.
 const NEVER: u64 = u64::MAX;
 
 #[derive(Debug)]
 pub(crate) struct Watch {
-    /// The channel's entry on the wheel; one that names nothing only while it is being armed.
+    /// The channel's entry on the wheel.
     entry: WheelKey,
     pub(crate) idle: Idle,
-    /// Made when there is one.
+    /// Created with the first limit.
     pub(crate) limits: Option<Box<Limits>>,
-    /// When the next of the stages wants to be called.
+    /// The earliest deadline of the stages.
     stages: u64,
 }
 
@@ -54,7 +55,8 @@ impl Watch {
         }
     }
 
-    /// Changes the time limits. `heard` and `served`: the first byte has come, the first message was delivered.
+    /// Changes the time limits. `heard` and `served`: the first byte has come, the first message
+    /// was delivered.
     pub(in crate::channel) fn set_limits(
         &mut self,
         settings: TimeLimits,
@@ -78,7 +80,7 @@ impl Watch {
         self.stages = self.stages.min(deadline);
     }
 
-    /// When something may be due if no more bytes move.
+    /// Returns the earliest deadline, provided that no more bytes move.
     fn deadline(&self, traffic: Traffic) -> Option<u64> {
         let limits = self.limits.as_ref().and_then(|limits| limits.deadline(traffic));
         let stages = (self.stages != NEVER).then_some(self.stages);
@@ -94,8 +96,8 @@ impl Watch {
             || self.limits.as_ref().is_some_and(|limits| limits.waits_for_peer(traffic, now))
     }
 
-    /// Moves the channel's entry to the time at which something may be due next; removes it if nothing is. Returns
-    /// whether it was removed before it expired.
+    /// Moves the channel's entry to the earliest deadline, or removes it if there is none. Returns
+    /// whether an entry was removed before it expired.
     pub(in crate::channel) fn arm(
         &mut self,
         channel: Key,
@@ -119,7 +121,7 @@ impl Watch {
         self.entry = WheelKey::NONE;
     }
 
-    /// Takes what is due at `now`. The peer is not late for what is `paused`.
+    /// Returns the timeouts that have expired at `now`. Limits of a `paused` direction begin anew.
     pub(in crate::channel) fn take_due(
         &mut self,
         traffic: Traffic,
@@ -140,7 +142,7 @@ impl Watch {
         WatchDue { stages: self.take_stages(now), idle, reached }
     }
 
-    /// Whether a stage's time has come, which is reported once.
+    /// Returns whether the timer of a stage has expired, and disarms it.
     fn take_stages(&mut self, now: u64) -> bool {
         let due = self.stages <= now && self.stages != NEVER;
         if due {
@@ -157,7 +159,7 @@ pub(in crate::channel) struct Paused {
     pub(in crate::channel) writing: bool,
 }
 
-/// What a channel has waited for, and is to be reported now.
+/// The timeouts of a channel that have expired.
 pub(in crate::channel) struct WatchDue {
     /// The stages asked to be called.
     pub(in crate::channel) stages: bool,

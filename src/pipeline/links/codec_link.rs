@@ -75,7 +75,8 @@ impl<C: Codec> CodecLink<C> {
 impl<C: Codec> Push<C::Out> for CodecLink<C> {
     #[inline]
     fn push(&mut self, state: &mut ChannelState, message: C::Out) -> Result {
-        // Each result is looked at where it comes from: to carry one along is to copy all that an error could hold.
+        // Each result is looked at where it comes from: to carry one along is to copy all that an
+        // error could hold.
         let output = state.outbound_for_write()?;
         let mark = output.mark();
         if let Err(error) = self.0.encode(message, output) {

@@ -12,8 +12,8 @@ pub trait Pull: 'static {
     /// The message.
     type Item: 'static;
 
-    /// Takes one message: a queued message of a link, or the next message in `input`. There is one or the other, unless it
-    /// is the `LAST` pass: the peer has ended its stream.
+    /// Takes one message: a queued message of a link, or the next message in `input`. There is one
+    /// or the other, unless it is the `LAST` pass: the peer has ended its stream.
     fn pull<const LAST: bool>(
         &mut self,
         state: &mut ChannelState,
@@ -24,11 +24,12 @@ pub trait Pull: 'static {
     /// Returns whether a link has queued messages.
     fn has_more(&self) -> bool;
 
-    /// Tells the stages of something, in the order in which messages come in: all of them, also if one fails. The first
-    /// error is returned.
+    /// Tells the stages of something, in the order in which messages come in: all of them, also if
+    /// one fails. The first error is returned.
     fn tell_stages(&mut self, state: &mut ChannelState, random: &Random, event: StageEvent) -> Result;
 
-    /// What stands for the settings that the encoding depends on; none if it depends on the channel.
+    /// What stands for the settings that the encoding depends on; none if it depends on the
+    /// channel.
     fn shared_encoding(&self) -> Option<u64>;
 }
 

@@ -1,8 +1,9 @@
 //! Messages that many channels are to send, and their encodings that many channels can use.
 //!
 //! Always holds: an encoding is used for channels only whose links are of the same types and say so
-//! ([`Codec::shared_encoding`](super::Codec::shared_encoding)); it is made apart, so nothing of it is in the buffer of the channel
-//! that made it before that channel's own limits were asked. Runs on the loops of those channels.
+//! ([`Codec::shared_encoding`](super::Codec::shared_encoding)); it is made apart, so nothing of it
+//! is in the buffer of the channel that made it before that channel's own limits were asked. Runs
+//! on the loops of those channels.
 
 use crate::{
     Error, Result,
@@ -47,7 +48,8 @@ pub(super) fn write_shared<M: 'static, P: Push<M> + 'static>(
 fn clone_of<M: 'static>(message: &dyn SharedMessage) -> Result<M> {
     let mut place: Option<M> = None;
     message.clone_into(&mut place);
-    // A group has channels of one message type only; but this one's pipeline may have been replaced since it was sent.
+    // A group has channels of one message type only; but this one's pipeline may have been replaced
+    // since it was sent.
     place.ok_or(Error::Replaced)
 }
 

@@ -2,13 +2,14 @@
 
 use crate::support::{
     loops::settle,
+    tcp::connect,
     wait::{PATIENCE, done},
 };
 use bytes::Bytes;
 use netwheel::{Admission, Channel, codec::RawBytes, prelude::*};
 use std::{
     io::{Read, Write},
-    net::{SocketAddr, TcpStream},
+    net::SocketAddr,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering::SeqCst},
@@ -71,8 +72,7 @@ impl Drop for Counted {
 fn churn(to: SocketAddr, client: usize) -> usize {
     let mut served = 0;
     for round in 0..ROUNDS {
-        let mut stream = TcpStream::connect(to).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut stream = connect(to);
         let how = [&b"n"[..], b"y"][(client + round) % 2];
         let _ = stream.write_all(how);
         served += usize::from(matches!(stream.read(&mut [0; 8]), Ok(1)));

@@ -10,7 +10,7 @@ use netwheel::{
 use proptest::prelude::*;
 use std::{ops::Range, time::Duration};
 
-/// What a callback does to its channel, in every model.
+/// An operation that a callback performs on its channel, in every model.
 #[derive(Debug, Clone)]
 enum Operation {
     Flush,
@@ -25,7 +25,7 @@ enum Operation {
 }
 
 impl Operation {
-    /// Does it; returns what [`Operation::Hold`] holds.
+    /// Performs the operation. Returns the guard of [`Operation::Hold`].
     fn run(self, ctx: &mut Scope<'_, Bytes>) -> Result<Option<InputGuard>> {
         match self {
             Operation::Flush => ctx.flush(),
@@ -57,10 +57,10 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// The weight of all operations beside what a model adds to them.
+/// The total weight of [`operation`], next to the operations that a model adds.
 const OPERATIONS: u32 = 17;
 
-/// Options of all kinds, with `max_outbound` in this range, and the overflow policy in them.
+/// Random channel options with `max_outbound` in this range, and their overflow policy.
 fn options(max_outbound: Range<usize>) -> impl Strategy<Value = (ChannelOptions, Overflow)> {
     let policies = [Overflow::Refuse, Overflow::DropNewest, Overflow::DropOldest, Overflow::Close].to_vec();
     (any::<[bool; 4]>(), prop::sample::select(policies), 1usize..300, max_outbound).prop_map(

@@ -1,4 +1,4 @@
-//! What each kind of work gets of a turn, and what a turn costs.
+//! Shares of a turn for each kind of work, and the cost of a turn.
 
 mod accept_budget;
 mod counting;

@@ -1,5 +1,5 @@
 //! A descriptor that outlives its channel, and one that gets a new owner: no event goes to the wrong one. The
-//! numbers are the program's, so each test has a process of its own.
+//! numbers belong to the process, so each test runs in its own.
 
 #![cfg(target_os = "linux")]
 

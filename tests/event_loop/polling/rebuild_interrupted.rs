@@ -1,5 +1,5 @@
-//! A signal ends a poll early and is no reason to rebuild it (E-47). Signals stop a whole
-//! program, so the test has a process of its own.
+//! A signal ends a poll early and is no reason to rebuild it (E-47). The signal
+//! stops the whole process, so the test runs in its own.
 
 #![cfg(target_os = "linux")]
 

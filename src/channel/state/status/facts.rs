@@ -76,7 +76,8 @@ fact_set! {
     Readiness, 13:
     /// The transport may hold bytes that no further event will announce.
     MAYBE_READABLE,
-    /// The transport took less than it was offered. The event that reports it writable has not come yet.
+    /// The transport took less than it was offered. The event that reports it writable has not come
+    /// yet.
     WRITE_BLOCKED,
     /// The peer has ended its stream, or an event said that it has.
     HANG_UP,
@@ -99,8 +100,9 @@ fact_set! {
     TASK_REFUSED,
     /// Another pipeline waits to take over.
     REPLACED,
-    /// The kept input or the pipeline may hold whole messages, because decoding was interrupted. While messages are
-    /// delivered it stops the delivery: the time for I/O in this turn is used up.
+    /// The kept input or the pipeline may hold whole messages, because decoding was interrupted.
+    /// While messages are delivered it stops the delivery: the time for I/O in this turn is used
+    /// up.
     UNDECODED,
 }
 

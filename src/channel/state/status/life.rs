@@ -1,6 +1,7 @@
 //! The life cycle of a channel.
 //!
-//! Pure: the transitions only go forward, and a later request to close never weakens an earlier one.
+//! Pure: the transitions only go forward, and a later request to close never weakens an earlier
+//! one.
 
 use super::Part;
 
@@ -25,7 +26,8 @@ pub(crate) enum CloseMode {
     Graceful,
     /// At once, without sending the rest.
     Now,
-    /// At once and with a reset, so that the peer does not take the end of the stream for a good one.
+    /// At once and with a reset, so that the peer does not take the end of the stream for a good
+    /// one.
     Reset,
 }
 

@@ -1,12 +1,13 @@
 //! The state of a channel as far as a few bits can tell it, packed into one word.
 //!
-//! Each part is a type that has no illegal value: the life cycle ([`Life`], [`CloseMode`]), the two halves of the
-//! stream ([`InputHalf`], [`OutputHalf`]), what is read ([`ReadDemand`], [`ReadGrant`]), what is known of the transport
-//! ([`Readiness`]), work for later ([`Pending`]) and memories of earlier calls ([`Memory`]). Each part takes bits of
-//! its own, so the questions of the hot path are one comparison with a mask.
+//! Each part is a type that has no illegal value: the life cycle ([`Life`], [`CloseMode`]), the two
+//! halves of the stream ([`InputHalf`], [`OutputHalf`]), what is read ([`ReadDemand`],
+//! [`ReadGrant`]), what is known of the transport ([`Readiness`]), work for later ([`Pending`]) and
+//! memories of earlier calls ([`Memory`]). Each part takes bits of its own, so the questions of the
+//! hot path are one comparison with a mask.
 //!
-//! Invariants beyond the parts: a closed channel neither wants nor grants a read; turning auto-read off ends both.
-//! Three bits are left.
+//! Invariants beyond the parts: a closed channel neither wants nor grants a read; turning auto-read
+//! off ends both. Three bits are left.
 
 mod facts;
 mod life;
@@ -79,7 +80,7 @@ impl Status {
         self.0 = self.0 & !P::MASK | part.pack() << P::SHIFT;
     }
 
-    // ---- independent facts ---------------------------------------------------------------------------
+    // ---- independent facts ----
 
     /// Returns whether any of these facts holds.
     #[inline(always)]
@@ -105,7 +106,7 @@ impl Status {
         was
     }
 
-    // ---- life cycle ----------------------------------------------------------------------------------
+    // ---- life cycle ----
 
     pub(crate) fn life(self) -> Life {
         self.part()
@@ -177,7 +178,7 @@ impl Status {
         due
     }
 
-    // ---- the two halves of the stream ----------------------------------------------------------------
+    // ---- the two halves of the stream ----
 
     /// Returns whether the peer has ended its stream and the handler was notified.
     #[inline]
@@ -185,7 +186,8 @@ impl Status {
         self.any(InputHalf::MASK)
     }
 
-    /// Returns whether input is read only to be discarded: the stream has ended, or the channel closes gracefully.
+    /// Returns whether input is read only to be discarded: the stream has ended, or the channel
+    /// closes gracefully.
     #[inline]
     pub(crate) fn discards_input(self) -> bool {
         self.input_ended() || self.closes_gracefully()
@@ -236,7 +238,7 @@ impl Status {
         self.put(OutputHalf::Ended);
     }
 
-    // ---- reading -------------------------------------------------------------------------------------
+    // ---- reading ----
 
     /// Returns whether bytes are read as they arrive, unless reading pauses.
     #[inline]
@@ -266,7 +268,8 @@ impl Status {
         self.put(ReadGrant::None);
     }
 
-    /// The read that was asked for is made with the bytes that are to be decoded now; `one`: it lets one message through.
+    /// The read that was asked for is made with the bytes that are to be decoded now; `one`: it
+    /// lets one message through.
     #[inline]
     pub(crate) fn grant_read(&mut self, one: bool) {
         if self.take(ReadDemand::WANTED) {
@@ -281,7 +284,8 @@ impl Status {
         }
     }
 
-    /// The bytes of a read are decoded. Asks for another one if it was granted and brought no message.
+    /// The bytes of a read are decoded. Asks for another one if it was granted and brought no
+    /// message.
     #[inline]
     pub(crate) fn end_grant(&mut self, brought_none: bool) {
         if self.any(ReadGrant::MASK) {
@@ -296,7 +300,8 @@ impl Status {
     #[inline]
     pub(crate) fn note_message(&mut self) {
         const ENDED: u32 = Memory::STUCK.mask() | 1 << ReadGrant::SHIFT;
-        // Tested first, because a store for each message would hold up the loads of the other facts.
+        // Tested first, because a store for each message would hold up the loads of the other
+        // facts.
         if self.any(ENDED) {
             self.0 &= !ENDED;
         }
@@ -311,8 +316,8 @@ impl Status {
             || !self.any(STOP) && (self.any(ReadGrant::MASK) || self.reads_automatically())
     }
 
-    /// Returns whether `read_complete` may follow a message immediately: the handler has asked for nothing that comes
-    /// before it.
+    /// Returns whether `read_complete` may follow a message immediately: the handler has asked for
+    /// nothing that comes before it.
     #[inline]
     pub(crate) fn may_complete(self) -> bool {
         const ASKED: u32 = STOP | ReadGrant::MASK | PAUSE | Pending::TASK_REFUSED.mask();

@@ -7,7 +7,8 @@ fn lives() -> Vec<Life> {
     open.chain([true, false].map(|inactive_due| Life::Closed { inactive_due })).collect()
 }
 
-/// Puts each value into an empty word and into a full one: it is read back, and no other bit changes.
+/// Puts each value into an empty word and into a full one: it is read back, and no other bit
+/// changes.
 fn assert_packs<P: Part + PartialEq + std::fmt::Debug>(values: &[P]) {
     let mut packed = std::collections::BTreeSet::new();
     for value in values {
@@ -202,7 +203,8 @@ fn apply(status: &mut Status, operation: u8) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    /// However calls follow one another, the packed word says the same as the separate parts, and no closed channel reads.
+    /// However calls follow one another, the packed word says the same as the separate parts, and
+    /// no closed channel reads.
     #[test]
     fn the_packed_word_behaves_like_its_parts(operations in prop::collection::vec(0u8..26, 1..60)) {
         let mut status = Status::new(true);

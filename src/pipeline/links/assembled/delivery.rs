@@ -9,7 +9,8 @@ use crate::{
 use bytes::Bytes;
 
 impl<H: Handler, P: Pull<Item = H::In> + Push<H::Out>> Assembled<P, H> {
-    /// Decodes `input` and hands each message to the handler; see [`Links::read`](crate::channel::Links::read).
+    /// Decodes `input` and hands each message to the handler; see
+    /// [`Links::read`](crate::channel::Links::read).
     #[inline(always)]
     pub(super) fn deliver_pass(
         &mut self,
@@ -26,7 +27,8 @@ impl<H: Handler, P: Pull<Item = H::In> + Push<H::Out>> Assembled<P, H> {
             let delivered = self.deliver(state, services, input, pass, &mut look_at);
             let read = state.counts.messages_read;
             services.tally.messages_read += read - before;
-            // The last message of a read is not a unit of its own. When the time is up nothing is left.
+            // The last message of a read is not a unit of its own. When the time is up nothing is
+            // left.
             let left = if pass.timed_out() { 0 } else { look_at.saturating_sub(read.max(before + 1)) };
             services.io_time.set_left(u32::try_from(left).unwrap_or(u32::MAX));
             delivered?;
@@ -40,8 +42,9 @@ impl<H: Handler, P: Pull<Item = H::In> + Push<H::Out>> Assembled<P, H> {
         Ok(())
     }
 
-    /// Delivers the messages of a pass, while there is input or a queued message. The caller has looked that there is either.
-    /// Before message number `look_at` of the channel nobody looks at the clock.
+    /// Delivers the messages of a pass, while there is input or a queued message. The caller has
+    /// looked that there is either. Before message number `look_at` of the channel nobody looks at
+    /// the clock.
     #[inline(always)]
     #[expect(
         clippy::question_mark,
@@ -70,7 +73,8 @@ impl<H: Handler, P: Pull<Item = H::In> + Push<H::Out>> Assembled<P, H> {
         Ok(())
     }
 
-    /// Delivers what is left at the end of the stream. No later turn can, so the time does not matter.
+    /// Delivers what is left at the end of the stream. No later turn can, so the time does not
+    /// matter.
     #[cold]
     fn deliver_last(
         &mut self,
@@ -96,7 +100,8 @@ impl<H: Handler, P: Pull<Item = H::In> + Push<H::Out>> Assembled<P, H> {
     }
 }
 
-/// Looks at the clock: whether the time for I/O is up. Returns the number of the message behind which to look again.
+/// Looks at the clock: whether the time for I/O is up. Returns the number of the message behind
+/// which to look again.
 #[cold]
 fn look_at_time(state: &mut ChannelState, services: &mut LoopServices, pass: &mut DecodePass) -> u64 {
     services.io_time.set_left(0);

@@ -1,0 +1,210 @@
+//! Calls into the pipeline, and what follows each of them.
+//!
+//! Invariants: a callback is never called from within another one. An error or a panic in a callback
+//! reaches the handler's `error` at most once and closes this channel only.
+
+use super::{ChannelCore, replace::AT_ONCE};
+use crate::{
+    Error, Result,
+    channel::{
+        event::Event,
+        links::Links,
+        services::LoopServices,
+        state::{ChannelState, Pending},
+    },
+    error::panic_message,
+    log_throttle::{CHANNEL_ERRORS, PANICS, STUCK, log_throttled},
+    resource::CHANNEL_TASKS,
+};
+use log::Level;
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    thread,
+};
+
+impl ChannelCore {
+    pub(super) fn event(&mut self, services: &mut LoopServices, event: Event) {
+        self.state.log_event(&event);
+        self.call(services, |links, state, services| links.event(state, services, event));
+    }
+
+    /// Calls into the pipeline with a buffer to write to. Catches errors and panics. Returns whether it failed.
+    #[inline]
+    pub(super) fn call(
+        &mut self,
+        services: &mut LoopServices,
+        call: impl FnOnce(&mut dyn Links, &mut ChannelState, &mut LoopServices) -> Result,
+    ) -> bool {
+        let failed = self.call_unlisted(services, call);
+        self.request_attention(services);
+        failed
+    }
+
+    /// Like [`call`](ChannelCore::call), for callers that request the driver's attention themselves.
+    #[inline]
+    pub(super) fn call_unlisted(
+        &mut self,
+        services: &mut LoopServices,
+        call: impl FnOnce(&mut dyn Links, &mut ChannelState, &mut LoopServices) -> Result,
+    ) -> bool {
+        self.state.borrow_outbound(services);
+        let failed = match self.enter(services, call) {
+            Ok(Ok(())) => false,
+            Ok(Err(error)) => {
+                self.forget_replacement(services);
+                self.fail(services, error);
+                true
+            }
+            Err(panic) => {
+                self.forget_replacement(services);
+                let message = panic_message(panic);
+                let (id, name) = (self.state.id(), self.handler_name());
+                log_throttled!(
+                    services,
+                    PANICS,
+                    Level::Error,
+                    "channel {id} ({name}): panicked: {message}; closing this channel"
+                );
+                // Half a message may have been encoded when it panicked: nothing more of this channel is sent.
+                self.state.note_cause(|| Error::Panicked(message.clone()));
+                self.fail(services, Error::Panicked(message));
+                self.state.request_close_now();
+                true
+            }
+        };
+        self.settle(services);
+        failed
+    }
+
+    /// Calls into the pipeline. The loop's activity names this channel meanwhile.
+    #[inline]
+    fn enter(
+        &mut self,
+        services: &mut LoopServices,
+        call: impl FnOnce(&mut dyn Links, &mut ChannelState, &mut LoopServices) -> Result,
+    ) -> thread::Result<Result> {
+        let ChannelCore { state, links } = self;
+        services.activity.enter_channel(state.key(), links.handler_type());
+        let result = catch_unwind(AssertUnwindSafe(|| call(&mut **links, state, services)));
+        services.activity.leave();
+        result
+    }
+
+    /// Passes an event to the handler. A panic becomes an error.
+    pub(super) fn tell(&mut self, services: &mut LoopServices, event: Event) -> Result {
+        self.state.log_event(&event);
+        match self.enter(services, |links, state, services| links.event(state, services, event)) {
+            Ok(result) => result,
+            Err(panic) => Err(Error::Panicked(panic_message(panic))),
+        }
+    }
+
+    /// Passes an event to the handler behind another call. Its error goes to `error`.
+    pub(super) fn tell_or_fail(&mut self, services: &mut LoopServices, event: Event) {
+        if let Err(error) = self.tell(services, event) {
+            let panicked = matches!(error, Error::Panicked(_));
+            self.forget_replacement(services);
+            self.fail(services, error);
+            if panicked {
+                self.state.request_close_now();
+            }
+        }
+    }
+
+    /// Passes an error to the handler. If `error` fails, logs that and closes the channel.
+    #[cold]
+    pub(super) fn fail(&mut self, services: &mut LoopServices, error: Error) {
+        if self.state.status.is_closed() {
+            return;
+        }
+        services.tally.channel_errors += 1;
+        // Not every error comes from a call, and the handler may write to its peer.
+        self.state.borrow_outbound(services);
+        let was_open = self.state.status.is_open();
+        let again = self.state.pending_writes.is_some().then(|| error.again());
+        let told = self.tell(services, Event::Error(error));
+        // An error that leads to a close is its cause.
+        if let Some(again) = again.filter(|_| was_open && (told.is_err() || !self.state.status.is_open())) {
+            self.state.note_cause(|| again);
+        }
+        if let Err(error) = told {
+            services.tally.channel_errors += 1;
+            self.log_failure(services, "in error", &error);
+            self.state.request_close_now();
+        }
+    }
+
+    #[cold]
+    pub(super) fn log_failure(&self, services: &LoopServices, place: &str, error: &Error) {
+        let (id, name) = (self.state.id(), self.handler_name());
+        log_throttled!(services, CHANNEL_ERRORS, Level::Warn, "channel {id} ({name}): {place}: {error}");
+    }
+
+    /// Ends a call: returns an unused buffer, notifies of writability, requests attention.
+    #[inline]
+    pub(super) fn after(&mut self, services: &mut LoopServices) {
+        self.settle(services);
+        self.request_attention(services);
+    }
+
+    /// Requests the driver's attention if there is work for it.
+    #[inline]
+    pub(crate) fn request_attention(&mut self, services: &mut LoopServices) {
+        if self.state.pending_bytes() > 0 || self.state.wants_driver() {
+            self.state.want_attention(services);
+        }
+    }
+
+    #[inline]
+    fn settle(&mut self, services: &mut LoopServices) {
+        if self.state.status.has(Pending::REPLACED.with(Pending::TASK_REFUSED)) {
+            self.settle_requests(services);
+        }
+        self.note_written(services);
+        self.state.return_outbound(services);
+        self.tell_writability(services);
+    }
+
+    #[cold]
+    fn settle_requests(&mut self, services: &mut LoopServices) {
+        if self.state.status.has(Pending::REPLACED) {
+            self.take_over(services);
+        }
+        if self.state.status.has(Pending::TASK_REFUSED) {
+            self.tell_refused(services);
+        }
+    }
+
+    /// Updates the watch with the pending bytes and the requested stage timers.
+    #[inline]
+    pub(super) fn note_written(&mut self, services: &mut LoopServices) {
+        self.state.note_pending(services.now);
+        if self.state.status.has(Pending::ARM_WATCH) {
+            self.state.arm_watch(services);
+        }
+    }
+
+    /// Notifies the handler that a scheduled task was dropped.
+    #[cold]
+    fn tell_refused(&mut self, services: &mut LoopServices) {
+        for _ in 0..AT_ONCE {
+            if !self.state.status.take(Pending::TASK_REFUSED) {
+                return;
+            }
+            let limit = self.state.config.max_scheduled_tasks;
+            self.fail(services, Error::Full { what: CHANNEL_TASKS, limit });
+            self.take_over(services);
+        }
+        // The handler schedules one more in each notification, which would never end.
+        if self.state.status.take(Pending::TASK_REFUSED) {
+            let id = self.state.id();
+            log_throttled!(
+                services,
+                STUCK,
+                Level::Warn,
+                "channel {id}: schedules a task whenever one is refused; closing"
+            );
+            self.state.request_close();
+        }
+    }
+}

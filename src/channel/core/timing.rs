@@ -1,0 +1,85 @@
+//! The timers of a channel: tasks, idle timeouts, time limits, traffic limits, the close timeout.
+
+use super::ChannelCore;
+use crate::{
+    channel::{
+        event::Event,
+        services::LoopServices,
+        shaping::Direction,
+        timers::ChannelTimer,
+        watch::{Paused, Reached, WatchDue},
+    },
+    error::drop_guarded,
+    log_throttle::{UNSENT, log_throttled},
+};
+use log::Level;
+
+impl ChannelCore {
+    /// The entry of the watch has expired: calls stages, then `idle`, then enforces a time limit. The
+    /// driver has looked for unread input before; see `ChannelState::watch_expired`.
+    fn handle_watch(&mut self, services: &mut LoopServices) {
+        let (traffic, now, replaced) = (self.state.traffic, services.now, services.replaced);
+        let reading = !self.state.status.may_read()
+            || self.state.status.input_ended()
+            || self.state.was_held_up(Direction::Read);
+        let paused = Paused { reading, writing: self.state.was_held_up(Direction::Write) };
+        let Some(watch) = &mut self.state.watch else { return };
+        let WatchDue { stages, idle, reached } = watch.take_due(traffic, now, paused, &services.random);
+        // Armed before the handler is called: an error in it must not end the watch.
+        self.state.arm_watch(services);
+        if stages && self.state.status.is_open() {
+            self.event(services, Event::StageTimer);
+        }
+        for event in idle.into_iter().flatten() {
+            // The handler may have closed the channel, or turned this kind off, in the call before.
+            if self.state.status.is_open() && self.state.watches(event.state) && services.replaced == replaced
+            {
+                self.event(services, Event::Idle(event));
+            }
+        }
+        // The limits of a pipeline that was replaced meanwhile no longer apply.
+        let holds = self.state.status.is_open() && services.replaced == replaced;
+        if let Some(Reached { error, send }) = reached.filter(|_| holds) {
+            self.state.note_cause(|| error.again());
+            self.fail(services, error);
+            if send {
+                self.state.request_close();
+            } else {
+                self.state.request_close_now();
+            }
+            self.after(services);
+        }
+    }
+
+    /// A timer of the channel has expired.
+    pub(crate) fn handle_timer(&mut self, services: &mut LoopServices, timer: ChannelTimer) {
+        match timer {
+            ChannelTimer::Task(slot) => self.handle_task(services, slot),
+            ChannelTimer::Watch => self.handle_watch(services),
+            ChannelTimer::Shaper => self.state.shaper_is_due(services),
+            ChannelTimer::CloseTimeout => self.handle_close_timeout(services),
+        }
+    }
+
+    fn handle_task(&mut self, services: &mut LoopServices, slot: u32) {
+        let Some(task) = self.state.take_due_task(slot) else { return };
+        if !self.state.status.is_open() {
+            drop_guarded(task);
+            return;
+        }
+        self.call(services, |links, state, services| links.run(state, services, task));
+    }
+
+    /// The peer has not taken everything in time.
+    fn handle_close_timeout(&mut self, services: &mut LoopServices) {
+        let id = self.state.id();
+        log_throttled!(
+            services,
+            UNSENT,
+            Level::Debug,
+            "channel {id}: closed before its peer took everything"
+        );
+        self.state.request_close_now();
+        self.state.want_attention(services);
+    }
+}
