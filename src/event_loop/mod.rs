@@ -9,7 +9,7 @@
 //! | `turn/` | the phases of a turn, which call sources, run tasks and timers, and shut down |
 //! | `sources/` | the slots of whatever the poll watches; a channel in its slot |
 //! | `accept/`, `lingering`, `event_source/` | kinds of sources besides channels |
-//! //! | `tasks/`, `broadcast/`, `shutdown/` | scheduled tasks, broadcasts under way, the state of a shutdown |
+//! | `tasks/`, `broadcast/`, `shutdown/` | scheduled tasks, broadcasts under way, the state of a shutdown |
 //! | `shared`, `mail` | what crosses threads |
 //! | `io`, `source` | the interface between a loop and its sources |
 //! | `closing/`, `connection` | sockets of channels that have ended, or will begin |
