@@ -47,12 +47,6 @@
 //! - `prometheus`: what loops count, in the text format of Prometheus.
 //!
 //! Features only add.
-//!
-//! # The house
-//!
-//! Modules stand in layers; each imports only from those below it. From the top: `bootstrap`, `prometheus`; `group`,
-//! `event_loop`, `datagram`; `transport`; `codec`, `stage`, `relay`, `testing`; `channel`,
-//! `pipeline`; `timer`, `buffer`, `admission`, `metrics`, `sync`, `worker_pool`; `error`, `id`, `clock`, `log_throttle`, `resource`, `settings`.
 
 // Not `forbid`, for the sake of one small module that says why it needs it: `sync::task_cell`.
 #![deny(unsafe_code)]

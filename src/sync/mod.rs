@@ -1,6 +1,6 @@
-//! Everything that crosses threads, in small files: the task queue and who waits for room in it, the wake-up,
-//! completions, the recursion of their callbacks (`trampoline`), places that are limited, what is held of a channel's input, which loop the calling thread is, and what a loop is
-//! doing. `primitives` is what they are made of, `loom_tests` their models.
+//! Everything that crosses threads: the queue and those that wait for space in it, the wake-up,
+//! completions, counting semaphores (`permits`), input that the program holds, loop ids, and the
+//! activity of a loop. `primitives` is what they are made of, `loom_tests` their models.
 
 mod activity;
 mod completion;
@@ -12,9 +12,7 @@ mod mailbox;
 mod permits;
 mod primitives;
 mod random;
-mod space_waiters;
 mod task_cell;
-mod trampoline;
 mod wake_up;
 mod write_gauge;
 

@@ -20,29 +20,21 @@
 mod address;
 mod adoptable;
 mod listener;
-mod listener_options;
 mod options;
-#[cfg(unix)]
-mod socket_file;
-pub(crate) mod socket_options;
 mod stream;
 mod tcp;
 mod udp;
 #[cfg(unix)]
 pub(crate) mod unix;
-#[cfg(unix)]
-mod unix_address;
 
 pub(crate) use address::Resolve;
 pub use address::{Address, Endpoint};
 pub use adoptable::Adoptable;
 pub(crate) use listener::Listener;
-pub use listener_options::ListenerOptions;
-pub use options::TcpOptions;
-#[cfg(unix)]
-pub(crate) use socket_file::SocketFile;
+pub(crate) use options::socket_options;
+pub use options::{ListenerOptions, TcpOptions};
 pub(crate) use stream::Stream;
 pub(crate) use udp::UdpSocket;
 pub use udp::{MulticastGroup, UdpOptions};
 #[cfg(unix)]
-pub use unix_address::UnixAddress;
+pub use unix::UnixAddress;

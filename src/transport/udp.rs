@@ -3,7 +3,7 @@
 //! Always holds: one call sends or receives one whole datagram. A read buffer of 64 KiB holds every datagram that UDP over
 //! IPv4 (65,507 bytes) and IPv6 (65,527) can carry, so none is cut short.
 
-use super::socket_options::{
+use super::options::socket_options::{
     IpVersion, check_buffer, check_hops, check_reuse_port, set_buffers, set_hops, set_reuse_port,
 };
 use crate::{Error, Result};

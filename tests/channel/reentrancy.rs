@@ -1,6 +1,6 @@
 //! Re-entrancy: what a callback asks for happens after the callback, never within it.
 //!
-//! Each answer of docs/architecture.md, "Re-entrancy", has a test. Some are in other files:
+//! Each row of docs/reentrancy.md has a test. Some are in other files:
 //!
 //! - the end of the peer's stream: `endings/half_open.rs`
 //! - operations in the answer to a write, through handles: `writing/notify.rs` (C-47 to C-49)

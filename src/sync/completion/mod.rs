@@ -9,10 +9,11 @@
 //! if the result is there already; no lock is held meanwhile, and `trampoline` bounds the recursion. Waiting on the loop that has to complete it, or on
 //! one of them if they are several, is an error; so is waiting on the thread that drives such a loop by hand.
 
+mod trampoline;
+
 use super::{
     loop_id,
     primitives::{Condvar, Mutex, MutexGuard},
-    trampoline::{self, log_panic},
 };
 use crate::{Error, Result, error::drop_guarded};
 use std::{
@@ -23,6 +24,7 @@ use std::{
     task::{Context, Poll, Waker},
     time::{Duration, Instant},
 };
+use trampoline::log_panic;
 
 /// The consumer's side of an operation that completes later.
 ///

@@ -7,7 +7,13 @@
 //! read ends behind the bytes that they came with, without an event for what follows; those bytes
 //! are read with the next ones.
 
-use super::{ListenerOptions, SocketFile, TcpOptions, UnixAddress};
+mod socket_file;
+mod unix_address;
+
+pub(crate) use socket_file::SocketFile;
+pub use unix_address::UnixAddress;
+
+use super::{ListenerOptions, TcpOptions};
 use crate::{Error, Result};
 use socket2::{Domain, SockRef, Socket, Type};
 use std::io;

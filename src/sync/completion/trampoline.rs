@@ -8,10 +8,10 @@
 //! run in order, and later callbacks never overtake them. A panic in a queued callback is caught
 //! and logged, because its caller has returned. All state is thread-local.
 
-use super::primitives::per_thread;
 use crate::{
     error::panic_message,
     log_throttle::{PANICS, log_throttled, off_loop},
+    sync::primitives::per_thread,
 };
 use log::Level;
 use std::{

@@ -382,5 +382,5 @@ fn check_seconds(
 }
 
 #[cfg(test)]
-#[path = "options_tests.rs"]
+#[path = "tcp_options_tests.rs"]
 mod tests;

@@ -10,7 +10,7 @@
 //!
 //! Any thread but the loop's waits; the loop's thread announces. Owns neither the queue nor its limit.
 
-use super::primitives::{AtomicUsize, Condvar, Mutex, MutexGuard, Ordering, fence};
+use crate::sync::primitives::{AtomicUsize, Condvar, Mutex, MutexGuard, Ordering, fence};
 use std::{
     sync::PoisonError,
     time::{Duration, Instant},

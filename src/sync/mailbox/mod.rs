@@ -15,16 +15,16 @@
 //! `taken` is published and read so that no length is reckoned from an older `entered` than it: a length that is read
 //! elsewhere may be out of date, never torn. Who waits for room ([`SpaceWaiters`]) has its own lock.
 
-use super::{
-    primitives::{AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering},
-    space_waiters::SpaceWaiters,
-};
+mod space_waiters;
+
+use super::primitives::{AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering};
 use crate::{
     Error,
     error::{Refused, drop_guarded},
     resource::PENDING_TASKS,
 };
 use crossbeam_utils::CachePadded;
+use space_waiters::SpaceWaiters;
 use std::{
     cell::Cell,
     collections::VecDeque,

@@ -90,5 +90,4 @@ unsafe fn act_on<F: FnOnce()>(words: &mut Words, act: Act) {
 }
 
 #[cfg(test)]
-#[path = "task_cell_tests.rs"]
 mod tests;
