@@ -1,13 +1,21 @@
-//! Where time comes from.
+//! Sources of time.
 //!
-//! One [`Clock`] per event loop group, real or manual; loops read no other. Inside a loop an
-//! instant is a `u64` of nanoseconds since the loop's origin ([`TimeSource`]), taken once per phase of a turn and
-//! passed down. It never goes back, whatever the clock does, and it never passes [`END_OF_TIME`]. A
-//! saturated deadline is later than that, so it is never due.
+//! Each event loop group has one [`Clock`], real or manual, and its loops read no other. Inside a
+//! loop an instant is a `u64` of nanoseconds since the loop's origin. [`TimeSource`] makes it, and
+//! the number is passed down. It never goes back, whatever the clock does, and it never passes
+//! [`END_OF_TIME`], 584 years after the origin. A saturated deadline is later than that, so it is
+//! never due. A manual clock that is advanced by `Duration::MAX` leaves loops asleep.
 //!
-//! Real time by nature, whatever clock the loops have: how long a thread of the program waits
+//! Loops on a manual clock sleep until they are woken, and the clock wakes them when it is
+//! advanced. The system's poll sleeps by the monotonic clock. A clock that may get ahead of it
+//! limits each sleep ([`Clock::longest_sleep`]).
+//!
+//! The heap is exact. mio sleeps in whole milliseconds, rounded up, so a timer on an idle loop is
+//! up to a millisecond late and never early. The wheel rounds up to its tick.
+//!
+//! Some times are real whatever clock the loops have: how long a thread of the program waits
 //! (`Completion::wait_timeout`, `EventLoop::execute_timeout`, the limit of
-//! `ManualEventLoop::run_once`), how long an idle worker thread is kept, the watchdog, and the limit of
+//! `ManualEventLoop::run_once`), how long an idle worker is kept, the watchdog, and the limit of
 //! log lines outside of loops ([`process_time`]). clippy.toml refuses other uses.
 
 #[cfg(any(target_os = "linux", target_os = "android"))]

@@ -1,6 +1,6 @@
-//! Buffers: bytes on their way out, bytes on their way in, and the marks between which a writer pauses.
+//! Buffers: bytes to send, bytes received, and the marks between which a writer pauses.
 //!
-//! Pure structures: no socket, no clock, no thread.
+//! Pure data structures, without sockets, clocks or threads.
 
 mod outbound;
 mod receive;

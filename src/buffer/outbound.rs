@@ -1,9 +1,12 @@
-//! The bytes that a channel has still to send, in order.
+//! The bytes that a channel still has to send, in order.
 //!
-//! Always holds: `len` is the number of bytes that were put in and not yet consumed; chunks are sent in the
-//! order in which they were put; a failed encoding leaves no trace ([`Outbound::mark`], [`Outbound::rollback`]).
-//! Small writes are copied together into one tail; a large [`Bytes`] is kept as it is and goes out as a slice
-//! of its own. Runs on the channel's loop. It does not own a socket and knows no limit: the channel does.
+//! Small writes are copied together into one tail. A [`Bytes`] of 4 KiB or more is kept as it is
+//! and goes out as a slice of its own, in one gathering write with the others. An encoding that
+//! several channels share is copied below 1 KiB and kept by reference above.
+//!
+//! Invariants: `len` is the number of bytes that were put in and not yet consumed. Chunks are sent
+//! in the order in which they were put. A failed encoding leaves no trace ([`Outbound::mark`],
+//! [`Outbound::rollback`]). Runs on the channel's loop. Owns neither a socket nor a limit.
 //!
 //! ```text
 //!   consumed │◄──────────── len ─────────────►│

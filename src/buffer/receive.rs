@@ -1,14 +1,20 @@
 //! The read buffers that a loop lends to its channels.
 //!
-//! Always holds: between two reads the loop owns one buffer of [`SIZE`] initialised bytes, and no channel owns
-//! any. Frames are cut from the buffer by reference. When all of them are gone before the next read the very
-//! same memory is used again; when a handler has kept some, the buffer is set aside until they are, and a spare
-//! one takes its place. When many are set aside, a read that fills less than half a buffer is copied out of it: so
-//! frames that are kept for long hold [`MAX_ASIDE`] buffers, and beyond that no more than what came with them (twice
-//! that at most). Runs on the loop; owns no socket.
+//! The loop has one buffer of [`SIZE`] bytes, which are initialised once. It is lent out as
+//! [`Bytes`], and frames are cut from it by reference. When the channel is done, the loop takes the
+//! memory back if all frames are gone. Otherwise it sets the buffer aside until they are, and uses
+//! another one.
 //!
-//! There is no guess at how much the next read will bring: a read may always take the whole buffer, since the memory is
-//! there anyway, and belongs to no channel.
+//! Netty guesses the size of the next read for each channel, because it allocates memory for each
+//! read. Here the memory is there already and belongs to the loop. So each read may take the whole
+//! buffer, from the first one on. What adapts is the memory that is kept. Once [`MAX_ASIDE`]
+//! buffers are set aside, a read that fills less than half a buffer is copied out of it. So a
+//! handler that keeps a short message from each of many peers holds 4 MiB of buffers, and not 64
+//! KiB with each message.
+//!
+//! Invariants: between two reads the loop owns a buffer, and a channel owns none. Frames that are
+//! kept for long hold at most [`MAX_ASIDE`] buffers, and beyond that at most twice the size of the
+//! reads in which they came. Runs on the loop. Owns no socket.
 
 use bytes::{Bytes, BytesMut};
 use std::{collections::VecDeque, io};

@@ -1,6 +1,6 @@
 //! The marks between which a writer pauses and resumes.
 //!
-//! Always holds: `low <= high`, both at least 1.
+//! Invariant: `low <= high`, and both are at least 1.
 
 use crate::{Error, Result};
 

@@ -42,7 +42,7 @@ pub use scope::{InputGuard, Scope};
 pub(crate) use services::{IoTime, LoopServices};
 pub use shaping::{SharedTraffic, TrafficLimits, TrafficShaping};
 pub(crate) use state::{ChannelState, Pending, Readiness};
-pub(crate) use tasks::{Timers, When};
+pub(crate) use tasks::{TaskTime, Tasks};
 pub use timers::TaskKey;
 pub(crate) use timers::{ChannelTimer, Due, DueQueue, Scheduled, TimerToken};
 #[cfg(test)]

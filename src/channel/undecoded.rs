@@ -1,9 +1,15 @@
-//! Where bytes lie that a channel keeps because they are not decoded yet.
+//! The memory of bytes that a channel keeps because they are not decoded yet.
 //!
-//! Always holds: what is kept is the channel's own, and holds no more than twice its size while the channel waits for
-//! its peer, or than it held before while decoding is only stopped; keeping copies no byte more than a few times,
-//! however the messages are taken off; a channel that keeps nothing pays a pointer. A rule ([`InputMemory`]) and what holds to
-//! it ([`Undecoded`], which the channel owns); runs on the channel's loop.
+//! Bytes that remain in the loop's read buffer are copied to the channel. The next read puts them
+//! in front of what it reads. If there are more than 32 KiB, the channel's own buffer grows
+//! instead, so that a long message is not copied with every read. A small rest is moved out of the
+//! memory of the large message before it.
+//!
+//! Invariants: kept bytes are the channel's own. While the channel waits for its peer, they hold at
+//! most twice their size. While decoding is only stopped, they hold at most the memory that they
+//! had before. Each byte is copied a bounded number of times, however the messages are taken off. A
+//! channel that keeps nothing pays one pointer. [`InputMemory`] is the rule, and [`Undecoded`] the
+//! bytes, which the channel owns. Runs on the channel's loop.
 
 use crate::buffer::RECEIVE_SIZE;
 use bytes::Bytes;

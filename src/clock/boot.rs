@@ -1,6 +1,7 @@
-//! The clock that goes on while the machine is suspended.
+//! The clock that continues while the machine is suspended.
 //!
-//! Always holds: all [`BootClock`]s of a process agree on the time, which never goes back. Any thread may read it.
+//! Invariant: all [`BootClock`]s of a process agree on the time, which never goes back. Any thread
+//! may read it.
 
 use super::Clock;
 use rustix::time::{ClockId, clock_gettime};

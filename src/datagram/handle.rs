@@ -1,7 +1,8 @@
 //! The handle of a datagram channel.
 //!
-//! Always holds: it owns no socket; what it is asked for goes through the queue of the channel's loop, in the order in
-//! which one thread asked; wherever the channel ends, nobody is left waiting for it. Any thread may use it.
+//! Invariants: it owns no socket. Its requests go through the queue of the channel's loop, in the
+//! order in which one thread made them. However the channel ends, its completions complete. Any
+//! thread may use it.
 
 use super::{
     queue,

@@ -1,4 +1,4 @@
-//! What a program does with datagrams.
+//! The handler trait of datagram channels.
 
 use super::{
     context::{DatagramContext, DatagramTask},

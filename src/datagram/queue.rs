@@ -1,7 +1,8 @@
 //! Datagrams that wait until the kernel takes more.
 //!
-//! Always holds: first in, first out; their weight (bytes, and 96 for each datagram, so that empty ones count) is never
-//! above the limit, but that one datagram always finds room in an empty queue. Pure; runs on the channel's loop.
+//! Invariants: first in, first out. The weight is the bytes and 96 for each datagram, so that empty
+//! ones count. It never exceeds the limit, except that an empty queue always takes one datagram.
+//! Pure. Runs on the channel's loop.
 
 use crate::sync::Completer;
 use bytes::Bytes;

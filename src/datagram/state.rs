@@ -1,8 +1,9 @@
-//! A datagram channel without its handler: the socket, and what waits.
+//! A datagram channel without its handler: the socket, and the datagrams that wait.
 //!
-//! Always holds: datagrams leave in the order in which they were sent; what one fails with concerns that one only; what
-//! the kernel reports of an earlier one is kept for the handler, and does not cost a later one; one that waits goes to whom
-//! it was sent to, whoever is the peer by then. Runs on the channel's loop.
+//! Invariants: datagrams leave in the order in which they were sent. An error concerns one datagram
+//! only. A kernel report about an earlier datagram is kept for the handler, and does not fail a
+//! later one. A waiting datagram goes to the address that it was sent to. Runs on the channel's
+//! loop.
 
 use super::{
     config::DatagramConfig,
@@ -11,7 +12,7 @@ use super::{
 };
 use crate::{
     Error, Result,
-    channel::{LoopServices, OutboundBudget, TaskKey, Timers, When},
+    channel::{LoopServices, OutboundBudget, TaskKey, TaskTime, Tasks},
     error::Refused,
     id::ChannelId,
     metrics::Metrics,
@@ -33,7 +34,7 @@ pub(crate) struct DatagramState {
     pub(super) queue: SendQueue,
     /// Of the weight of the queue the loop knows this.
     pub(super) counted: usize,
-    pub(super) timers: Timers,
+    pub(super) tasks: Tasks,
     pub(super) shared: DatagramGuard,
     pub(super) peer: Option<SocketAddr>,
     /// What the kernel reported of a datagram that was sent before; the handler is still to be told.
@@ -155,9 +156,9 @@ impl DatagramState {
         }
     }
 
-    pub(super) fn arm(&mut self, services: &mut LoopServices, when: When, task: Box<dyn Any>) -> TaskKey {
+    pub(super) fn arm(&mut self, services: &mut LoopServices, when: TaskTime, task: Box<dyn Any>) -> TaskKey {
         let limit = self.config.max_scheduled_tasks;
-        self.timers.arm(self.id.key, limit, services, when, task).unwrap_or_else(|| {
+        self.tasks.arm(self.id.key, limit, services, when, task).unwrap_or_else(|| {
             self.task_refused = true;
             TaskKey::NONE
         })

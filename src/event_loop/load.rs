@@ -1,10 +1,18 @@
-//! What a loop has to carry: its connections, and how long something that is given to it waits.
+//! The load of a loop: its connections, and how long a new task would wait.
 //!
-//! Always holds: there are never more connections than the limit, however many threads assign at once; a connection counts
-//! from the moment in which it is assigned to a loop, long before that loop hears of it, until its
-//! handler is dropped and its socket is closed, wherever it ends: the count is kept by a value
-//! ([`Assignment`]) that travels with the connection. Any
-//! thread assigns, gives back and reads; only the loop's thread says when its turns begin and end.
+//! A connection is counted as soon as its loop is chosen. The count is kept by an [`Assignment`],
+//! which travels with the connection: through the queue, the connect, the channel, and the
+//! lingering socket. It is dropped behind the handler and the socket. If the connection has a place
+//! in a server, the assignment holds that too.
+//!
+//! The lag of a loop is the time of a turn times the number of turns that the queue may need. The
+//! time of a turn is the longest recent one, which decays over about a second, or the running one
+//! if that is longer. The loop notes when its poll returns and when it goes to sleep, with clock
+//! readings that it makes anyway. So the end of a turn that only did I/O is seen at the next poll.
+//!
+//! Invariants: there are never more connections than the limit, however many threads assign at
+//! once. The count is exact wherever a connection ends. Any thread assigns, releases and reads;
+//! only the loop's thread notes the beginning and end of turns.
 
 use crate::{admission::Admitted, sync::Permits};
 use std::sync::{

@@ -1,18 +1,39 @@
-//! Event loops: one thread each, which polls its sockets, runs its tasks and timers, and serves its channels.
+//! Event loops. Each one is a thread that polls its sockets, runs its tasks and timers, and serves
+//! its channels.
 //!
-//! [`EventLoop`] is the handle, which any thread may hold; [`LoopShared`] is what handles share with the
-//! loop, and `mail` what they send it. The loop itself is a `Turn`.
+//! [`EventLoop`] is the handle, which any thread may hold. [`LoopShared`] is the state that handles
+//! share with the loop, and `mail` has the messages that they send. The loop itself is a
+//! `turn::Turn`.
+//!
+//! # Threads and ownership
+//! - The loop's thread owns the `Turn`: poll, sources, heap, wheel, read buffers, and the receiving
+//!   end of the queue. Nothing in it is shared, so nothing in it is locked.
+//! - [`LoopShared`] has the sending end of the queue, the wake-up word, the waker, the life state
+//!   and the metrics. The waker is behind a mutex, which is taken at most once per sleep.
+//! - The queue is a [`Mailbox`](crate::sync::Mailbox): chunks of 128 entries behind a lock. The
+//!   loop takes a whole chunk at a time. It sees without the lock that the queue is empty, so a
+//!   turn that only moves bytes takes no lock.
+//! - The loop writes its turn, phase, channel and task to [`Activity`](crate::sync::Activity) with
+//!   plain stores, whether or not a watchdog reads them.
+//! - The pipeline factory is called on the loop. Links and handler are used and dropped there too,
+//!   so they need not be `Send`.
+//! - A channel handle reaches the loop through [`MailSender`](crate::channel::MailSender), a trait
+//!   of the channel layer that [`LoopShared`] implements. So the channel layer does not import this
+//!   one.
+//!
+//! Keys carry a generation. Mail, events and timers for a channel that is gone meet another
+//! generation and are dropped.
 //!
 //! | modules, from the top | subject |
 //! |---|---|
 //! | `thread/` | building a loop, the life of its thread, loops without a thread |
 //! | `turn/` | the phases of a turn, which call sources, run tasks and timers, and shut down |
-//! | `sources/` | the slots of whatever the poll watches; a channel in its slot |
+//! | `sources/` | the slots of everything that the poll watches; a channel in its slot |
 //! | `accept/`, `lingering`, `event_source/` | kinds of sources besides channels |
-//! | `tasks/`, `broadcast/`, `shutdown/` | scheduled tasks, broadcasts under way, the state of a shutdown |
+//! | `tasks/`, `broadcast/`, `shutdown/` | scheduled tasks, waiting broadcasts, shutdown |
 //! | `shared`, `mail` | what crosses threads |
 //! | `io`, `source` | the interface between a loop and its sources |
-//! | `closing/`, `connection` | sockets of channels that have ended, or will begin |
+//! | `closing/`, `connection` | sockets of closed channels, connections before they are channels |
 //! | `poll/`, `budget/`, `load`, `watchdog/` | poll and sleep, time budgets, measurements |
 
 mod accept;

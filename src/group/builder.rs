@@ -1,7 +1,7 @@
 //! The settings of a group, with their defaults and ranges.
 //!
-//! Always holds: nothing is refused before `build`, and `build` refuses with the name of the setting, the value and
-//! the range. Runs on the thread that builds.
+//! Invariant: settings are checked by `build`, which refuses with the name of the setting, the
+//! value and the range. Runs on the thread that builds.
 
 use super::{Chooser, EventLoopGroup, ManualEventLoop};
 use crate::{

@@ -1,8 +1,14 @@
 //! An event loop without a thread of its own: its owner runs it, turn by turn.
 //!
-//! Always holds: it stays on the thread that made it, and runs only within [`ManualEventLoop::run_once`] and its
-//! like, so callbacks run there and nowhere else; however it ends, dropped or shut down, its channels are told, what
-//! waits is refused or run, and its termination completes. It owns the loop ([`DrivenLoop`]); handles own nothing of it.
+//! The loop is a `Turn` that its owner holds, on a thread which it cannot leave. That thread is
+//! inside the loop only within `run_once`. Outside of it the thread counts as the loop only where
+//! it is about to wait (`loop_id::is_own`), because nothing else could complete what it waits for.
+//! The limit that `run_once` sets to a sleep counts as a deadline.
+//!
+//! Invariants: callbacks run within [`ManualEventLoop::run_once`] and the methods that call it, and
+//! nowhere else. However the loop ends, its channels are notified, its waiting mail is run or
+//! refused, and its termination completes. Owns the loop ([`DrivenLoop`]); handles own no part of
+//! it.
 
 use super::EventLoopGroup;
 use crate::{

@@ -1,7 +1,8 @@
-//! Groups of event loops, and which of them serves the next channel.
+//! Groups of event loops, and the choice of the loop that serves the next channel.
 //!
-//! Always holds: a group has at least one loop; `next` gives one of them, whatever the chooser says. The group owns no
-//! channel; its loops live until they are shut down, not until the last handle is dropped.
+//! Invariants: a group has at least one loop. `next` returns one of them, whatever the chooser
+//! returns. The group owns no channel. Its loops live until they are shut down, not until the last
+//! handle is dropped.
 
 mod builder;
 mod chooser;

@@ -1,8 +1,22 @@
-//! Work that blocks, on its way from a handler to a worker, and the answer on its way back.
+//! Blocking work on its way from a handler to a worker, and its result on the way back.
 //!
-//! Always holds: only the work and its answer cross threads; what the handler does with the answer stays on the loop, among
-//! the channel's tasks, and goes with the channel. The two know each other by a cell that the task owns: where that is gone,
-//! nobody wants the work. The work runs on a worker, everything else on the loop.
+//! `ctx.offload(work, then)` creates three parts:
+//! - `then` becomes a task of the channel, like a scheduled task. It stays on the loop, is dropped
+//!   with the channel, can be cancelled, and counts towards the limit of tasks.
+//! - The task owns a cell for the result.
+//! - `work` enters the queue of the pool with a weak reference to the cell.
+//!
+//! The worker looks at the cell first. If it is gone, the channel has closed or cancelled the task,
+//! and the work is dropped without running. Otherwise the worker runs it, puts the result into the
+//! cell and sends mail that names the task. A full queue accepts this mail, because there is at
+//! most one for each task. The task then takes the result from its own cell.
+//!
+//! A shutdown cancels scheduled tasks but not offloaded work, because that work may produce a reply
+//! that is in flight. Closing the channel drops both, and the default `Handler::shutdown` closes
+//! it.
+//!
+//! Invariant: only the work and its result cross threads, so only they have to be `Send`. The work
+//! runs on a worker, everything else on the loop.
 
 use crate::{
     Error, Result,

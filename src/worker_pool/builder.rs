@@ -1,4 +1,4 @@
-//! The settings of a pool of workers, with their defaults and ranges.
+//! The settings of a worker pool, with their defaults and ranges.
 
 use super::WorkerPool;
 use crate::{Error, Result};

@@ -1,4 +1,4 @@
-//! On which cores the threads of a pool may run.
+//! The cores on which the threads of a pool may run.
 
 /// The cores that the threads may run on: a thread inherits those of the one that starts it, which may be an event loop
 /// that is pinned to one.

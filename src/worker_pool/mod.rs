@@ -1,10 +1,19 @@
-//! Threads for work that blocks, so that event loops need not.
+//! A pool of threads for blocking work, so that event loops do not block.
 //!
-//! Always holds: no more than `max_pending` works wait beyond those that a thread has or is about to take; what was taken
-//! on is run once, or dropped unrun since nobody wants it any more; a work that panics costs nothing but itself. A thread
-//! is started when a work finds none that is free, and ends when it has had nothing to do for a while, or when the last
-//! handle is gone and the queue is worked off. Any thread may submit; it waits for nothing but a short lock. The pool
-//! knows nothing of channels or loops.
+//! The pool is a queue and a few counters under one lock, and code of the program never runs under
+//! that lock. So the decisions to refuse work or to start a thread are exact. A group has a pool
+//! from the beginning; threads are started on demand. They may run on all cores that were allowed
+//! for the thread which built the pool. Otherwise all threads that a pinned loop starts would share
+//! its core.
+//!
+//! A thread is started when work finds none that is free. It ends when it has been idle for a
+//! while, or when the last handle is dropped and the queue is empty. A full queue drops cancelled
+//! work first.
+//!
+//! Invariants: besides the work that a thread has or is about to take, at most `max_pending` works
+//! wait. Accepted work runs once, or is dropped if its channel no longer wants it. A panic ends
+//! only the work in which it happens. Any thread may submit, and blocks only on a short lock. The
+//! pool knows neither channels nor loops.
 
 mod builder;
 mod cores;

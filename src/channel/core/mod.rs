@@ -1,13 +1,13 @@
 //! The channel core: a state machine that does no I/O.
 //!
-//! Bytes, commands and time go in through `handle_*`. Bytes to write, requests to close and calls of
-//! the handler come out. `driver` moves the bytes, and states the contract between the two.
+//! Bytes, commands and time go in through `handle_*`. Bytes to write, requests to close and calls
+//! of the handler come out. `driver` moves the bytes, and states the contract between the two.
 //!
-//! Invariants: `inactive` is the last call, made if and only if `active` was. A replacement pipeline
-//! takes over between two calls. Runs on the channel's loop. Owns the pipeline, but not the transport.
-//! The submodules: `input` (bytes from the peer), `commands` (requests of handles and groups), `timing`
-//! (timers), `writability` (its notifications), `replace` (another pipeline), `calls` (calls of the
-//! pipeline).
+//! Invariants: `inactive` is the last call, made if and only if `active` was. A replacement
+//! pipeline takes over between two calls. Runs on the channel's loop. Owns the pipeline, but not
+//! the transport. The submodules: `input` (bytes from the peer), `commands` (requests of handles
+//! and groups), `timing` (timers), `writability` (its notifications), `replace` (another pipeline),
+//! `calls` (calls of the pipeline).
 
 mod calls;
 mod commands;

@@ -1,9 +1,25 @@
-//! Another pipeline for a channel that goes on.
+//! Replacing the pipeline of a channel that stays open.
 //!
-//! Always holds: a pipeline takes over when the callback that asked for it has returned, never within it, and only if
-//! that has not failed; nothing reaches the one before it afterwards, and that one is dropped once; the new one is
-//! told `active` before anything else. The bytes that were not decoded, those that wait to be sent, who waits for them,
-//! and whether the channel reads stay as they are. Runs on the channel's loop; owns nothing.
+//! `replace_pipeline` leaves the new pipeline with the loop (`LoopServices::replacement`) and sets
+//! a flag that ends the delivery of messages. When the callback has returned, the core looks at the
+//! flag, once per call. It cancels everything that the old pipeline had armed, drops that pipeline,
+//! and calls the `active` of the new one. Delivery continues with the rest of the same bytes. Kept
+//! bytes cause no event, so they count as undecoded and the channel is carried over. An end of the
+//! stream that the old pipeline has received is read once more.
+//!
+//! A callback that fails replaces nothing, and a channel that closes keeps its pipeline. So each
+//! handler whose `active` was called ends exactly once. Either it is dropped, or the channel
+//! closes, with a call of `inactive` before the drop.
+//!
+//! Handles are typed by the pipeline and outlive it. They work on as long as the types stay the
+//! same. When the types change, the new ones are stored in the state that handles share. A handle
+//! of another type is refused before anything is queued ([`Error::Replaced`]), and gets its message
+//! back. The channel leaves its groups. Mail that was queued before is checked when it arrives, and
+//! dropped if its type does not fit.
+//!
+//! Invariants: a pipeline takes over after the callback that asked for it, never within it. The old
+//! pipeline gets no call afterwards, and is dropped once. Undecoded bytes, pending writes with
+//! their confirmations, and auto-read stay as they are. Runs on the channel's loop. Owns nothing.
 
 use super::ChannelCore;
 use crate::{
@@ -24,9 +40,8 @@ use crate::{
 use log::Level;
 use std::sync::Arc;
 
-/// Calls that may follow one from the other before anything else happens: pipelines that replace each other, each in the
-/// `active` of the one before, and refused tasks, each scheduled when the handler was told of the one before. More are a loop
-/// without an end.
+/// The limit of calls that cause one another: pipelines that are replaced in `active`, tasks that are
+/// refused in `error`, changes of writability. More are an endless loop.
 pub(in crate::channel) const AT_ONCE: usize = 16;
 
 impl<M> Scope<'_, M> {
@@ -109,12 +124,12 @@ impl<M> Scope<'_, M> {
 }
 
 impl ChannelCore {
-    /// What the channel's handles share.
+    /// Returns what the channel's handles share.
     pub(crate) fn handle(&mut self, services: &LoopServices) -> Arc<ChannelShared> {
         self.state.share(services, self.links.types().size_hint)
     }
 
-    /// What the channel's handles share, for one who cannot know which pipeline it has by now.
+    /// Returns what the channel's handles share, with the types of the current pipeline.
     pub(crate) fn share(&mut self, services: &LoopServices) -> Arc<ChannelShared> {
         let types = self.links.types();
         let shared = self.state.share(services, types.size_hint);
@@ -122,7 +137,7 @@ impl ChannelCore {
         shared
     }
 
-    /// The callback that asked for another pipeline has failed, or closed the channel.
+    /// Drops the requested pipeline, because the callback has failed or closed the channel.
     pub(in crate::channel) fn forget_replacement(&mut self, services: &mut LoopServices) {
         if self.state.status.take(Pending::REPLACED)
             && let Some(unused) = take_replacement(services)
@@ -131,7 +146,7 @@ impl ChannelCore {
         }
     }
 
-    /// Has the pipeline take over for which a callback has asked, if one has; and the next one, for which that one asks.
+    /// Installs the requested pipeline, and any further one that its `active` requests.
     #[cold]
     pub(in crate::channel) fn take_over(&mut self, services: &mut LoopServices) {
         for _ in 0..AT_ONCE {
@@ -158,7 +173,7 @@ impl ChannelCore {
         self.forget_replacement(services);
     }
 
-    /// Puts the new pipeline into the place of the old one, which ends with all that it has armed.
+    /// Replaces the pipeline, and cancels the tasks and timers of the old one.
     fn replace(&mut self, services: &mut LoopServices, pipeline: AnyPipeline) {
         const WORK: Pending = Pending::TASK_REFUSED.with(Pending::ARM_WATCH).with(Pending::UNDECODED);
         const MEMORIES: Memory = Memory::STUCK.with(Memory::SERVED).with(Memory::LIMITED);
@@ -181,7 +196,7 @@ impl ChannelCore {
         drop_pipeline(services, &self.state, AnyPipeline { links, settings });
     }
 
-    /// What the old pipeline has left is for the new one, although no event will announce it.
+    /// Resumes the input that the old pipeline has left, without waiting for an event.
     fn resume_input(&mut self, services: &mut LoopServices) {
         if !self.state.partial.is_empty() {
             self.state.status.set(Pending::UNDECODED);
@@ -189,24 +204,24 @@ impl ChannelCore {
         }
         if self.state.status.input_ended() {
             self.state.status.set_input(InputHalf::Open);
-            // The end is read once more, and told to the new one.
+            // The end is read again, for the new pipeline.
             self.state.status.set(Readiness::MAYBE_READABLE);
             self.state.want_attention(services);
         }
     }
 }
 
-/// Takes the pipeline for which a callback has asked.
+/// Takes the requested pipeline.
 fn take_replacement(services: &mut LoopServices) -> Option<AnyPipeline> {
     let pipeline = services.replacement.take()?.downcast();
     pipeline.ok().map(|pipeline: Box<AnyPipeline>| *pipeline)
 }
 
-/// Drops what is the program's own; a panic in that is logged and goes no further.
+/// Drops a pipeline of the program. Logs a panic in that.
 fn drop_pipeline(services: &LoopServices, state: &ChannelState, pipeline: AnyPipeline) {
     let (id, name) = (state.id(), (pipeline.links.handler_type())());
     if let Some(message) = caught(|| drop(pipeline)) {
-        // The program's log may panic, too.
+        // The program's logger may panic, too.
         caught(|| {
             log_throttled!(services, PANICS, Level::Error, "channel {id}: dropping its {name}: {message}")
         });

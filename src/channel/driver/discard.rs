@@ -1,7 +1,8 @@
-//! Input that is read and dropped.
+//! Input that is read and discarded.
 //!
-//! A peer that is blocked in its own write may never read what is sent to it, so the input of a channel
-//! that is closing is still read. A turn reads a bounded amount.
+//! A peer that is blocked in its own write may never read our output. So the input of a channel
+//! that is closing is still read, and so is that of a lingering socket. A turn reads a bounded
+//! amount.
 
 use super::{ChannelDriver, LoopIo, Transport};
 use crate::{

@@ -1,9 +1,14 @@
 //! The last look at a channel's transport before the channel is found idle or late.
 //!
-//! Invariant: a channel is not reported as reader-idle, and no limit on input is reached, while unread
-//! bytes wait in its transport. This happens when timers run before the transport is read: after a
-//! signal has interrupted the poll, or when a callback of this turn took longer than the timeout. The
-//! look is one system call, made only when something is about to be reported.
+//! Timers may run before the transport is read: after a signal has interrupted the poll, when a
+//! callback of this turn took longer than the timeout, or when the process was stopped. So the
+//! driver peeks at the transport before an event is reported, and reads waiting bytes. If the
+//! channel may not be read, they count as if they had just come. Stage timers are handled alike,
+//! unless bytes came within the last tick of the wheel.
+//!
+//! Invariant: a channel is not reported as reader-idle, and a limit on input is not reached, while
+//! unread bytes wait in its transport. The look is one system call. It is made only when an event
+//! is about to be reported, and not for an entry that is only re-armed.
 
 use super::{ChannelDriver, LoopIo, Next, Transport};
 use crate::channel::{shaping::Direction, state::Readiness, timers::ChannelTimer};

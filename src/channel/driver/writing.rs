@@ -1,8 +1,13 @@
 //! Writing to a transport, in bounded bursts.
 //!
-//! Invariants: a burst ends when everything is sent, when the transport takes no more, or when its
-//! share of the turn is used up, which puts the channel into the attention list. After `WouldBlock`
-//! nothing is tried until an event reports that the transport takes more.
+//! A buffer in one piece takes a plain write, one in several pieces a gathering write of up to 64
+//! slices. Output that is written outside of a read leaves at the end of the turn. So one write
+//! sends the output of all tasks and broadcasts of a turn. When a blocked transport becomes
+//! writable, one write is tried, and the remainder follows at the end of the turn too.
+//!
+//! Invariants: a burst ends when everything is sent or the transport takes no more. It also ends
+//! when its share of the turn is used up, which puts the channel into the attention list. After
+//! `WouldBlock` nothing is tried until an event reports that the transport takes more.
 
 use super::{ChannelDriver, LoopIo, Transport};
 use crate::{

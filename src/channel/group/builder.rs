@@ -1,6 +1,6 @@
-//! Settings of a channel group.
+//! The settings of a channel group.
 //!
-//! Always holds for a group: every setting is within its range.
+//! Invariant: every setting of a group is within its range.
 
 use super::{ChannelGroup, waiting::WaitingDeliveries};
 use crate::{Error, Result};

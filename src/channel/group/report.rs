@@ -1,7 +1,8 @@
-//! What became of a broadcast.
+//! The result of a broadcast.
 //!
-//! Always holds: the parts of a broadcast end once each, and with the last one the report is whole: every member that it
-//! was for is counted in it once. It is completed without a lock. Shared by who has broadcast and by the loops.
+//! Invariants: each part of a broadcast ends once. After the last one the report is complete, and
+//! counts each member once. It is completed without a lock. Shared by the broadcaster and the
+//! loops.
 
 use super::waiting::WaitingDeliveries;
 use crate::sync::{Completer, Completion, completion_of_all};

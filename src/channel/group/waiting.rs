@@ -1,7 +1,7 @@
-//! What a group has under way: broadcasts that some loop has not finished.
+//! The broadcasts of a group that are in progress.
 //!
-//! Invariants: never more broadcasts than the limit; never more deliveries than their limit and one
-//! broadcast. Shared by whoever broadcasts and by the loops.
+//! Invariants: there are never more broadcasts than their limit, and never more deliveries than
+//! their limit and one broadcast. Shared by the broadcasters and the loops.
 
 use crate::{
     Error, Result,

@@ -1,7 +1,11 @@
-//! Who is told, and what is left, when a channel is closed.
+//! Callbacks to run when the channel closes.
 //!
-//! Always holds: it happens once; by the time that anybody hears that the channel is closed, now or by asking later, it has left
-//! its groups. What is run here runs without a lock, on the channel's loop; any thread may add to it.
+//! The list has two kinds of entries. The channel first leaves its groups, then the completions of
+//! `closed` complete. A channel that is in no group pays nothing for groups.
+//!
+//! Invariants: the list runs once. When a completion or a later query reports that the channel is
+//! closed, it has left its groups. The entries run without a lock, on the channel's loop. Any
+//! thread may add one.
 
 use crate::{
     id::ChannelId,

@@ -1,4 +1,14 @@
 //! One pass of decoding over the available input, and its limits.
+//!
+//! A codec or stage may make several messages of one input. It queues all but the first, and says
+//! so with `has_more`. The links ask for queued messages before they decode more input. With the
+//! default `has_more`, which is `false`, the compiler removes that. If delivery stops while a link
+//! has queued messages, the core sets `UNDECODED`, and the driver resumes the delivery without
+//! bytes or an event.
+//!
+//! Invariants: a pass delivers at most [`MAX_EXTRA_MESSAGES`] messages that consume no byte. A pass
+//! without progress in bytes counts as a read of the turn. At the end of the stream, the driver
+//! reads the end again after the remaining messages.
 
 /// Whether further input follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,8 +1,14 @@
-//! What a program still works on, of the bytes that a channel has brought; and the pauses of reading that follow from it.
+//! Input bytes that the program is still processing, and the pauses of reading that follow.
 //!
-//! Always holds: above the high mark the channel pauses its reading, below the low mark it goes on, and nobody forgets to wake it
-//! (`sync::HeldInput`): who ends a pause by giving back has mail sent. What the program itself said about reading (`set_auto_read`)
-//! is left alone. [`InputGuard`] may be dropped on any thread; pauses happen on the loop.
+//! The program controls reading with `set_auto_read` and `read`. Beside that setting there are two
+//! flags that pause a channel which reads by itself. `ReadDemand::INPUT_HELD` is set while too much
+//! of its input is being processed. `ReadDemand::OUTPUT_FULL` is set while it is not writable, with
+//! `read_while_writable`. Both take effect between two messages.
+//!
+//! Invariants: above the high mark the channel pauses its reading, and below the low mark it
+//! resumes. A guard that ends a pause has mail sent to the loop (`sync::HeldInput`). The program's
+//! own setting is left alone. [`InputGuard`] may be dropped on any thread; pauses happen on the
+//! loop.
 
 use super::Scope;
 use crate::channel::{
@@ -33,7 +39,7 @@ impl<M> Scope<'_, M> {
     /// ```
     /// # use netwheel::prelude::*;
     /// # use bytes::Bytes;
-    /// # struct Store(std::sync::mpsc::Sender<(Bytes, netwheel::Held)>);
+    /// # struct Store(std::sync::mpsc::Sender<(Bytes, netwheel::InputGuard)>);
     /// # impl Handler for Store {
     /// #   type In = Bytes;
     /// #   type Out = Bytes;
@@ -104,6 +110,6 @@ impl Drop for InputGuard {
 
 impl fmt::Debug for InputGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Held").field("channel", &self.shared.id).field("bytes", &self.bytes).finish()
+        f.debug_struct("InputGuard").field("channel", &self.shared.id).field("bytes", &self.bytes).finish()
     }
 }

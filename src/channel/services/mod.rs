@@ -1,9 +1,11 @@
-//! What a loop lends to the channel whose turn it is: time, timers, spare buffers, and a list for whoever needs
-//! attention.
+//! The services that a loop lends to one channel at a time: time, timers, spare buffers, counters, the
+//! attention list.
 //!
-//! Owned by the loop (or by the embedded test channel), borrowed by one channel at a time; runs on the loop. It
-//! does not own channels or sockets.
+//! Owned by the loop (or by the embedded test loop), on whose thread they are used. They own neither
+//! channels nor sockets.
 
+#[cfg(all(test, not(netwheel_loom)))]
+mod detached;
 mod io_time;
 
 pub(crate) use io_time::IoTime;

@@ -1,8 +1,12 @@
 //! A token bucket: how many bytes may move now, and when more may.
 //!
-//! Always holds: over any time `t` no more than `rate * t + burst` bytes are given out. Who finds it empty books a share in
-//! advance, so those who wait have their turns in the order in which they came, and nobody who comes later passes them.
-//! Pure: time is an argument, in nanoseconds since whatever origin its owner has; it may stand still or go back a little.
+//! A bucket is one number: the time at which it would be full. A reservation moves that time on, so
+//! each later one gets a later time. The channels of a group take turns that way, without a list of
+//! them. Shares become smaller with the number of channels that wait.
+//!
+//! Invariants: in any time `t`, at most `rate * t + burst` bytes are given out. Waiting channels
+//! are served in the order in which they reserved. Unused bytes are returned. Pure: time is an
+//! argument, in nanoseconds since any origin. It may stand still or step back a little.
 
 const SECOND: u128 = 1_000_000_000;
 

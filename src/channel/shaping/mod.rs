@@ -1,8 +1,19 @@
-//! Traffic shaping: so many bytes a second, for one channel and for a group of channels.
+//! Traffic shaping: rate limits for one channel and for a group of channels.
 //!
-//! Always holds: bytes are counted where they meet the socket (read from it, taken by the kernel), so order, water marks and
-//! limits of the outbound buffer are those of any channel; a channel without shaping pays one test of a pointer for a read or
-//! a write. Here are the settings; `bucket` counts, `shared` is the bucket of many, `shaper` what one channel waits for.
+//! The driver asks the channel's `Shaper` before each read and each write how many bytes may move
+//! (`ChannelState::allowance`), and reports how many did. So a limit is never exceeded and nothing
+//! is queued twice. If no byte may move, the direction *waits*. It has reserved its next share in
+//! the bucket in advance. One entry in the heap, for both directions, has the driver look again
+//! when the share is available; the wheel is too coarse for that. Meanwhile an event only sets
+//! `MAYBE_READABLE`. Waiting is a state of its own, so neither auto-read nor `WRITE_BLOCKED`
+//! changes.
+//!
+//! Modules: `bucket` (a token bucket), `shared` (the bucket of many channels), `shaper` (what one
+//! channel waits for), `direction`. The settings are here.
+//!
+//! Invariants: bytes are counted at the socket, so order, water marks and limits of the outbound
+//! buffer are those of any channel. A channel without shaping pays one test of a pointer for each
+//! read or write.
 
 mod bucket;
 mod direction;

@@ -1,8 +1,10 @@
-//! The buckets of a group of channels, on whatever loops.
+//! The buckets of a group of channels, on any loops.
 //!
-//! Always holds: all channels together keep to the limits; those that wait have their turns in the order in which they came.
-//! The lock is held for a few additions, and only by channels that share it. It counts time from the first instant that a
-//! loop has told it, so it reads no clock; loops that share it should have the same one.
+//! Time counts from the first instant that a loop passes, so no clock is read here. Loops that
+//! share a bucket should have the same clock.
+//!
+//! Invariants: all channels together keep to the limits. Those that wait are served in order. The
+//! lock is held for a few additions, and only by channels that share it.
 
 use super::{
     Rate, TrafficLimits,

@@ -1,4 +1,8 @@
 //! The outbound buffer, which an idle channel does not own.
+//!
+//! The buffer is leased from the loop for each callback that may write, with the limit that holds
+//! during it; `channel::outbound` sets that limit. After each callback and each flush the channel
+//! reports its pending bytes to the loop, and returns an empty buffer.
 
 use super::ChannelState;
 use crate::{

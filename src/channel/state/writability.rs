@@ -2,14 +2,27 @@
 //!
 //! A channel is writable while it is open and its pending weight is within the water marks. The
 //! pending weight is the encoded bytes in its buffer plus the messages that handles have put into
-//! its loop's queue. Without handles the buffer alone decides. With handles the sum is kept in a
-//! [`WriteGauge`](crate::sync::WriteGauge), which producers on any thread read and add to.
+//! its loop's queue. Each chunk in front of the buffer's tail adds 96 bytes. A queued message adds
+//! 96 bytes and its encoded size, which the pipeline estimates on the producer's thread
+//! (`Codec::encoded_len_hint`). Without handles the buffer alone decides. With handles the sum is
+//! kept in a [`WriteGauge`](crate::sync::WriteGauge), which producers on any thread read and add
+//! to.
 //!
-//! Invariants: the handler is notified of the changes in turn, starting with `false`. A channel
-//! that is not writable has pending bytes or a queued message, so the loop always looks at the
-//! state again. A write is never refused while the channel is writable. So a producer that asks
-//! before each message is never refused, and the pending weight is bounded by the high mark plus
-//! one message for each producer. Runs on the channel's loop.
+//! The marks act between two messages. The write that passes the high mark stops delivery after its
+//! message: the handler is notified and the buffer is flushed. If there is room again, delivery
+//! continues with the rest of the read.
+//!
+//! `true` from a handle's `is_writable`, or a completed `writable`, is a permit for one message. So
+//! sixteen threads that ask at the same moment may all write. Such a message also finds room in a
+//! full loop queue. A message without a permit has to fit into `max_outbound` when it is submitted.
+//! If it does not fit when it is encoded (the estimate was too low, or the handler was quicker),
+//! the channel closes with `Error::Full`. Later messages are not sent.
+//!
+//! Invariants: the handler is notified of the changes in turn, starting with `false`, and
+//! `writable` completes after each `true`. A channel that is not writable has pending bytes or a
+//! queued message, so the loop always looks at the state again. A write is never refused while the
+//! channel is writable, regardless of its size. So the pending weight is bounded by the high mark
+//! plus one message for each producer. Runs on the channel's loop.
 
 use super::{ChannelState, Memory, Pending, ReadDemand};
 use crate::{

@@ -1,8 +1,12 @@
-//! Idle detection: when did bytes last come in, when did the kernel last take some.
+//! Idle detection: when bytes last came in, and when the kernel last took some.
 //!
-//! Always holds: an event is never early; events that repeat keep their distance from the first, and what was missed is
-//! told once. Reading and writing only store the turn's time in the channel ([`Traffic`]); when something is due is
-//! reckoned from that when it is asked. Pure: `watch` keeps the entry on the loop's wheel. Runs on the channel's loop.
+//! Times are those of the turn in which bytes moved, which is when the poll returned. Reads and
+//! writes only store that time ([`Traffic`]); due events are computed from it when the watch
+//! expires.
+//!
+//! Invariants: an event is never early. Repeated events keep their distance from the first, and
+//! missed ones are reported once. Pure: `watch` keeps the entry on the loop's wheel. Runs on the
+//! channel's loop.
 
 use crate::{clock::nanos, sync::Random};
 use std::{fmt, rc::Rc, time::Duration};

@@ -1,8 +1,13 @@
-//! Time limits that close a channel: for the first byte and the first message, for reading, for writing, for a message
-//! that has begun.
+//! Time limits that close a channel: for the first byte and the first message, for reading, for
+//! writing, and for a message that has begun.
 //!
-//! Always holds: a limit is never reached early, and each is reached once at most. Pure: `watch` keeps the entry on the
-//! loop's wheel, the channel core tells the handler and closes. Runs on the channel's loop.
+//! The limits for the first byte and the first message count from the creation of the channel. A
+//! flag and a counter of the channel record whether they have come, so that limits which are set
+//! later know. A read pays two tests of a flag for that.
+//!
+//! Invariants: a limit is never reached early, and each is reached at most once. Pure: `watch`
+//! keeps the entry on the loop's wheel, and the channel core notifies the handler and closes. Runs
+//! on the channel's loop.
 
 use super::idle::Traffic;
 use crate::{Error, PeerError, clock::nanos};

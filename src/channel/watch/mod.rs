@@ -1,9 +1,16 @@
 //! The idle timeouts, time limits and stage timers of a channel, with one entry on the loop's
 //! wheel.
 //!
+//! Reads and writes only store a time or a number in the channel. When the entry expires, the
+//! deadlines are computed from these, and the entry is re-armed for the earliest one. Stages are
+//! called first. The handler then receives an idle event, and last the limit that was reached,
+//! which closes the channel. Timeouts of a handler (`ctx.timeout`) have entries of their own on the
+//! wheel, and scheduled tasks (`ctx.schedule`) in the heap. The channel owns their closures, which
+//! are dropped with it.
+//!
 //! Invariant: while any of them is set, the channel has exactly one entry, at or before the
-//! earliest deadline. Events that postpone a deadline do not touch the entry: it is re-armed for
-//! the rest when it expires. Runs on the channel's loop. Owns neither the wheel nor the clock.
+//! earliest deadline. Events that postpone a deadline do not touch the entry. Runs on the channel's
+//! loop. Owns neither the wheel nor the clock.
 
 mod idle;
 mod limits;

@@ -1,7 +1,8 @@
-//! Connections of our own in the making.
+//! Outgoing connections that are not established yet.
 //!
-//! Invariants: the callback of an attempt is called once, whatever becomes of it. When an attempt has
-//! failed, its connection no longer counts before the callback is called. Runs on the loop's thread.
+//! Invariants: the callback of an attempt is called exactly once, however the attempt ends. When an
+//! attempt has failed, its connection no longer counts before the callback is called. Runs on the
+//! loop's thread.
 
 use crate::{
     Error, Result,

@@ -1,7 +1,8 @@
-//! What the handle of a server shares with its listeners.
+//! The state that the handle of a server shares with its listeners.
 //!
 //! Invariant: wherever a listener ends, the handle is notified, because the listener's end
-//! ([`ListenerGuard`]) does that when it is dropped. Any thread reads; the loops of the listeners write.
+//! ([`ListenerGuard`]) does that when it is dropped. Any thread reads; the loops of the listeners
+//! write.
 
 use crate::{Error, Result, id::Key, sync::Completer};
 use std::sync::{

@@ -1,12 +1,26 @@
-//! Listeners: from a socket that is accepted to a connection that its loop serves.
+//! Listeners: from an accepted socket to a connection that its loop serves.
 //!
-//! Invariants: a turn accepts a bounded number of connections per listener. A listener that fails for
-//! want of descriptors or memory pauses and retries by a timer, because an edge-triggered poll does
-//! not report it again. A connection that the server's gate or its loops do not admit is closed at
-//! once and has no pipeline. Runs on the loop's thread.
+//! A listener asks two parties about each connection, before a pipeline is made. The server's
+//! `Gate` has the filter and the limits of the server and of the address. The group then chooses a
+//! loop that has room. A connection that either refuses is counted and closed, after a farewell if
+//! the program has one. The farewell is one write to the bare socket and the end of the stream.
+//! Received bytes are then read and dropped, because unread bytes cause a reset, which could
+//! overtake the farewell.
 //!
-//! Modules: `rejection` (connections that are not admitted), `retry` (when to accept again after an error), `listener_shared` (the state shared with
-//! the handle of the server), `connecting` (connections of our own in the making).
+//! With `listener_per_loop` each loop has a listening socket on the address (`SO_REUSEPORT`) and
+//! serves its own connections. One listener and a chooser are the default, because the kernel's
+//! hash has three disadvantages. It knows nothing of load, it lets a second process bind unnoticed,
+//! and connections in the backlog of a listener that ends are reset. All listeners of a server
+//! share one gate. The server is closed when the last listener has ended.
+//!
+//! Invariants: a turn accepts at most `accepts_per_turn` connections per listener. A listener that
+//! has more is carried over to the next turn. A connection that cannot be registered or set up, or
+//! whose pipeline cannot be made, is closed alone. The log reports such failures with a rate limit,
+//! because they may affect every connection. Runs on the loop's thread.
+//!
+//! Modules: `rejection` (connections that are not admitted), `retry` (when to accept again after an
+//! error), `listener_shared` (the state shared with the handle of the server), `connecting` (outgoing
+//! connections that are not established yet).
 
 mod connecting;
 mod listener_shared;

@@ -1,8 +1,13 @@
-//! What becomes of a listener whose accept fails.
+//! When a listener accepts again after an error.
 //!
-//! Always holds: it is tried again within half a second, so that a server which ran out of descriptors serves again
-//! soon after it has some; and never at once, so that it does not spin. A pure structure; times are
-//! in nanoseconds. Runs on the loop's thread.
+//! Some errors concern one connection, which is gone already (`ECONNABORTED` and similar ones). The
+//! listener continues with the next connection. All other errors pause the listener: a lack of
+//! descriptors or memory, and errors that are unknown. It retries by a timer, after 10 ms at first
+//! and at most half a second, because an edge-triggered poll does not report the backlog again.
+//!
+//! Invariants: a listener is tried again within half a second, so a server that was out of
+//! descriptors recovers soon. It is never tried again immediately, so it does not spin. Pure: times
+//! are arguments, in nanoseconds. Runs on the loop's thread.
 
 use std::io::{self, ErrorKind};
 

@@ -1,10 +1,12 @@
-//! Broadcasts that wait for their turn, one lane for each group.
+//! Waiting broadcasts, in one lane for each group.
 //!
-//! Invariants: the broadcasts of a group are delivered in the order of their arrival. Groups take
-//! turns after [`QUANTUM`] deliveries each (round robin), so the backlog of one group does not
-//! delay the others. The number of waiting deliveries is known for each channel, so that mail for
-//! the channel can have them made first, in order (`take_for`). No delivery is made twice. Pure:
-//! the loop writes to the channels. Runs on the loop's thread.
+//! Groups take turns after [`QUANTUM`] deliveries each (round robin), so the backlog of one group
+//! does not delay the others. The loop counts the waiting deliveries of each channel. Mail for a
+//! channel has them made first, in order (`take_for`). Between groups there is no order: otherwise
+//! a member of two groups would make each of them wait for the backlog of the other.
+//!
+//! Invariants: the broadcasts of a group are delivered in the order of their arrival. No delivery
+//! is made twice. Pure: the loop writes to the channels. Runs on the loop's thread.
 
 use crate::{channel::Delivery, id::Key};
 use std::collections::{HashMap, HashSet, VecDeque};

@@ -1,6 +1,7 @@
-//! The lingering sockets of a loop: how many there are, and in which order they began.
+//! The lingering sockets of a loop: their number, and the order in which they began.
 //!
-//! Plain data. `event_loop::lingering` says how a socket comes to linger, and how it ends.
+//! Plain data. `event_loop::lingering` begins and ends them. A map by age finds the oldest socket
+//! when there are too many.
 
 use crate::{event_loop::load::Assignment, id::Key, timer::QueueKey, transport::Stream};
 use std::collections::BTreeMap;

@@ -1,9 +1,18 @@
-//! The sockets of channels that have ended.
+//! The sockets of closed channels.
 //!
-//! Always holds: the loop never closes a socket for which `SO_LINGER` is set, because `close` then
-//! blocks for up to that time, even on a non-blocking socket (socket(7)). A worker closes it. The
-//! worker sets the option just before, so that dropping the socket elsewhere does not block. The
-//! connection's [`Assignment`] is dropped behind the socket.
+//! When the driver asks for the close of a channel, `sources::channel` takes the socket out of the
+//! poll and closes it. The core ends then: the channel leaves its groups, `Channel::closed`
+//! completes, unsent writes fail, and timers and tasks are dropped. At the end of the turn
+//! `turn::flush_phase` calls `inactive`, drops the handler and releases the connection's
+//! [`Assignment`]. docs/endings.md has the order of events for each way in which a channel ends.
+//!
+//! A socket with `SO_LINGER` above zero is closed by a worker, because `close` then blocks for up
+//! to that time, even on a non-blocking socket (socket(7)). The worker sets the option just before,
+//! so dropping the socket elsewhere does not block. After a graceful close without that option the
+//! socket lingers in the poll (`event_loop::lingering`).
+//!
+//! Invariants: the loop never closes a socket for which `SO_LINGER` is set to a time above zero.
+//! The connection's [`Assignment`] is dropped behind the socket.
 
 mod lingering;
 

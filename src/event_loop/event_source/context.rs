@@ -1,4 +1,4 @@
-//! What the callback of an event source gets, and what it answers.
+//! The view that a callback has of its event source, and the actions that it returns.
 
 use super::{Interest, Readiness};
 use crate::event_loop::{EventLoop, LoopShared};

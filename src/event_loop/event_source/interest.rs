@@ -1,4 +1,4 @@
-//! What is watched of an event source, and what the poll has reported.
+//! The events of an event source that are watched, and those that the poll has reported.
 
 use crate::channel::driver::Ready;
 use std::fmt;

@@ -1,12 +1,25 @@
-//! Event sources of the program's own: descriptors that a loop watches beside its channels.
+//! Event sources: descriptors of the program that a loop watches beside its channels.
 //!
-//! Always holds: a source belongs to its loop from the registration to the end; its callback runs on
-//! the loop's thread, at most once per turn; the descriptor leaves the poll before the source is
-//! dropped or handed back; `ended` completes however a source ends. Unix only: the poll of other
+//! A source and its callback move to the loop as one boxed value, so that mio's types stay out of
+//! the API. A source occupies a slot like a channel. Events, mail, the panic guard, the watchdog, a
+//! rebuild and a shutdown find it by its key.
+//!
+//! The poll is edge-triggered for sources too. A source whose callback returns `Again` is carried
+//! over, and called in the next turn with the same readiness. An event for a carried-over source is
+//! merged into that readiness. Setting the interest registers the descriptor again, which reports
+//! present readiness once more.
+//!
+//! The system reuses the number of a closed descriptor. So a callback that replaces its descriptor
+//! ends the source, and the loop does not deregister the old number.
+//!
+//! Invariants: a source belongs to its loop from the registration to the end. Its callback runs on
+//! the loop's thread, at most once per turn. The descriptor leaves the poll before the source is
+//! dropped or returned. `ended` completes however a source ends. Unix only: the poll of other
 //! systems watches only sockets of mio's own types.
 //!
 //! Modules: `interest` (the events that are watched and reported), `context` (the callback's view),
-//! `source` (the loop's side), `handle` (the program's side).
+//! `source` (the loop's side), `handle` (the program's side), `source_mail` (messages between
+//! them).
 
 mod context;
 mod handle;

@@ -1,8 +1,8 @@
 //! The loop's side of an event source.
 //!
-//! Always holds: the callback is called at most once per turn; readiness that it has not seen yet is
-//! merged, never lost; the place among the loop's sources is free only after the source was dropped,
-//! and `ended` completes after that. Runs on the loop's thread.
+//! Invariants: the callback is called at most once per turn. Readiness that it has not seen yet is
+//! merged, never lost. The source's permit is released after the source was dropped, and `ended`
+//! completes after that. Runs on the loop's thread.
 
 use super::{
     Interest, Readiness, SourceAction, SourceContext,

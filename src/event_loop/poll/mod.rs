@@ -1,4 +1,7 @@
 //! The poll of a loop: readiness, sleep, and the remedies for spurious wakeups.
+//!
+//! Modules: `selector` (the poll), `sleep` (how long it may last), `loop_waker` (how another thread
+//! ends it), `spin` (spurious wakeups), `rebuild_report`.
 
 mod loop_waker;
 mod rebuild_report;

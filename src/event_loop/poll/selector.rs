@@ -1,8 +1,11 @@
-//! The poll, why it returned, and a second one to move to.
+//! The poll, the reasons why it returns, and a second poll to move to.
 //!
-//! Always holds: every return has exactly one [`WakeCause`]; what follows from many of one kind is `spin`'s to say.
-//! Runs on the loop's thread. It does not own the sources that it watches: their owner moves them when the poll is
-//! rebuilt.
+//! A poll that a signal interrupts is repeated without sleeping, so that I/O comes before timers.
+//! The process may have been stopped for a long time.
+//!
+//! Invariant: every return has exactly one [`WakeCause`]. `spin` judges what many of one kind mean.
+//! Runs on the loop's thread. Does not own the sources that it watches: their owner moves them when
+//! the poll is rebuilt.
 
 use crate::channel::driver::Ready;
 use mio::{Events, Interest, Poll, Token, Waker, event::Event, event::Source};

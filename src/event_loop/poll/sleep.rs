@@ -1,7 +1,14 @@
-//! Whether a loop may sleep, and for how long at most.
+//! Whether a loop may sleep, and for how long.
 //!
-//! Always holds: a sleep that a bound has cut short ends at a deadline like any other, so it is neither premature nor
-//! work. Runs on the loop's thread; owns no time, it is given to it.
+//! With busy polling, the loop polls without a timeout for a while after its last work: I/O, tasks
+//! or timers, but not a spurious wakeup. It publishes no sleep then, so submitters do not write to
+//! the waker. The time is that of the last poll, so the clock is not read for it.
+//!
+//! A clock that may get ahead of the poll's own, such as `BootClock` after a suspend, limits the
+//! sleep towards a deadline ([`Clock::longest_sleep`](crate::clock::Clock::longest_sleep)).
+//!
+//! Invariant: a sleep that such a bound has cut short ends at a deadline like any other. So it is
+//! neither premature nor work. Runs on the loop's thread. Time is an argument.
 
 use crate::clock::nanos;
 use std::time::Duration;

@@ -1,16 +1,16 @@
-//! Noticing that a loop turns in vain, and what is done about it.
+//! Detects that a loop turns without doing anything, and decides on the remedy.
 //!
-//! Two ways to spin are known. A poll that returns early with nothing to show is *premature*; so many of them in a
-//! row have the poll rebuilt, but only a few times a minute: if a new poll does not cure it, the loop rests a little
-//! at every further one, and says so once a minute. A deadline that is over and yet has nothing run is *stuck*; so
-//! many turns in a row with the same one have the loop rest as well. A third is somebody else's: wakes with nothing
-//! behind them. They end when whoever wakes does, so all there is to do is to say so.
+//! - The poll returns prematurely [`DEFAULT_REBUILD_THRESHOLD`] times in a row. It is rebuilt, at
+//!   most [`REBUILDS_PER_MINUTE`] times a minute. After that the loop rests at each further return.
+//! - The same overdue deadline stands for 512 turns in a row. The loop rests at each further turn.
+//! - The waker wakes the loop 512 times in a row without work. This is only logged, because it ends
+//!   when the other thread stops.
+//! - A poll fails. It is replaced each time, after a rest that `turn::poll_phase` chooses.
 //!
-//! A poll that fails is opened anew each time, with a rest that the turn sees to; it is said once a minute.
-//!
-//! Always holds: any I/O, task or timer begins both counts anew; the log gets at most [`REBUILDS_PER_MINUTE`] + 1
-//! lines a minute about premature returns, one about a stuck deadline, one about wakes in vain, and what is said of one
-//! failure. A pure structure: time is given to it in nanoseconds. Runs on the loop's thread.
+//! Invariants: any I/O, task or timer resets the counts. The log gets at most
+//! [`REBUILDS_PER_MINUTE`] + 1 lines a minute about premature returns. It gets one line a minute
+//! about each of the other signs. Pure: times are arguments, in nanoseconds. Runs on the loop's
+//! thread.
 
 /// Premature returns in a row after which the poll is rebuilt, as in Netty: high enough never to be reached by
 /// chance, low enough to end a spin within milliseconds.

@@ -1,8 +1,9 @@
-//! Who is told of a shutdown, and when: one after the other, evenly over a window.
+//! The order and times in which channels are notified of a shutdown: evenly over a window.
 //!
-//! Always holds: of `n` entries the one with number `i` (from 0) is due at `begin + window × i / n`, rounded down to
-//! the nanosecond; so the first is due at once, none at the window's end, and with a window of zero all are due at
-//! once. Entries come out in the order in which they were given. Time is an argument; runs on the loop's thread.
+//! Invariants: of `n` entries, number `i` (from 0) is due at `begin + window × i / n`, rounded down
+//! to the nanosecond. So the first is due at once, none at the end of the window, and all at once
+//! if the window is zero. Entries come out in the order in which they were added. Time is an
+//! argument. Runs on the loop's thread.
 
 use crate::clock::END_OF_TIME;
 use std::vec;

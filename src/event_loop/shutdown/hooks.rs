@@ -1,7 +1,8 @@
-//! What a program wants done on a loop's thread when the loop has ended.
+//! Callbacks that run on a loop's thread when the loop has ended.
 //!
-//! Always holds: a hook that was taken runs once, on the loop's thread, after everything else that the loop does; hooks
-//! run in the order in which they came, and one that comes from a hook runs after those that wait. Any thread adds.
+//! Invariants: an accepted hook runs once, on the loop's thread, after everything else that the
+//! loop does. Hooks run in the order in which they were added. A hook that another hook adds runs
+//! after the waiting ones. Any thread adds.
 
 use crate::{
     Error, Result, error::panic_message, event_loop::task::Task, resource::SHUTDOWN_HOOKS, sync::Activity,

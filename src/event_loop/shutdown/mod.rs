@@ -1,14 +1,32 @@
 //! The end of a loop.
 //!
-//! In order: listeners close, connections in the making fail, the loop's scheduled tasks are cancelled; then each
-//! channel, when its time in the window comes ([`CloseWindow`]), has its own tasks cancelled and its handler told
-//! ([`Handler::shutdown`](crate::Handler::shutdown)), and closes after its pending bytes are sent unless the handler
-//! says otherwise; tasks still run. When all channels are gone and no task ran for the quiet period, or the timeout is
-//! over, no more is accepted: what waits in the queue is run, channels that are left are closed, the hooks run, the
-//! termination completes.
+//! 1. **Begin.** Listeners close, connections that are not established fail, and later ones are
+//!    closed without becoming channels. The loop's own scheduled tasks are cancelled. The keys of
+//!    all open channels are put into a list. A connection that was on its way when the loop
+//!    received the request is a channel by then, and in the list.
+//! 2. **Notify.** Of `n` channels, number `i` is notified at `begin + window × i / n`
+//!    ([`CloseWindow`]), before tasks and timers. Its scheduled tasks are cancelled and its
+//!    [`Handler::shutdown`](crate::Handler::shutdown) is called, which closes it by default. Until
+//!    then nothing about the channel changes: there is no draining state. A channel that has closed
+//!    by then is skipped, and the others keep their times. A channel that is closing already keeps
+//!    its close timeout. All loops of a group use the same window, each for its own channels.
+//! 3. **End.** The last step begins when no channel is left and no task has run for the quiet
+//!    period, or at the timeout. The remaining handlers are notified, and the queue is closed. That
+//!    is one bit, so a task was either accepted and runs, or refused. Accepted tasks run, the
+//!    kernel is given as many bytes as it takes at once, and the channels close. A channel that had
+//!    sent everything and was closing ends gracefully; the others are *forced*. The report is
+//!    logged.
+//! 4. **Hooks** run on the loop's thread after its channels and handlers are dropped, also after a
+//!    panic of the loop itself.
 //!
-//! Always holds: a channel is told once at most, and every one that is still open at the end has been told; no channel
-//! begins after the shutdown has begun; a turn tells a bounded number. Runs on the loop's thread.
+//! The unsent bytes of a channel when its socket closes decide how its close is counted
+//! (`closes_unsent`, `bytes_unsent`). So *graceful* means that the kernel had taken everything, on
+//! whichever side the close began. Lingering sockets stay open during the quiet period, which
+//! counts from the end of the last channel.
+//!
+//! Invariants: a channel is notified at most once, and each channel that is open at the end has
+//! been notified. A shutdown that has begun opens no channel. A turn notifies a bounded number.
+//! Runs on the loop's thread.
 
 mod close_window;
 mod hooks;

@@ -1,7 +1,7 @@
-//! How a loop ends: the settings of a shutdown, with their defaults and ranges.
+//! The settings of a shutdown, with their defaults and ranges.
 //!
-//! Always holds: nothing is refused before the options are used, and what is refused changes nothing. Runs on the
-//! thread that asks for the shutdown.
+//! Invariant: settings are checked when they are used, and a refused shutdown changes nothing. Runs
+//! on the thread that requests the shutdown.
 
 use crate::{Error, Result, clock::nanos};
 use std::time::Duration;

@@ -1,7 +1,7 @@
-//! What came of a shutdown.
+//! The result of a shutdown.
 //!
-//! Always holds: `channels` is the sum of `graceful`, `incomplete` and `forced`. Counted on the loop's thread, handed
-//! out when the loop has ended.
+//! Invariant: `channels` is the sum of `graceful`, `incomplete` and `forced`. Counted on the loop's
+//! thread, returned when the loop has ended.
 
 use std::{fmt, time::Duration};
 

@@ -1,6 +1,7 @@
-//! The ways to end a loop, as its handle offers them, and what they share with those to end a group.
+//! The methods of a loop's handle that end the loop, and the part that they share with those of a
+//! group.
 //!
-//! Any thread calls this; the first request counts, and the loop's thread does the rest.
+//! Any thread calls them. The first request counts, and the loop's thread does the rest.
 
 use super::{ShutdownOptions, ShutdownReport, ShutdownRequest};
 use crate::{

@@ -1,11 +1,17 @@
 //! Broadcasts that came through the loop's queue.
 //!
-//! Invariants: a turn writes to a bounded number of members. A broadcast is delivered immediately
-//! if no other one waits. The deliveries that exceed the limit of the turn wait in the lane of
-//! their group (`broadcast::lanes`), and the loop goes on with its queue. Mail for a channel never
-//! overtakes an earlier broadcast to it: those deliveries are made first. If the turn has no room for
-//! them, the mail is held back and blocks the queue. Runs on the loop's thread. A delivery knows its
-//! members, the loop their channels.
+//! A turn writes to at most 4096 members, over all broadcasts, and for at most `max_task_time`.
+//! Waiting broadcasts use up to half of that before the queue, and the remainder after it. The
+//! limit is a number and not the budget of tasks. That budget would often end a turn in the middle
+//! of a group, and each member would then get each message with a write of its own. Within a turn,
+//! the messages of several broadcasts to one channel leave with one write.
+//!
+//! Invariants: a broadcast is delivered immediately if no other one waits. The deliveries that
+//! exceed the limit of the turn wait in the lane of their group (`broadcast::lanes`), and the loop
+//! continues with its queue. Mail for a channel never overtakes an earlier broadcast to it: those
+//! deliveries are made first. If the turn has no room for them, the mail is held back and blocks
+//! the queue. So the requests of one thread to a group and to its members stay in order. Runs on
+//! the loop's thread. A delivery knows its members, the loop their channels.
 
 use super::Turn;
 use crate::{

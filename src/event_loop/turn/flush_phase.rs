@@ -1,8 +1,12 @@
-//! The last phase of a turn: channels are flushed and closed, handlers of closed channels end, gauges
-//! are updated.
+//! The last phase of a turn: flushes and closes channels, ends the handlers of closed channels, and
+//! updates the gauges.
 //!
-//! Invariants: a channel is flushed at most once per turn in this phase. A handler is dropped after its
-//! `inactive` returns, with its slot free already. Runs on the loop's thread.
+//! Tasks, timers and other channels have written to channels in this turn. Each of these channels
+//! is flushed once, so one write sends everything. It also sends what the write right behind a read
+//! has left.
+//!
+//! Invariants: a channel is flushed at most once per turn in this phase. A handler is dropped after
+//! its `inactive` returns, with its slot free already. Runs on the loop's thread.
 
 use super::Turn;
 use crate::{

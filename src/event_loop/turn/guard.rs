@@ -1,7 +1,10 @@
-//! Panics that neither a channel nor a task has caught, and what they cost.
+//! Panics that neither a channel nor a task has caught, and their consequences.
 //!
-//! Always holds: such a panic (of the program's log, or of the `Display` or `Drop` of something of its own) costs the
-//! source that was handled, if any, and never the loop; a listener is tried again later. Runs on the loop's thread.
+//! Such a panic comes from the loop's own code, from the program's logger, or from a `Display` or
+//! `Drop` of the program.
+//!
+//! Invariant: the panic costs at most the source that was being handled, and never the loop. A
+//! listener is tried again after a second. Runs on the loop's thread.
 
 use super::Turn;
 use crate::{

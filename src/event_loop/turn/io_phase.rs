@@ -1,8 +1,12 @@
 //! The I/O phase of a turn: sources that are ready, and sources that were carried over.
 //!
-//! Invariants: a source that was carried over because the time of the last turn was up comes before new
-//! events. An event is handled or deferred, never dropped, because an edge-triggered poll does not
-//! report it again. Runs on the loop's thread.
+//! A source is carried over if its share of a turn ends before its input does, because an
+//! edge-triggered poll does not report that input again. A turn handles at most 1024 carried-over
+//! sources. After `max_io_time` all remaining sources wait for the next turn. `channel::driver`
+//! reads and writes channels, and `LoopIo` has the limit of bytes per turn.
+//!
+//! Invariants: sources that were left out because the time was up come before new events of the
+//! next turn. An event is handled or deferred, never dropped. Runs on the loop's thread.
 
 use super::Turn;
 use crate::{channel::driver::Ready, event_loop::sources::Slot, id::Key};

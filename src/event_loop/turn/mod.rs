@@ -1,4 +1,4 @@
-//! One turn of a loop, and the order of things in it.
+//! One turn of a loop: its phases and their order.
 //!
 //! ```text
 //!  poll ─► ready I/O ─► tasks within the ioRatio budget ─► due timers ─► flush, close ─┐
@@ -6,11 +6,28 @@
 //!   └──────────── sleep until the next deadline, or not at all if work waits ──────────┘
 //! ```
 //!
-//! Always holds: every turn polls; what a bound cuts off is carried over and keeps the next poll from sleeping; tasks
-//! and timers have a budget each (`budget`), so that neither keeps the other out, nor the I/O. docs/fairness.md
-//! states all bounds. The clock is read after the poll, after the I/O if there are tasks or due timers, while these
-//! run (`pace`), and before a sleep: twice in a turn that only moves bytes (`stopwatch`). Runs on the loop's thread
-//! and owns everything that the loop owns.
+//! | phase | module | bound |
+//! |---|---|---|
+//! | poll | `poll_phase` | 1024 events |
+//! | I/O | `io_phase` | `reads_per_turn`, 8 MiB per turn, `max_io_time` |
+//! | tasks | `task_phase` | the share of ioRatio, at most `max_task_time` |
+//! | broadcasts | `delivery_phase` | 4096 members, `max_task_time` |
+//! | timers | `timer_phase` | a share as large as that of tasks, 1024 entries of each kind |
+//! | flush and close | `flush_phase` | `writes_per_turn` for each channel, once |
+//!
+//! `connections` opens channels, `source_calls` calls the other sources, `guard` catches panics,
+//! and `rebuild` moves to a new poll. `shutdown_phase` notifies channels before the tasks of a
+//! turn, and ends the loop.
+//!
+//! The clock is read after the poll. It is read after the I/O if there are tasks or due timers, and
+//! while these run ([`Pace`]). It is read once more before a sleep. So a turn that only moves bytes
+//! reads it twice, and [`Stopwatch`] tells from the same readings how long each phase takes. The
+//! I/O reads it once in 64 units of work, and between any two units while they are slow.
+//!
+//! Invariants: every turn polls. Work beyond a bound is carried over and keeps the next poll from
+//! sleeping. Tasks and timers have a budget each ([`Budget`]), so neither starves the other, or the
+//! I/O. docs/fairness.md states all bounds. Runs on the loop's thread, and owns everything that the
+//! loop owns.
 
 mod connections;
 mod delivery_phase;

@@ -9,10 +9,24 @@
 //! second half begins with the answer of the poll. The driver may run other loops in between.
 //! [`Turn::turn`] is the driver of the kernel, and the only code that blocks the loop's thread.
 //!
+//! # Sleep
+//! A loop does not sleep if work was carried over. Otherwise it sleeps until the earliest of three
+//! times: the first deadline in the heap, the next occupied tick of the wheel, and the next step of
+//! a shutdown. It publishes that time in [`WakeUp`](crate::sync::WakeUp) *before* it looks at the
+//! queue for the last time. A submitter queues first and looks at `WakeUp` afterwards. So one of
+//! them sees the other, and only the first of many submitters writes to the waker. A timer that is
+//! submitted from another thread and is later than the end of the sleep wakes nothing.
+//!
+//! # Causes
+//! Each return of the poll has one [`WakeCause`]. Only [`WakeCause::Premature`] counts as a sign of
+//! a spin; [`SpinGuard`](crate::event_loop::poll::SpinGuard) decides what follows. A wakeup by the
+//! waker leaves that count alone, and is counted as spurious if there was nothing to do. A failed
+//! poll is replaced at once. The loop then rests for 10 ms, and twice as long after each further
+//! failure, up to a second.
+//!
 //! Invariants: the driver answers each [`Wait`] with [`Turn::resume`], except [`Wait::Rest`], after
-//! which it calls [`Turn::fall_asleep`] again. A loop on a clock that is moved by hand never waits
-//! for real time, except for the limit that the owner of a manual loop has set. Runs on the loop's
-//! thread.
+//! which it calls [`Turn::fall_asleep`] again. A loop on a manual clock never waits for real time,
+//! except for the limit that the owner of a manual loop has set. Runs on the loop's thread.
 
 use super::Turn;
 use crate::{

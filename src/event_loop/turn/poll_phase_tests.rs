@@ -1,4 +1,4 @@
-//! A loop that is run by a driver other than the kernel, and rests on a clock that is moved by hand.
+//! A loop that is run by a driver other than the kernel, and rests on a manual clock.
 
 use super::*;
 use crate::{ManualEventLoop, codec::RawBytes, prelude::*, testing::ManualClock};

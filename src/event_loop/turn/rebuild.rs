@@ -1,8 +1,15 @@
 //! Moving to a new poll.
 //!
-//! Always holds: if no new poll can be opened, the old one stays in use; one source that cannot be moved is closed,
-//! with its error, and the others go on; no readiness and no wake is lost. How often the loop may do this by itself
-//! is `poll::SpinGuard`'s to say. Runs on the loop's thread.
+//! Each source is deregistered from the old poll and registered with the new one, in this order,
+//! because mio refuses the reverse. A new registration reports present readiness, so no edge is
+//! lost. The waker is swapped afterwards. A wake that went to the old poll is lost, but its mail is
+//! in the queue, which the loop looks at before its next sleep. The log, the metrics and a
+//! [`RebuildReport`] say what was done.
+//!
+//! Invariants: if a new poll cannot be opened, the old one stays in use. A source that cannot be
+//! moved is closed with its error, and the others continue. How often the loop may rebuild by
+//! itself is decided by `poll::SpinGuard`. Windows cannot replace a poll. Runs on the loop's
+//! thread.
 
 use super::Turn;
 use crate::{

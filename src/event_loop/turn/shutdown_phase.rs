@@ -1,8 +1,8 @@
-//! The steps of a shutdown in the turns of a loop.
+//! The steps of a shutdown in the turns of a loop; `shutdown` describes their order.
 //!
-//! Invariants: every channel that is open is notified once, at the latest when the loop ends. No channel
-//! begins after the shutdown has begun. A turn notifies a bounded number of channels. Runs on the loop's
-//! thread.
+//! Invariants: every channel that is open is notified once, at the latest when the loop ends. A
+//! shutdown that has begun opens no channel. A turn notifies at most 1024 channels, before its
+//! tasks and timers. Runs on the loop's thread.
 
 use super::Turn;
 use crate::{

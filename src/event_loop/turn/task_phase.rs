@@ -1,9 +1,14 @@
 //! The task phase of a turn: the loop's queue.
 //!
-//! Always holds: entries are handled in the order of the queue. The phase ends with the entry in which its share is
-//! used up, or a few short entries later (`pace`), but not before its floor (`budget`). A panic in a task is logged
-//! with the place where the task was given, counted, and goes no further, nor does any other that handling an entry
-//! ends with. Runs on the loop's thread.
+//! The phase has the share of time that ioRatio gives for the I/O of this turn, at most
+//! `max_task_time`. Time asleep does not count as I/O. With an ioRatio of 100 the phase handles the
+//! entries that waited when it began. When the phase ends, threads that wait for space in the queue
+//! are woken. While there are none, that costs one fence and one load.
+//!
+//! Invariants: entries are handled in the order of the queue. The phase ends with the entry that
+//! exceeds its share, or a few short entries later (`Pace`), but not before its floor (`budget`). A
+//! panic in a task is counted, and logged with the place where the task was submitted. Neither that
+//! panic nor one in the handling of another entry reaches the loop. Runs on the loop's thread.
 
 use super::Turn;
 use crate::{

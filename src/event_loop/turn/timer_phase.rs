@@ -1,10 +1,14 @@
-//! The timer phase of a turn: the heap, the wheel, and what was to run at the end of the turn.
+//! The timer phase of a turn: the heap, the wheel, and the tasks for the end of the turn.
 //!
-//! Always holds: timers have a share of their own, as large as that of tasks, and run in every turn in which they are
-//! due. The heap, the wheel and what is to run at the end have a floor each (`budget`), and run at most 1024 entries.
-//! What is left keeps the next poll from sleeping. A timer that is armed while timers run has to wait for the next turn. A
-//! panic that no channel and no task has caught costs one timer, and the source that it was for. Runs on the loop's
-//! thread.
+//! The heap runs first, by deadline and then by age. The entries of the wheel follow, and the tasks
+//! of `schedule_at_turn_end` come last. A periodic task that catches up on missed runs makes one of
+//! them per turn, so that I/O gets through in between.
+//!
+//! Invariants: timers have a share of their own, as large as that of tasks, and run in every turn
+//! in which they are due. Heap, wheel and end of turn have a floor each (`budget`), and run at most
+//! 1024 entries each. The rest keeps the next poll from sleeping. A timer that is armed while
+//! timers run waits for the next turn. A panic that neither a channel nor a task catches costs one
+//! timer and its source. Runs on the loop's thread.
 
 use super::Turn;
 use crate::{
