@@ -8,6 +8,7 @@ mod core;
 pub(crate) mod driver;
 mod event;
 mod extras;
+pub(crate) mod filter;
 mod group;
 mod handle;
 mod links;

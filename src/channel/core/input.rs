@@ -165,6 +165,22 @@ impl ChannelCore {
         self.state.partial = services.spare_box.keep(memory.keep(rest, starved));
     }
 
+    /// Checks how much the channel's filters keep, behind each read.
+    pub(crate) fn handle_filtered_input(&mut self, services: &mut LoopServices) {
+        if !self.state.status.is_open() || !self.state.status.is_active() {
+            return;
+        }
+        let kept = self.state.partial.len();
+        self.state.note_kept(services, kept, false);
+        let (length, limit) = (kept + self.state.extras.kept_in_filters(), self.state.config.max_inbound);
+        if length > limit && !self.state.status.has(Pending::UNDECODED) {
+            let length = length as u64;
+            self.fail(services, PeerError::TooLong { what: "undecoded input", length, limit }.into());
+            self.state.request_close();
+            self.after(services);
+        }
+    }
+
     /// Calls `read_complete`.
     pub(crate) fn handle_read_complete(&mut self, services: &mut LoopServices) {
         self.event(services, Event::ReadComplete);

@@ -100,6 +100,13 @@ impl ChannelCore {
         self.tell_writability(services);
     }
 
+    /// The transport took `n` bytes that filters have sealed.
+    pub(crate) fn handle_sealed_written(&mut self, services: &mut LoopServices, n: usize) {
+        self.state.consume_sealed(n, services.now);
+        self.state.return_outbound(services);
+        self.tell_writability(services);
+    }
+
     /// The loop is shutting down.
     pub(crate) fn handle_shutdown(&mut self, services: &mut LoopServices) {
         if self.state.status.is_open() {
@@ -142,7 +149,7 @@ impl ChannelCore {
             Action::FlushAndClose
         } else if self.state.status.wants_to_end_output() {
             Action::FlushAndEnd
-        } else if self.state.pending_bytes() > 0 {
+        } else if self.state.pending_bytes() > 0 || !self.state.extras.sealed_wire().is_empty() {
             Action::Flush
         } else {
             Action::Nothing

@@ -189,8 +189,9 @@ impl ChannelCore {
                 shared.leave_groups();
             }
         }
-        let AnyPipeline { links, settings } = pipeline;
+        let AnyPipeline { links, mut settings } = pipeline;
         let links = std::mem::replace(&mut self.links, links);
+        settings.extras.remove_filters();
         let extras = self.state.apply(services, settings);
         let settings = PipelineSettings { extras, ..PipelineSettings::default() };
         drop_pipeline(services, &self.state, AnyPipeline { links, settings });
