@@ -191,6 +191,7 @@ impl ListenerSource {
     /// Asks the gate and a loop to admit a connection. Returns it with its loop, which is `None` for
     /// the loop of the listener. Returns the socket if the connection is rejected.
     #[expect(clippy::type_complexity, reason = "the two results of one question")]
+    #[inline(always)]
     fn admit(
         &self,
         ctx: &LoopContext<'_>,
@@ -207,6 +208,7 @@ impl ListenerSource {
         Ok((child, Connection { stream, assignment, peer, local, setup }))
     }
 
+    #[inline(always)]
     fn assign(
         &self,
         ctx: &LoopContext<'_>,

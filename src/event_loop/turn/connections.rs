@@ -19,6 +19,8 @@ use log::Level;
 
 impl Turn {
     /// Opens the channel of an accepted connection.
+    // Inlined, so that the connection is moved once.
+    #[inline(always)]
     pub(super) fn adopt(&mut self, mut connection: Connection) {
         if let Some(shutdown) = &mut self.shutdown {
             shutdown.note_refused_connection();

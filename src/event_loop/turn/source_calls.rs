@@ -46,6 +46,7 @@ impl Turn {
     }
 
     /// Makes a transition.
+    #[inline]
     pub(super) fn make_transition(&mut self, key: Key, mut transition: Transition) {
         loop {
             match transition {
