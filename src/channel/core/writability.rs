@@ -1,4 +1,4 @@
-//! The notifications of a change of writability; what writability is stands in `state::writability`.
+//! Notifications of a change of writability. `state::writability` defines writability.
 
 use super::{ChannelCore, replace::AT_ONCE};
 use crate::channel::{event::Event, services::LoopServices, state::Memory};

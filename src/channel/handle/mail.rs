@@ -1,7 +1,7 @@
-//! What reaches a channel from outside its loop, and the way it takes.
+//! The messages that reach a channel from outside its loop, and their way there.
 //!
-//! A [`Channel`](super::Channel) handle does not know its event loop: it knows an [`MailSender`], which the loop (or
-//! the embedded test channel) implements. So this layer names nothing above it.
+//! A [`Channel`](super::Channel) handle does not know its event loop. It knows a [`MailSender`],
+//! which the loop or the test kit implements. So this layer does not import a higher one.
 
 use crate::{
     Error,

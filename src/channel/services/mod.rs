@@ -1,8 +1,7 @@
-//! What a loop lends to the channel whose turn it is: time, timers, spare buffers, and a list for whoever needs
-//! attention.
+//! The part of a loop that a channel borrows: time, timers, spare buffers, and the attention list.
 //!
-//! Owned by the loop (or by the embedded test channel), borrowed by one channel at a time; runs on the loop. It
-//! does not own channels or sockets.
+//! Owned by the loop, or by the loop of the test kit. Borrowed by one channel at a time; runs on
+//! the loop. Owns neither channels nor sockets.
 
 mod io_time;
 
