@@ -17,7 +17,7 @@
 //! ```
 
 use super::water_mark::ENTRY_OVERHEAD;
-use bytes::{BufMut, Bytes};
+use bytes::{BufMut, Bytes, BytesMut};
 use std::{
     collections::VecDeque,
     io::{self, IoSlice},
@@ -211,6 +211,20 @@ impl Outbound {
             }
         }
         n
+    }
+
+    /// Appends up to `most` of the bytes behind the first `skip` to `to`.
+    pub(crate) fn copy_to(&self, mut skip: usize, mut most: usize, to: &mut BytesMut) {
+        skip += self.head;
+        let chunks = self.chunks.iter().map(Chunk::as_slice);
+        for chunk in chunks.chain([self.tail.as_slice()]) {
+            let from = skip.min(chunk.len());
+            skip -= from;
+            let rest = &chunk[from..];
+            let rest = &rest[..rest.len().min(most)];
+            to.extend_from_slice(rest);
+            most -= rest.len();
+        }
     }
 
     /// The first contiguous bytes that wait.

@@ -11,6 +11,7 @@ mod core;
 pub(crate) mod driver;
 mod event;
 mod extras;
+pub(crate) mod filter;
 mod group;
 mod handle;
 mod links;
@@ -45,7 +46,7 @@ pub use scope::{InputGuard, Scope};
 pub(crate) use services::{IoTime, LoopServices};
 pub use shaping::{SharedTraffic, TrafficLimits, TrafficShaping};
 pub(crate) use state::{ChannelState, Pending, Readiness};
-pub(crate) use tasks::{Timers, When};
+pub(crate) use tasks::{TaskTime, Tasks};
 pub use timers::TaskKey;
 pub(crate) use timers::{ChannelTimer, Due, DueQueue, Scheduled, TimerToken};
 #[cfg(test)]

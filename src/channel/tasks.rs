@@ -16,13 +16,13 @@ use slab::Slab;
 use std::any::Any;
 
 /// The time of a task: at a deadline, or in the tick of the wheel after it.
-pub(crate) enum When {
+pub(crate) enum TaskTime {
     Exact(u64),
     Coarse(u64),
 }
 
 #[derive(Default)]
-pub(crate) struct Timers {
+pub(crate) struct Tasks {
     tasks: Slab<Timer>,
     /// The timer of the close timeout.
     close: Option<QueueKey>,
@@ -33,7 +33,7 @@ struct Timer {
     task: Box<dyn Any>,
 }
 
-impl Timers {
+impl Tasks {
     /// Inserts a task and returns its slot.
     fn enter(&mut self, task: Box<dyn Any>) -> u32 {
         self.tasks.insert(Timer { place: TimerPlace::Nowhere, task }) as u32
@@ -57,7 +57,7 @@ impl Timers {
         channel: Key,
         limit: usize,
         services: &mut LoopServices,
-        when: When,
+        when: TaskTime,
         task: Box<dyn Any>,
     ) -> Option<TaskKey> {
         if self.tasks.len() >= limit {
@@ -67,8 +67,10 @@ impl Timers {
         let slot = self.enter(task);
         let token = TimerToken::new(channel, ChannelTimer::Task(slot));
         let place = match when {
-            When::Exact(deadline) => TimerPlace::Exact(services.queue.insert(deadline, Due::Channel(token))),
-            When::Coarse(deadline) => TimerPlace::Wheel(services.wheel.insert(deadline, token)),
+            TaskTime::Exact(deadline) => {
+                TimerPlace::Exact(services.queue.insert(deadline, Due::Channel(token)))
+            }
+            TaskTime::Coarse(deadline) => TimerPlace::Wheel(services.wheel.insert(deadline, token)),
         };
         Some(self.place(slot, place))
     }
@@ -157,5 +159,78 @@ fn take_out(services: &mut LoopServices, place: TimerPlace) {
         }
         // The worker finds that the task is gone.
         TimerPlace::Worker(_) | TimerPlace::Nowhere => {}
+    }
+}
+
+#[cfg(all(test, not(netwheel_loom)))]
+mod tests {
+    use super::*;
+    use std::{rc::Rc, time::Duration};
+
+    const CHANNEL: Key = Key { index: 3, generation: 7 };
+
+    fn services() -> LoopServices {
+        LoopServices::detached(Duration::from_millis(100))
+    }
+
+    /// The timers in the heap, in the order of their deadlines.
+    fn heap(services: &LoopServices) -> Vec<ChannelTimer> {
+        let timer = |due| match due {
+            Due::Channel(token) if token.is_for(CHANNEL) => token.timer(),
+            _ => unreachable!("only this channel has timers"),
+        };
+        services.queue.clear().into_iter().map(timer).collect()
+    }
+
+    #[test]
+    fn each_way_to_wait_has_its_entry_and_a_cancel_takes_that_alone() {
+        let (mut tasks, mut services) = (Tasks::default(), services());
+        let value = Rc::new(());
+        let mut arm = |tasks: &mut Tasks, when| {
+            tasks.arm(CHANNEL, 10, &mut services, when, Box::new(value.clone())).expect("below the limit")
+        };
+        let (exact, coarse) = (arm(&mut tasks, TaskTime::Exact(5)), arm(&mut tasks, TaskTime::Coarse(9)));
+        assert_eq!((services.queue.len(), services.wheel.len()), (1, 1));
+        assert!(tasks.cancel(&mut services, coarse) && !tasks.cancel(&mut services, coarse));
+        assert_eq!((services.queue.len(), services.wheel.len(), Rc::strong_count(&value)), (1, 0, 2));
+        assert!(tasks.take_due(exact.slot).is_some() && tasks.take_due(exact.slot).is_none());
+        assert_eq!(heap(&services), [ChannelTimer::Task(exact.slot)]);
+    }
+
+    #[test]
+    fn the_limit_counts_scheduled_and_offloaded_tasks_but_not_the_close_timeout() {
+        let (mut tasks, mut services) = (Tasks::default(), services());
+        tasks.arm_close(CHANNEL, &mut services, 1);
+        assert!(tasks.arm(CHANNEL, 2, &mut services, TaskTime::Exact(5), Box::new(())).is_some());
+        assert!(tasks.await_worker(2, &mut services, Box::new(())).is_ok());
+        assert!(tasks.arm(CHANNEL, 2, &mut services, TaskTime::Exact(5), Box::new(())).is_none());
+        assert!(matches!(
+            tasks.await_worker(2, &mut services, Box::new(())),
+            Err(Error::Full { what: CHANNEL_TASKS, limit: 2 })
+        ));
+    }
+
+    #[test]
+    fn a_shutdown_cancels_what_is_scheduled_and_a_close_cancels_everything() {
+        let (mut tasks, mut services) = (Tasks::default(), services());
+        tasks.arm_close(CHANNEL, &mut services, 100);
+        tasks.arm_close(CHANNEL, &mut services, 1);
+        tasks.arm(CHANNEL, 10, &mut services, TaskTime::Exact(5), Box::new(()));
+        tasks.arm(CHANNEL, 10, &mut services, TaskTime::Coarse(5), Box::new(()));
+        let offloaded = tasks.await_worker(10, &mut services, Box::new(())).expect("below the limit");
+        assert_eq!(tasks.cancel_timed(&mut services), 2);
+        assert_eq!((services.queue.len(), services.wheel.len()), (1, 0), "the close timeout, armed once");
+        assert!(tasks.take_answered(offloaded).is_some() && tasks.take_answered(offloaded).is_none());
+        assert_eq!(tasks.cancel_all(&mut services), 0, "no tasks are left");
+        assert_eq!(services.queue.len(), 0);
+    }
+
+    #[test]
+    fn a_close_timeout_that_was_taken_outlives_the_channel() {
+        let (mut tasks, mut services) = (Tasks::default(), services());
+        tasks.arm_close(CHANNEL, &mut services, 100);
+        assert!(tasks.take_close().is_some() && tasks.take_close().is_none());
+        tasks.cancel_all(&mut services);
+        assert_eq!(heap(&services), [ChannelTimer::CloseTimeout]);
     }
 }

@@ -5,7 +5,7 @@
 use super::scope::DatagramScope;
 use crate::{
     Result,
-    channel::{TaskKey, When},
+    channel::{TaskKey, TaskTime},
     clock::nanos,
 };
 use std::{
@@ -49,7 +49,7 @@ impl<'a, H: 'static> DatagramContext<'a, H> {
         // From now, not from the beginning of the turn: after a long callback that would be too early.
         let deadline = self.scope.services.time.now().saturating_add(nanos(delay));
         let DatagramScope { state, services, .. } = &mut self.scope;
-        state.arm(services, When::Exact(deadline), task)
+        state.arm(services, TaskTime::Exact(deadline), task)
     }
 
     /// As [`schedule`](DatagramContext::schedule), but coarse and on the loop's wheel, for timeouts, which are many and are
@@ -62,7 +62,7 @@ impl<'a, H: 'static> DatagramContext<'a, H> {
         let task: Box<dyn Any> = Box::new(DatagramTask::<H>(Box::new(task)));
         let DatagramScope { state, services, .. } = &mut self.scope;
         let deadline = services.now.saturating_add(nanos(delay));
-        state.arm(services, When::Coarse(deadline), task)
+        state.arm(services, TaskTime::Coarse(deadline), task)
     }
 }
 

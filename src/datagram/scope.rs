@@ -144,6 +144,6 @@ impl DatagramScope<'_> {
 
     /// Cancels a scheduled task or a timeout, which is dropped at once; false if it has run, was cancelled, or is running.
     pub fn cancel(&mut self, task: TaskKey) -> bool {
-        self.state.timers.cancel(self.services, task)
+        self.state.tasks.cancel(self.services, task)
     }
 }

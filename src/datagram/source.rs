@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     Error, Result,
-    channel::{ChannelTimer, Timers, driver::Ready},
+    channel::{ChannelTimer, Tasks, driver::Ready},
     error::{drop_guarded, panic_message},
     event_loop::{
         AtShutdown, Io, LoopContext, NewSource, RegisterFn, STREAM_INTEREST, Source, SourceMail, Transition,
@@ -67,7 +67,7 @@ impl NewDatagramChannel {
             config,
             queue: SendQueue::default(),
             counted: 0,
-            timers: Timers::default(),
+            tasks: Tasks::default(),
             shared,
             peer,
             reported: None,
@@ -153,7 +153,7 @@ impl Source for DatagramSource {
 
     fn channel_timer(&mut self, ctx: &mut LoopContext<'_>, timer: ChannelTimer) -> Transition {
         let ChannelTimer::Task(slot) = timer else { return Transition::Stay };
-        match self.state.timers.take_due(slot) {
+        match self.state.tasks.take_due(slot) {
             Some(task) if self.state.is_open() => {
                 self.dispatch(ctx.io, ctx.metrics, DatagramEvent::Task(task));
             }
@@ -176,7 +176,7 @@ impl Source for DatagramSource {
         if !self.state.is_open() {
             return 0;
         }
-        let cancelled = self.state.timers.cancel_all(&mut ctx.io.services);
+        let cancelled = self.state.tasks.cancel_all(&mut ctx.io.services);
         self.dispatch(ctx.io, ctx.metrics, DatagramEvent::Shutdown);
         cancelled
     }
@@ -204,7 +204,7 @@ impl Source for DatagramSource {
             self.log_failure(services, "in inactive", &error);
         }
         // A task that was scheduled in `inactive` has no handler to run with.
-        self.state.timers.cancel_all(services);
+        self.state.tasks.cancel_all(services);
     }
 }
 

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     Error, Result,
-    channel::{LoopServices, OutboundBudget, TaskKey, Timers, When},
+    channel::{LoopServices, OutboundBudget, TaskKey, TaskTime, Tasks},
     error::Refused,
     id::ChannelId,
     metrics::Metrics,
@@ -34,7 +34,7 @@ pub(crate) struct DatagramState {
     pub(super) queue: SendQueue,
     /// Of the weight of the queue the loop knows this.
     pub(super) counted: usize,
-    pub(super) timers: Timers,
+    pub(super) tasks: Tasks,
     pub(super) shared: DatagramGuard,
     pub(super) peer: Option<SocketAddr>,
     /// What the kernel reported of a datagram that was sent before; the handler is still to be told.
@@ -156,9 +156,9 @@ impl DatagramState {
         }
     }
 
-    pub(super) fn arm(&mut self, services: &mut LoopServices, when: When, task: Box<dyn Any>) -> TaskKey {
+    pub(super) fn arm(&mut self, services: &mut LoopServices, when: TaskTime, task: Box<dyn Any>) -> TaskKey {
         let limit = self.config.max_scheduled_tasks;
-        self.timers.arm(self.id.key, limit, services, when, task).unwrap_or_else(|| {
+        self.tasks.arm(self.id.key, limit, services, when, task).unwrap_or_else(|| {
             self.task_refused = true;
             TaskKey::NONE
         })

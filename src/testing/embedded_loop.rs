@@ -134,7 +134,7 @@ impl EmbeddedLoop {
             let (config, services) = (me.config.clone(), &mut me.io.services);
             let core = ChannelCore::new(id, config, pipeline.into(), (None, None), services);
             me.slots.insert(EmbeddedSlot::new(core));
-            me.call(key, |core, services| core.handle_active(services));
+            me.on(key, ChannelDriver::activate);
         });
         id
     }

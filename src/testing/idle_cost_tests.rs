@@ -2,17 +2,9 @@
 
 use crate::{
     buffer::Outbound,
-    channel::{
-        AnyDelivery, ChannelCore, ChannelOptions, IdleTimeouts, LoopServices, Mail, MailSender,
-        OutboundBudget, TimerToken,
-    },
-    clock::TimeSource,
-    error::Error,
+    channel::{ChannelCore, ChannelOptions, IdleTimeouts, LoopServices},
     id::{ChannelId, Key},
     pipeline::{Codec, Context, Handler, Pipeline},
-    testing::ManualClock,
-    timer::Wheel,
-    worker_pool::WorkerPool,
 };
 use bytes::Bytes;
 use std::{cell::Cell, rc::Rc, sync::Arc, time::Duration};
@@ -55,40 +47,9 @@ impl Codec for Plain {
     }
 }
 
-struct Nowhere;
-
-impl MailSender for Nowhere {
-    fn deliver(&self, _: Key, mail: Mail) -> Result<(), (Mail, Error)> {
-        Err((mail, Error::Closed))
-    }
-
-    fn broadcast(&self, delivery: Box<AnyDelivery>) -> Result<(), (Box<AnyDelivery>, Error)> {
-        Err((delivery, Error::Closed))
-    }
-
-    fn now(&self) -> u64 {
-        0
-    }
-
-    fn in_event_loop(&self) -> bool {
-        true
-    }
-}
-
 #[test]
 fn an_hour_of_a_hundred_thousand_channels_visits_each_once_a_minute() {
-    let clock = ManualClock::new();
-    let time = TimeSource::new(Arc::new(clock));
-    let wheel = Wheel::<TimerToken>::builder().tick(Duration::from_millis(100)).build().unwrap();
-    let mut services = LoopServices::new(
-        time,
-        wheel,
-        Arc::new(Nowhere),
-        Arc::default(),
-        Arc::new(crate::log_throttle::LogThrottle::new("test")),
-        OutboundBudget::unlimited(),
-        WorkerPool::by_hand(),
-    );
+    let mut services = LoopServices::detached(Duration::from_millis(100));
     let config = Arc::new(ChannelOptions::new().build().unwrap());
     let idle = IdleTimeouts::new().reader(Duration::from_nanos(TIMEOUT));
     let events = Rc::new(Cell::new(0));

@@ -4,6 +4,8 @@
 mod driver_tests;
 mod embedded;
 mod embedded_loop;
+#[cfg(test)]
+mod filter_tests;
 #[cfg(all(test, not(netwheel_loom)))]
 mod idle_cost_tests;
 mod memory_transport;

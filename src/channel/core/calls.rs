@@ -1,7 +1,7 @@
-//! Calls into the pipeline, and what follows each of them.
+//! Calls into the pipeline, and the work after each call.
 //!
-//! Invariants: a callback is never called from within another one. An error or a panic in a callback
-//! reaches the handler's `error` at most once and closes this channel only.
+//! Invariants: a callback is never called from within another one. An error or a panic in a
+//! callback reaches the handler's `error` at most once and closes this channel only.
 
 use super::{ChannelCore, replace::AT_ONCE};
 use crate::{
@@ -28,7 +28,8 @@ impl ChannelCore {
         self.call(services, |links, state, services| links.event(state, services, event));
     }
 
-    /// Calls into the pipeline with a buffer to write to. Catches errors and panics. Returns whether it failed.
+    /// Calls into the pipeline with a buffer to write to. Catches errors and panics. Returns
+    /// whether it failed.
     #[inline]
     pub(super) fn call(
         &mut self,
@@ -40,7 +41,8 @@ impl ChannelCore {
         failed
     }
 
-    /// Like [`call`](ChannelCore::call), for callers that request the driver's attention themselves.
+    /// Like [`call`](ChannelCore::call), for callers that request the driver's attention
+    /// themselves.
     #[inline]
     pub(super) fn call_unlisted(
         &mut self,
@@ -65,7 +67,7 @@ impl ChannelCore {
                     Level::Error,
                     "channel {id} ({name}): panicked: {message}; closing this channel"
                 );
-                // Half a message may have been encoded when it panicked: nothing more of this channel is sent.
+                // A part of a message may have been encoded, so nothing more is sent.
                 self.state.note_cause(|| Error::Panicked(message.clone()));
                 self.fail(services, Error::Panicked(message));
                 self.state.request_close_now();
@@ -76,7 +78,7 @@ impl ChannelCore {
         failed
     }
 
-    /// Calls into the pipeline. The loop's activity names this channel meanwhile.
+    /// Calls into the pipeline, with this channel as the loop's activity.
     #[inline]
     fn enter(
         &mut self,

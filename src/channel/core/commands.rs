@@ -24,7 +24,7 @@ use log::Level;
 use std::any::Any;
 
 impl ChannelCore {
-    /// Mail from a handle.
+    /// Handles mail from a handle.
     pub(crate) fn handle_mail(&mut self, services: &mut LoopServices, mail: Mail) {
         if let (Mail::Message(_, ticket) | Mail::Notify(_, _, ticket), Some(shared)) =
             (&mail, &self.state.shared)
@@ -32,13 +32,13 @@ impl ChannelCore {
             shared.producers.take(*ticket);
         }
         match mail {
-            // Whoever sent it raced with the close; it is nobody's error.
+            // The sender raced with the close, which is not an error.
             Mail::Message(..) | Mail::Notify(..) | Mail::Run(_) | Mail::Schedule(..)
                 if !self.state.status.is_open() =>
             {
                 drop_guarded(mail)
             }
-            // Likewise, with the end of the output.
+            // The sender raced with the end of the output.
             Mail::Message(message, _) if self.state.status.output_is_over() => drop_guarded(message),
             Mail::Message(message, ticket) => self.write_queued(services, message, ticket, None),
             Mail::Notify(message, confirmation, ticket) => {
@@ -77,8 +77,9 @@ impl ChannelCore {
         }
     }
 
-    /// Writes a message that a handle has queued. It was accepted, so where it cannot be written the handler is called, and
-    /// for want of room the channel closes: later messages must not be sent behind a hole.
+    /// Writes a message that a handle has queued. The message was accepted, so a failure goes to
+    /// the handler. A full buffer closes the channel, because later messages must not be sent
+    /// without it.
     fn write_queued(
         &mut self,
         services: &mut LoopServices,
@@ -103,7 +104,8 @@ impl ChannelCore {
                 confirmation.complete(Err(error.again()));
             }
             match error {
-                // Whoever sent it raced with the replacement of the pipeline or the close; it is nobody's error.
+                // The sender raced with a replacement of the pipeline or the close, which is not an
+                // error.
                 Error::Replaced | Error::Closed => {
                     let id = state.id();
                     log_throttled!(
@@ -115,7 +117,7 @@ impl ChannelCore {
                     Ok(())
                 }
                 error => {
-                    // The other policies drop messages; this one never does.
+                    // Other policies drop messages, this one does not.
                     overflowed = OutboundLease::is_full(&error) && state.config.overflow == Overflow::Refuse;
                     Err(error)
                 }
@@ -129,7 +131,7 @@ impl ChannelCore {
         }
     }
 
-    /// A message that many channels get. That it cannot be encoded is not told to the handler: whoever wrote it hears of it.
+    /// Writes a message of a broadcast. An encoding error goes to the report, not to the handler.
     pub(crate) fn handle_broadcast(
         &mut self,
         services: &mut LoopServices,
@@ -162,7 +164,7 @@ impl ChannelCore {
     }
 }
 
-/// Writes a message that a handle brought.
+/// Writes a message from a handle.
 fn write(
     links: &mut dyn Links,
     state: &mut ChannelState,
@@ -183,7 +185,8 @@ fn write(
     }
 }
 
-/// What becomes of a broadcast where it was not written; the error is one that the handler is to be told.
+/// Sets the outcome of a broadcast that was not written. Returns the error that the handler
+/// receives.
 #[cold]
 fn not_taken(
     state: &mut ChannelState,
@@ -208,14 +211,14 @@ fn not_taken(
     Ok(())
 }
 
-/// What became of a message at one member.
+/// The result of a broadcast for one member.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     Written,
     Dropped,
     Refused,
     Closed,
-    /// And why, unless the channel was told.
+    /// The encoding failed; with the error, unless the handler received it.
     Failed(Option<Error>),
     Gone,
 }

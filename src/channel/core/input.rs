@@ -30,12 +30,13 @@ use bytes::Bytes;
 use log::Level;
 
 impl ChannelCore {
-    /// Decodes `input` and delivers its messages; kept bytes stand in front of it already. Calls `flush`
-    /// between two messages if the handler has asked for one. What cannot be decoded yet is kept.
+    /// Decodes `input` and delivers its messages; kept bytes stand in front of it already. Calls
+    /// `flush` between two messages if the handler has asked for one. What cannot be decoded yet is
+    /// kept.
     ///
-    /// Returns whether `read_complete` was called, which happens only if the batch is complete. If not,
-    /// the driver calls [`ChannelCore::handle_read_complete`] at the end of the burst. The driver also
-    /// calls [`ChannelCore::request_attention`].
+    /// Returns whether `read_complete` was called, which happens only if the batch is complete. If
+    /// not, the driver calls [`ChannelCore::handle_read_complete`] at the end of the burst. The
+    /// driver also calls [`ChannelCore::request_attention`].
     #[inline]
     pub(crate) fn handle_input(
         &mut self,
@@ -67,12 +68,12 @@ impl ChannelCore {
         pass.told()
     }
 
-    /// Delivers messages until something interrupts the pass or no whole message is left. The rest of
-    /// `input` is not decoded.
+    /// Delivers messages until something interrupts the pass or no whole message is left. The rest
+    /// of `input` is not decoded.
     ///
     /// Sets `UNDECODED` if delivery stopped while the pipeline has queued messages.
     fn deliver(&mut self, services: &mut LoopServices, input: &mut Bytes, pass: &mut DecodePass) {
-        // Set by an earlier round of this pass, for messages that the pipeline has queued. Round by round it goes on.
+        // Set by an earlier round of this pass, for queued messages of the pipeline.
         if !pass.timed_out() && self.state.status.has(Pending::UNDECODED) {
             self.state.status.unset(Pending::UNDECODED);
         }
@@ -85,7 +86,7 @@ impl ChannelCore {
                 self.state.status.unset(Memory::STUCK);
             }
             if services.replaced != replaced {
-                // What is left is for the pipeline that has taken over.
+                // The rest belongs to the replacement pipeline.
                 if input.is_empty() && !self.has_more() {
                     break;
                 }
@@ -97,7 +98,8 @@ impl ChannelCore {
             if !failed {
                 break;
             }
-            // The handler may have chosen to go on. A codec that fails without taking a byte will fail again.
+            // `error` may keep the channel open. A codec that fails without taking a byte will fail
+            // again.
             if input.is_empty() && !pass.is_last() && !self.has_more() {
                 break;
             }
@@ -122,8 +124,8 @@ impl ChannelCore {
         }
     }
 
-    /// Returns whether the pipeline has queued messages. A panic in that counts as `true`, so that the
-    /// next delivery meets with it and closes the channel.
+    /// Returns whether the pipeline has queued messages. A panic in that counts as `true`, so that
+    /// the next delivery meets with it and closes the channel.
     fn has_more(&self) -> bool {
         if !self.state.status.is_open() {
             return false;
@@ -133,14 +135,15 @@ impl ChannelCore {
         more
     }
 
-    /// Notes that decoding failed without taking a byte; whether it did so the last time as well.
+    /// Records that decoding failed without taking a byte. Returns whether the last one did as
+    /// well.
     fn stuck(&mut self) -> bool {
         let was = self.state.status.has(Memory::STUCK);
         self.state.status.set(Memory::STUCK);
         was
     }
 
-    /// Keeps what was not decoded for the next time; `moved`: the codec took bytes in this read.
+    /// Keeps the undecoded rest for the next read. `moved`: the codec took bytes in this read.
     fn keep(&mut self, services: &mut LoopServices, rest: Bytes, memory: InputMemory, moved: bool) {
         debug_assert!(self.state.partial.is_empty());
         self.state.note_kept(services, rest.len(), moved);
@@ -151,7 +154,7 @@ impl ChannelCore {
         // A spent pass stops decoding although the channel may deliver.
         let starved = self.state.status.may_deliver() && !self.state.status.has(Pending::UNDECODED);
         if !starved {
-            // Not the peer's fault, and bounded: nothing more is read before this is decoded.
+            // Not the peer's fault, and bounded: nothing is read before this is decoded.
             self.state.status.set(Pending::UNDECODED);
         } else if rest.len() > limit {
             let length = rest.len() as u64;
@@ -163,16 +166,32 @@ impl ChannelCore {
         self.state.partial = services.spare_box.keep(memory.keep(rest, starved));
     }
 
-    /// The bytes at hand are read.
+    /// Checks how much the channel's filters keep, behind each read.
+    pub(crate) fn handle_filtered_input(&mut self, services: &mut LoopServices) {
+        if !self.state.status.is_open() || !self.state.status.is_active() {
+            return;
+        }
+        let kept = self.state.partial.len();
+        self.state.note_kept(services, kept, false);
+        let (length, limit) = (kept + self.state.extras.kept_in_filters(), self.state.config.max_inbound);
+        if length > limit && !self.state.status.has(Pending::UNDECODED) {
+            let length = length as u64;
+            self.fail(services, PeerError::TooLong { what: "undecoded input", length, limit }.into());
+            self.state.request_close();
+            self.after(services);
+        }
+    }
+
+    /// Calls `read_complete`.
     pub(crate) fn handle_read_complete(&mut self, services: &mut LoopServices) {
         self.event(services, Event::ReadComplete);
     }
 
-    /// The peer has ended its stream: what was kept is decoded for the last time, then the channel closes, or goes on in
-    /// one direction if it may.
+    /// Handles the end of the peer's stream: decodes the kept bytes for the last time, then closes
+    /// the channel, unless half-close keeps its output open.
     pub(crate) fn handle_end(&mut self, services: &mut LoopServices) {
         let mut rest = self.state.partial.take().into_bytes();
-        // A flush interrupts the delivery, and so does auto-read off; but there is no later read to take it up again. The
+        // A flush and auto-read off interrupt the delivery, but no later read resumes it. The
         // driver flushes soon.
         let mut flush = false;
         let mut pass = DecodePass::new(Batch::Last);
@@ -194,7 +213,7 @@ impl ChannelCore {
             self.state.status.set(Pending::FLUSH);
         }
         self.state.status.end_grant(false);
-        // For a pipeline that takes over from here on.
+        // For a replacement pipeline.
         self.state.partial = rest.into();
         if self.state.status.has(Pending::UNDECODED) && self.state.status.is_open() {
             // The pipeline has more messages than one pass delivers. Read the end again after them.
@@ -208,7 +227,7 @@ impl ChannelCore {
             self.event(services, Event::ReadComplete);
         }
         if services.replaced != replaced && self.state.status.is_open() {
-            // It hears of the end by itself, behind what is left for it.
+            // The end is read again for the replacement, behind the bytes that are left for it.
             self.state.status.set(Readiness::MAYBE_READABLE);
             self.state.want_attention(services);
             return;

@@ -1,13 +1,13 @@
 //! The channel core: a state machine that does no I/O.
 //!
-//! Bytes, commands and time go in through `handle_*`. Bytes to write, requests to close and calls of
-//! the handler come out. `driver` moves the bytes, and states the contract between the two.
+//! Bytes, commands and time go in through `handle_*`. Bytes to write, requests to close and calls
+//! of the handler come out. `driver` moves the bytes, and states the contract between the two.
 //!
-//! Invariants: `inactive` is the last call, made if and only if `active` was. A replacement pipeline
-//! takes over between two calls. Runs on the channel's loop. Owns the pipeline, but not the transport.
-//! The submodules: `input` (bytes from the peer), `commands` (requests of handles and groups), `timing`
-//! (timers), `writability` (its notifications), `replace` (another pipeline), `calls` (calls of the
-//! pipeline).
+//! Invariants: `inactive` is the last call, made if and only if `active` was. A replacement
+//! pipeline takes over between two calls. Runs on the channel's loop. Owns the pipeline, but not
+//! the transport. The submodules: `input` (bytes from the peer), `commands` (requests of handles
+//! and groups), `timing` (timers), `writability` (its notifications), `replace` (another pipeline),
+//! `calls` (calls of the pipeline).
 
 mod calls;
 mod commands;
@@ -100,6 +100,13 @@ impl ChannelCore {
         self.tell_writability(services);
     }
 
+    /// The transport took `n` bytes that filters have sealed.
+    pub(crate) fn handle_sealed_written(&mut self, services: &mut LoopServices, n: usize) {
+        self.state.consume_sealed(n, services.now);
+        self.state.return_outbound(services);
+        self.tell_writability(services);
+    }
+
     /// The loop is shutting down.
     pub(crate) fn handle_shutdown(&mut self, services: &mut LoopServices) {
         if self.state.status.is_open() {
@@ -142,7 +149,7 @@ impl ChannelCore {
             Action::FlushAndClose
         } else if self.state.status.wants_to_end_output() {
             Action::FlushAndEnd
-        } else if self.state.pending_bytes() > 0 {
+        } else if self.state.pending_bytes() > 0 || !self.state.extras.sealed_wire().is_empty() {
             Action::Flush
         } else {
             Action::Nothing

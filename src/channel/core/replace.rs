@@ -40,9 +40,8 @@ use crate::{
 use log::Level;
 use std::sync::Arc;
 
-/// Calls that may follow one from the other before anything else happens: pipelines that replace each other, each in the
-/// `active` of the one before, and refused tasks, each scheduled when the handler was told of the one before. More are a loop
-/// without an end.
+/// The limit of calls that cause one another: pipelines that are replaced in `active`, tasks that are
+/// refused in `error`, changes of writability. More are an endless loop.
 pub(in crate::channel) const AT_ONCE: usize = 16;
 
 impl<M> Scope<'_, M> {
@@ -125,12 +124,12 @@ impl<M> Scope<'_, M> {
 }
 
 impl ChannelCore {
-    /// What the channel's handles share.
+    /// Returns what the channel's handles share.
     pub(crate) fn handle(&mut self, services: &LoopServices) -> Arc<ChannelShared> {
         self.state.share(services, self.links.types().size_hint)
     }
 
-    /// What the channel's handles share, for one who cannot know which pipeline it has by now.
+    /// Returns what the channel's handles share, with the types of the current pipeline.
     pub(crate) fn share(&mut self, services: &LoopServices) -> Arc<ChannelShared> {
         let types = self.links.types();
         let shared = self.state.share(services, types.size_hint);
@@ -138,7 +137,7 @@ impl ChannelCore {
         shared
     }
 
-    /// The callback that asked for another pipeline has failed, or closed the channel.
+    /// Drops the requested pipeline, because the callback has failed or closed the channel.
     pub(in crate::channel) fn forget_replacement(&mut self, services: &mut LoopServices) {
         if self.state.status.take(Pending::REPLACED)
             && let Some(unused) = take_replacement(services)
@@ -147,7 +146,7 @@ impl ChannelCore {
         }
     }
 
-    /// Has the pipeline take over for which a callback has asked, if one has; and the next one, for which that one asks.
+    /// Installs the requested pipeline, and any further one that its `active` requests.
     #[cold]
     pub(in crate::channel) fn take_over(&mut self, services: &mut LoopServices) {
         for _ in 0..AT_ONCE {
@@ -174,7 +173,7 @@ impl ChannelCore {
         self.forget_replacement(services);
     }
 
-    /// Puts the new pipeline into the place of the old one, which ends with all that it has armed.
+    /// Replaces the pipeline, and cancels the tasks and timers of the old one.
     fn replace(&mut self, services: &mut LoopServices, pipeline: AnyPipeline) {
         const WORK: Pending = Pending::TASK_REFUSED.with(Pending::ARM_WATCH).with(Pending::UNDECODED);
         const MEMORIES: Memory = Memory::STUCK.with(Memory::SERVED).with(Memory::LIMITED);
@@ -190,14 +189,15 @@ impl ChannelCore {
                 shared.leave_groups();
             }
         }
-        let AnyPipeline { links, settings } = pipeline;
+        let AnyPipeline { links, mut settings } = pipeline;
         let links = std::mem::replace(&mut self.links, links);
+        settings.extras.remove_filters();
         let extras = self.state.apply(services, settings);
         let settings = PipelineSettings { extras, ..PipelineSettings::default() };
         drop_pipeline(services, &self.state, AnyPipeline { links, settings });
     }
 
-    /// What the old pipeline has left is for the new one, although no event will announce it.
+    /// Resumes the input that the old pipeline has left, without waiting for an event.
     fn resume_input(&mut self, services: &mut LoopServices) {
         if !self.state.partial.is_empty() {
             self.state.status.set(Pending::UNDECODED);
@@ -205,24 +205,24 @@ impl ChannelCore {
         }
         if self.state.status.input_ended() {
             self.state.status.set_input(InputHalf::Open);
-            // The end is read once more, and told to the new one.
+            // The end is read again, for the new pipeline.
             self.state.status.set(Readiness::MAYBE_READABLE);
             self.state.want_attention(services);
         }
     }
 }
 
-/// Takes the pipeline for which a callback has asked.
+/// Takes the requested pipeline.
 fn take_replacement(services: &mut LoopServices) -> Option<AnyPipeline> {
     let pipeline = services.replacement.take()?.downcast();
     pipeline.ok().map(|pipeline: Box<AnyPipeline>| *pipeline)
 }
 
-/// Drops what is the program's own; a panic in that is logged and goes no further.
+/// Drops a pipeline of the program. Logs a panic in that.
 fn drop_pipeline(services: &LoopServices, state: &ChannelState, pipeline: AnyPipeline) {
     let (id, name) = (state.id(), (pipeline.links.handler_type())());
     if let Some(message) = caught(|| drop(pipeline)) {
-        // The program's log may panic, too.
+        // The program's logger may panic, too.
         caught(|| {
             log_throttled!(services, PANICS, Level::Error, "channel {id}: dropping its {name}: {message}")
         });

@@ -15,8 +15,8 @@ use crate::{
 use log::Level;
 
 impl ChannelCore {
-    /// The entry of the watch has expired: calls stages, then `idle`, then enforces a time limit. The
-    /// driver has looked for unread input before; see `ChannelState::watch_expired`.
+    /// The entry of the watch has expired: calls stages, then `idle`, then enforces a time limit.
+    /// The driver has looked for unread input before; see `ChannelState::watch_expired`.
     fn handle_watch(&mut self, services: &mut LoopServices) {
         let (traffic, now, replaced) = (self.state.traffic, services.now, services.replaced);
         let reading = !self.state.status.may_read()

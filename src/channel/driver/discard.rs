@@ -64,15 +64,19 @@ impl ChannelCore {
 }
 
 impl<T: Transport> ChannelDriver<T> {
-    /// Discards the input of a channel that is closing and still has bytes to send.
+    /// Reads where the handler gets nothing. A channel that is closing and still has bytes to send
+    /// discards its input. After the end of the stream, a read can only find that the connection is
+    /// broken.
+    #[cold]
     pub(super) fn discard_input(&mut self, io: &mut LoopIo) {
         let to_the_end = self.core.drains_to_the_end();
         let state = &mut self.core.state;
-        let Some(transport) = self.transport.as_mut().filter(|_| !state.status.closes_at_once()) else {
-            return;
-        };
+        let ended = state.status.input_ended();
+        let reads = if ended { state.status.is_open() } else { !state.status.closes_at_once() };
+        let Some(transport) = self.transport.as_mut().filter(|_| reads) else { return };
         match io.drain(transport, to_the_end) {
             Drained::Nothing => {}
+            Drained::More if ended => {}
             Drained::More => {
                 state.status.set(Readiness::MAYBE_READABLE.with(Readiness::CARRIED_OVER));
                 io.carry_over(state.key(), false);

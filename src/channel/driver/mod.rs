@@ -9,6 +9,7 @@
 //! the end of the turn.
 //!
 //! # What the owner does
+//! - It calls [`ChannelDriver::activate`] once the transport is connected.
 //! - It passes readiness to [`ChannelDriver::handle_ready`], or to [`ChannelDriver::defer`] if the
 //!   turn has no time left, and calls [`ChannelDriver::read`] for each key in
 //!   [`LoopIo::carried_over`].
@@ -30,6 +31,8 @@
 //! 6. The state of the transport (`Readiness`) is the driver's. The core reads
 //!    `Readiness::MAYBE_READABLE` to see whether input waits, and sets it only to have the end of
 //!    the stream read again.
+//! 7. With filters (`filtered_input`, `filtered_output`), the core sees plaintext only:
+//!    `handle_input` gets the opened bytes, and `handle_sealed_written` replaces `handle_written`.
 //!
 //! # Closing
 //! `close` sends pending bytes first, for at most `close_timeout`. From then on writes fail,
@@ -39,8 +42,11 @@
 //! channel ends.
 
 mod discard;
+mod filtered_input;
+mod filtered_output;
 mod last_look;
 mod loop_io;
+mod read;
 mod reading;
 mod ready;
 mod transport;
@@ -177,10 +183,10 @@ impl<T: Transport> ChannelDriver<T> {
     /// Closes a channel that has sent everything. One that has not gets its close timeout, and its
     /// input is discarded meanwhile.
     fn proceed_with_close(&mut self, io: &mut LoopIo) -> Next {
-        let state = &mut self.core.state;
-        if state.pending_bytes() == 0 {
+        if self.core.state.pending_bytes() == 0 && self.finish_output(io) {
             return Next::Close;
         }
+        let state = &mut self.core.state;
         state.arm_close(&mut io.services);
         if state.status.has(Readiness::MAYBE_READABLE) && !state.status.has(Readiness::CARRIED_OVER) {
             return self.read(io);
@@ -190,7 +196,8 @@ impl<T: Transport> ChannelDriver<T> {
 
     /// Shuts down the write half, once everything is sent.
     fn end_output(&mut self, io: &mut LoopIo) {
-        if self.core.state.pending_bytes() > 0 || !self.core.state.status.is_open() {
+        if self.core.state.pending_bytes() > 0 || !self.core.state.status.is_open() || !self.finish_output(io)
+        {
             return;
         }
         let Some(transport) = &mut self.transport else { return };

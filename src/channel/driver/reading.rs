@@ -20,7 +20,11 @@
 //! when its share of the turn is used up. The last case is recorded in `MAYBE_READABLE`, because no
 //! further event announces the remaining input. Kept bytes are decoded before new ones are read.
 
-use super::{ChannelDriver, LoopIo, Next, Transport, writing};
+use super::{
+    ChannelDriver, LoopIo, Next, Transport, filtered_input,
+    read::{Read, batch},
+    writing,
+};
 use crate::{
     Error,
     buffer::{RECEIVE_SIZE, Received},
@@ -33,19 +37,7 @@ use crate::{
     },
 };
 use bytes::BytesMut;
-use std::io::{self, ErrorKind};
-
-/// The result of one read.
-enum Read {
-    /// Bytes came, for now the `last` ones. If `completed`, the handler's `read_complete` was called.
-    Bytes {
-        last: bool,
-        completed: bool,
-    },
-    Nothing,
-    End,
-    Failed(io::Error),
-}
+use std::io::ErrorKind;
 
 impl<T: Transport> ChannelDriver<T> {
     /// Reads a channel that was carried over from an earlier turn.
@@ -63,7 +55,7 @@ impl<T: Transport> ChannelDriver<T> {
     pub(super) fn read_burst(&mut self, io: &mut LoopIo, mut readable: bool, reported: bool) -> Next {
         self.core.state.status.unset(Readiness::CARRIED_OVER.with(Readiness::MAYBE_READABLE));
         if self.core.state.status.discards_input() {
-            self.read_for_nothing(io);
+            self.discard_input(io);
             return self.next();
         }
         let Some(transport) = &mut self.transport else { return Next::Stay };
@@ -95,12 +87,12 @@ impl<T: Transport> ChannelDriver<T> {
                 break;
             }
             let size = state.config.read_size;
-            let size = state.allowance(&mut io.services, Direction::Read, size);
-            if size == 0 {
-                state.status.set(Readiness::MAYBE_READABLE);
-                break;
-            }
-            match read_once(core, transport, io, size) {
+            let read = if !state.extras.are_used() {
+                read_once(core, transport, io, size)
+            } else {
+                read_with_extras(core, transport, io, size)
+            };
+            match read {
                 Read::Bytes { last, completed } => {
                     reads += 1;
                     incomplete = !completed;
@@ -114,10 +106,10 @@ impl<T: Transport> ChannelDriver<T> {
                 }
                 Read::Nothing => {
                     io.metrics.reads_blocked.add(1);
-                    incomplete |= reported && reads == 0;
+                    incomplete |= reported && reads == 0 && core.state.status.is_active();
                     break;
                 }
-                end => {
+                end @ (Read::End | Read::Failed(_)) => {
                     if incomplete {
                         core.handle_read_complete(&mut io.services);
                     }
@@ -128,6 +120,17 @@ impl<T: Transport> ChannelDriver<T> {
                     incomplete = false;
                     break;
                 }
+                Read::Kept { last } => {
+                    reads += 1;
+                    if last {
+                        break;
+                    }
+                }
+                Read::HeldUp => {
+                    core.state.status.set(Readiness::MAYBE_READABLE);
+                    break;
+                }
+                Read::Broken => break,
             }
         }
         core.state.give_allowance_back(Direction::Read);
@@ -155,22 +158,23 @@ impl<T: Transport> ChannelDriver<T> {
         }
         Next::Stay
     }
+}
 
-    /// Reads where the handler gets nothing: a closing channel discards its input, and after the end of
-    /// the stream a read can only find that the connection is broken.
-    #[cold]
-    fn read_for_nothing(&mut self, io: &mut LoopIo) {
-        if !self.core.state.status.input_ended() {
-            self.discard_input(io);
-            return;
-        }
-        let size = self.core.state.config.read_size;
-        let Some(transport) = self.transport.as_mut().filter(|_| self.core.state.status.is_open()) else {
-            return;
-        };
-        if let Read::Failed(e) = read_once(&mut self.core, transport, io, size) {
-            self.core.handle_io_error(&mut io.services, Error::io("reading", e));
-        }
+/// Reads a channel that may have limits of traffic or filters.
+#[inline(never)]
+fn read_with_extras<T: Transport>(
+    core: &mut ChannelCore,
+    transport: &mut T,
+    io: &mut LoopIo,
+    size: usize,
+) -> Read {
+    let size = core.state.allowance(&mut io.services, Direction::Read, size);
+    if size == 0 {
+        Read::HeldUp
+    } else if core.state.extras.has_filters() {
+        filtered_input::read_once(core, transport, io, size)
+    } else {
+        read_once(core, transport, io, size)
     }
 }
 
@@ -262,9 +266,4 @@ fn decode_grown<T: Transport>(
     core.handle_input(services, grown.freeze(), memory, batch(last), |core, services| {
         writing::flush(core, transport, services, metrics);
     })
-}
-
-#[inline]
-fn batch(last: bool) -> Batch {
-    if last { Batch::Complete } else { Batch::Part }
 }

@@ -9,7 +9,7 @@
 //! when its share of the turn is used up, which puts the channel into the attention list. After
 //! `WouldBlock` nothing is tried until an event reports that the transport takes more.
 
-use super::{ChannelDriver, LoopIo, Transport};
+use super::{ChannelDriver, LoopIo, Transport, filtered_output};
 use crate::{
     Error,
     buffer::Outbound,
@@ -54,7 +54,23 @@ pub(super) fn flush<T: Transport>(
 }
 
 /// Sends what waits, with at most `most_writes` writes.
+#[inline]
 fn send<T: Transport>(
+    core: &mut ChannelCore,
+    transport: &mut T,
+    services: &mut LoopServices,
+    metrics: &Metrics,
+    most_writes: usize,
+) {
+    if core.state.extras.has_filters() {
+        send_burst::<T, true>(core, transport, services, metrics, most_writes);
+    } else {
+        send_burst::<T, false>(core, transport, services, metrics, most_writes);
+    }
+}
+
+/// Like [`send`], for a channel that is known to be `FILTERED` or not.
+fn send_burst<T: Transport, const FILTERED: bool>(
     core: &mut ChannelCore,
     transport: &mut T,
     services: &mut LoopServices,
@@ -63,14 +79,14 @@ fn send<T: Transport>(
 ) {
     let mut left = most_writes;
     loop {
-        let state = &mut core.state;
-        if state.status.has(Readiness::WRITE_BLOCKED)
-            || state.status.closes_at_once()
+        let state = &core.state;
+        if (state.status.has(Readiness::WRITE_BLOCKED) || state.status.closes_at_once())
             || state.is_held_up(Direction::Write)
         {
             break;
         }
-        let pending = state.pending_bytes();
+        let pending = if FILTERED { filtered_output::seal(core, services) } else { state.pending_bytes() };
+        let state = &mut core.state;
         if pending == 0 || left == 0 {
             state.give_allowance_back(Direction::Write);
             if pending > 0 {
@@ -79,24 +95,32 @@ fn send<T: Transport>(
             break;
         }
         let most = state.allowance(services, Direction::Write, pending);
-        let Some(out) = state.outbound().filter(|_| most > 0) else { break };
-        let result = if out.is_contiguous() {
-            let front = out.front();
-            transport.write(&front[..front.len().min(most)])
+        if most == 0 {
+            break;
+        }
+        let result = if FILTERED {
+            filtered_output::write(core, transport, most)
         } else {
-            write_slices(transport, out, most)
+            let Some(out) = state.outbound() else { break };
+            if out.is_contiguous() {
+                let front = out.front();
+                transport.write(&front[..front.len().min(most)])
+            } else {
+                write_slices(transport, out, most)
+            }
         };
         left -= 1;
         metrics.writes.add(1);
         match result {
+            Ok(n) if n > 0 && FILTERED => filtered_output::written(core, services, metrics, n),
             Ok(n) if n > 0 => {
                 metrics.bytes_written.add(n as u64);
                 core.handle_written(services, n);
             }
             Err(e) if e.kind() == ErrorKind::WouldBlock => {
                 metrics.writes_blocked.add(1);
-                state.status.set(Readiness::WRITE_BLOCKED);
-                state.give_allowance_back(Direction::Write);
+                core.state.status.set(Readiness::WRITE_BLOCKED);
+                core.state.give_allowance_back(Direction::Write);
                 break;
             }
             Err(e) if e.kind() == ErrorKind::Interrupted => {}

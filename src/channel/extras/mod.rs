@@ -9,7 +9,7 @@ mod wire_log;
 pub use attributes::Attributes;
 pub use wire_log::WireLog;
 
-use crate::channel::shaping::Shaper;
+use crate::channel::{filter::Filters, shaping::Shaper};
 
 /// The parts that are in use. Allocated when the first of them is set.
 #[derive(Debug, Default)]
@@ -21,6 +21,8 @@ struct Parts {
     wire_log: Option<WireLog>,
     /// Limits the traffic; see `shaping`.
     shaper: Option<Box<Shaper>>,
+    /// Stand between the transport and the codec; see `filter`.
+    filters: Option<Box<Filters>>,
     /// Messages that were dropped because the outbound buffer was full.
     messages_dropped: u64,
 }
@@ -88,6 +90,49 @@ impl Extras {
         if shaper.is_some() || self.are_used() {
             self.parts().shaper = shaper;
         }
+    }
+
+    #[inline]
+    pub(in crate::channel) fn has_filters(&self) -> bool {
+        self.0.as_ref().is_some_and(|parts| parts.filters.is_some())
+    }
+
+    /// Removes the filters of a pipeline that takes over, because those of the channel stay.
+    pub(in crate::channel) fn remove_filters(&mut self) {
+        if let Some(parts) = &mut self.0 {
+            parts.filters = None;
+        }
+    }
+
+    #[inline]
+    fn filters(&self) -> Option<&Filters> {
+        self.0.as_ref()?.filters.as_deref()
+    }
+
+    #[inline]
+    pub(in crate::channel) fn filters_mut(&mut self) -> Option<&mut Filters> {
+        self.0.as_mut()?.filters.as_deref_mut()
+    }
+
+    #[cfg(test)]
+    pub(in crate::channel) fn set_filters(&mut self, filters: Filters) {
+        self.parts().filters = Some(Box::new(filters));
+    }
+
+    /// Returns the sealed bytes that wait for the transport.
+    #[inline]
+    pub(crate) fn sealed_wire(&self) -> &[u8] {
+        self.filters().map_or(&[], Filters::wire)
+    }
+
+    /// Returns how many outbound bytes are sealed, and so can no longer be taken back.
+    pub(in crate::channel) fn sealed_bytes(&self) -> usize {
+        self.filters().map_or(0, Filters::sealed_plain)
+    }
+
+    /// Returns the bytes of the wire that the filters keep because they are incomplete.
+    pub(in crate::channel) fn kept_in_filters(&self) -> usize {
+        self.filters().map_or(0, Filters::kept)
     }
 
     pub(in crate::channel) fn note_messages_dropped(&mut self, messages: u64) {

@@ -11,10 +11,10 @@ use crate::{
 use std::{collections::HashMap, sync::Arc};
 
 pub(super) struct Members<M> {
-    /// Where each member stands among those of its loop.
+    /// The index of each member among those of its loop.
     places: HashMap<ChannelId, usize>,
     loops: Vec<OnLoop<M>>,
-    /// Copies of the membership, unless it has changed since the last was made.
+    /// Copies of the membership, if it has not changed since they were made.
     parts: Option<Arc<[Part]>>,
     channels: Option<Arc<[Channel<M>]>>,
     is_closed: bool,
@@ -23,11 +23,11 @@ pub(super) struct Members<M> {
 struct OnLoop<M> {
     event_loop: u32,
     channels: Vec<Channel<M>>,
-    /// Their keys, unless the members of this loop have changed.
+    /// The keys of the members, if these have not changed since.
     keys: Option<Arc<[Key]>>,
 }
 
-/// Those members of a group that are on one loop.
+/// The members of a group on one loop.
 pub(super) struct Part {
     pub(super) event_loop: u32,
     pub(super) outlet: Arc<dyn MailSender>,
@@ -36,9 +36,10 @@ pub(super) struct Part {
     pub(super) tickets: Option<Arc<[Option<WriteTicket>]>>,
 }
 
-/// A member that was selected because it is writable. The message counts as soon as its loop has it.
+/// A member that was selected because it is writable. The message counts as soon as its loop has
+/// it.
 pub(super) struct Permitted<M> {
-    /// Its part.
+    /// The index of its part.
     pub(super) part: usize,
     channel: Channel<M>,
     ticket: WriteTicket,
@@ -73,7 +74,7 @@ impl<M> Members<M> {
         self.is_closed = true;
     }
 
-    /// Takes in a channel that is no member.
+    /// Adds a channel that is not a member.
     pub(super) fn insert(&mut self, channel: Channel<M>) {
         self.forget_copies();
         let id = channel.id();
@@ -112,13 +113,13 @@ impl<M> Members<M> {
         self.loops.iter().flat_map(|on| &on.channels).for_each(f);
     }
 
-    /// The members as a broadcast needs them.
+    /// Returns the members by loop, for a broadcast.
     pub(super) fn parts(&mut self) -> Arc<[Part]> {
         let loops = &mut self.loops;
         self.parts.get_or_insert_with(|| loops.iter_mut().map(OnLoop::part).collect()).clone()
     }
 
-    /// The members; those of a loop stand together.
+    /// Returns the members; those of a loop are adjacent.
     pub(super) fn channels(&mut self) -> Arc<[Channel<M>]> {
         let all = || self.loops.iter().flat_map(|on| on.channels.iter().cloned()).collect();
         self.channels.get_or_insert_with(all).clone()
@@ -129,7 +130,7 @@ impl<M> OnLoop<M> {
     fn part(&mut self) -> Part {
         let channels = &self.channels;
         let keys = self.keys.get_or_insert_with(|| channels.iter().map(|channel| channel.id().key).collect());
-        // A loop without members is not kept.
+        // A listed loop has members.
         let outlet = self.channels[0].shared().outlet.clone();
         Part { event_loop: self.event_loop, outlet, keys: keys.clone(), tickets: None }
     }
@@ -174,7 +175,8 @@ pub(super) fn selected<M: 'static>(
     (parts.into(), entitled)
 }
 
-/// The encoded size of one message, which is the same for all channels with the same kind of pipeline.
+/// The encoded size of one message, which is the same for all channels with the same kind of
+/// pipeline.
 struct MessageSize<'a, M> {
     message: &'a M,
     last: Option<(SizeHint, Option<usize>)>,

@@ -40,26 +40,26 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// To whom a message goes.
+/// The recipients of a broadcast.
 pub(super) struct Sending {
     pub(super) parts: Arc<[Part]>,
     pub(super) members: usize,
-    /// One of the members, whom it is not for.
+    /// A member that does not receive it.
     pub(super) except: Option<ChannelId>,
-    /// What the group has under way; this broadcast is counted there.
+    /// The group's deliveries in progress, among which this broadcast counts.
     pub(super) waiting: Arc<WaitingDeliveries>,
 }
 
-/// A message, and what became of it so far.
+/// A message for many channels, its encodings and its progress.
 pub(super) struct SharedBroadcast<M> {
     message: M,
     sending: Sending,
-    /// What encoders of each kind have made of it.
+    /// The encodings by encoder.
     encodings: Mutex<Vec<(Encoder, Result<Bytes>)>>,
     progress: Arc<Progress>,
 }
 
-/// A parcel whose message type is forgotten.
+/// A broadcast whose message type is erased.
 trait AnyParcel: SharedMessage + Send + Sync {
     fn sending(&self) -> &Sending;
     fn progress(&self) -> &Progress;
@@ -72,10 +72,10 @@ impl<M: Clone + Send + Sync + 'static> SharedBroadcast<M> {
         SharedBroadcast { message, sending, encodings: Mutex::default(), progress }
     }
 
-    /// Gives it to the loops.
+    /// Sends a delivery to each loop.
     ///
     /// # Errors
-    /// The message comes back if no loop takes it.
+    /// Returns the message if no loop accepts its delivery.
     pub(super) fn send(self, entitled: &[Permitted<M>]) -> Result<Broadcast, Refused<M>> {
         let shared_broadcast = Arc::new(self);
         let Sending { parts, members, .. } = &shared_broadcast.sending;
@@ -84,7 +84,7 @@ impl<M: Clone + Send + Sync + 'static> SharedBroadcast<M> {
         for (at, part) in parts.iter().enumerate() {
             let delivery = Delivery::new(shared_broadcast.clone(), at);
             match part.outlet.broadcast(Box::new(delivery)) {
-                // Behind the submission, as for every message that is queued.
+                // Added after the submission, like every queued message.
                 Ok(()) => entitled.iter().filter(|member| member.part == at).for_each(Permitted::add),
                 Err((delivery, why)) => {
                     unreached += Delivery::from_any(delivery).report.members;
@@ -99,7 +99,7 @@ impl<M: Clone + Send + Sync + 'static> SharedBroadcast<M> {
         {
             match Arc::try_unwrap(shared_broadcast) {
                 Ok(shared_broadcast) => return Err(Refused { value: shared_broadcast.message, reason }),
-                // Not without a delivery, and these were dropped.
+                // Deliveries hold the only other references, and all were dropped.
                 Err(_) => unreachable!("nobody else has a parcel that no loop took"),
             }
         }
@@ -115,7 +115,7 @@ impl<M: Clone + Send + Sync + 'static> SharedMessage for SharedBroadcast<M> {
     }
 
     fn encoded(&self, encoder: Encoder, encode: &mut dyn FnMut() -> Result<Bytes>) -> Result<Bytes> {
-        // Held while it is encoded: who needs the same waits for it, instead of doing it again.
+        // Held while encoding: other loops wait for the encoding instead of repeating it.
         let mut encodings = self.encodings.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, made)) = encodings.iter().find(|(by, _)| *by == encoder) {
             return again(made);
@@ -127,7 +127,7 @@ impl<M: Clone + Send + Sync + 'static> SharedMessage for SharedBroadcast<M> {
         encodings.push((encoder, again(&made)));
         drop(encodings);
         if let Some(panic) = panic {
-            // It is that channel's, and closes it. The others have nothing to do with it.
+            // The panic closes this channel only.
             resume_unwind(panic);
         }
         made
@@ -148,14 +148,14 @@ impl<M: Clone + Send + Sync + 'static> AnyParcel for SharedBroadcast<M> {
     }
 }
 
-/// What one loop has to do for a broadcast.
+/// The part of a broadcast for one loop.
 pub(crate) struct Delivery {
     shared_broadcast: Arc<dyn AnyParcel>,
     /// The members on this loop.
     keys: Arc<[Key]>,
-    /// What the message counts at each of them.
+    /// The ticket of the message for each of them.
     tickets: Option<Arc<[Option<WriteTicket>]>>,
-    /// The first member that it has not come to yet.
+    /// The next member.
     next: usize,
     except: Option<Key>,
     memo: EncodingMemo,
@@ -165,8 +165,8 @@ pub(crate) struct Delivery {
 }
 
 impl Delivery {
-    /// The delivery that [`MailSender::broadcast`](crate::channel::MailSender::broadcast) was given, which names no type
-    /// of this layer.
+    /// The delivery that [`MailSender::broadcast`](crate::channel::MailSender::broadcast) was
+    /// given, which names no type of this layer.
     pub(crate) fn from_any(delivery: Box<AnyDelivery>) -> Box<Delivery> {
         delivery.downcast().expect("loops are given deliveries only")
     }
@@ -190,7 +190,7 @@ impl Delivery {
         }
     }
 
-    /// The next member; none if there are no more.
+    /// Returns the next member, or `None` after the last one.
     #[inline]
     pub(crate) fn next(&mut self) -> Option<Key> {
         loop {
@@ -217,7 +217,7 @@ impl Delivery {
         self.except != Some(key) && self.keys[self.next.min(self.keys.len())..].contains(&key)
     }
 
-    /// Whether it has come to all members.
+    /// Returns whether all members were reached.
     pub(crate) fn is_done(&self) -> bool {
         self.next >= self.keys.len()
     }
@@ -231,7 +231,7 @@ impl Delivery {
         self.count(services, outcome);
     }
 
-    /// Counts a member.
+    /// Counts the result for a member.
     #[inline]
     pub(crate) fn count(&mut self, services: &mut LoopServices, outcome: Outcome) {
         services.tally.deliveries += 1;
@@ -253,13 +253,13 @@ impl Delivery {
 }
 
 impl Drop for Delivery {
-    /// However it ends: every member is counted, and nobody waits for the report in vain.
+    /// Counts the remaining members, so that the report completes in any case.
     fn drop(&mut self) {
         self.report.unreached += self.report.members - self.report.counted();
         if let Some((error, log, now)) = &self.failed {
             let (n, message) = (self.report.failed, self.shared_broadcast.message_type());
             let at = LogAt { log, now: *now };
-            // The program's log may panic.
+            // The program's logger may panic.
             caught(|| {
                 log_throttled!(
                     at,

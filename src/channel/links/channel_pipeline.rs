@@ -1,6 +1,8 @@
 //! A pipeline that is ready for its channel: its links and the settings that come with them.
 
 use super::Links;
+#[cfg(test)]
+use crate::channel::filter::{Filter, Filters};
 use crate::{Result, channel::pipeline_settings::PipelineSettings};
 use std::{fmt, marker::PhantomData};
 
@@ -11,6 +13,15 @@ pub struct ChannelPipeline<M> {
     pub(crate) links: Box<dyn Links>,
     pub(crate) settings: PipelineSettings,
     pub(crate) message: PhantomData<fn(M)>,
+}
+
+#[cfg(test)]
+impl<M> ChannelPipeline<M> {
+    /// Gives the channel byte filters; the first one is next to the transport.
+    pub(crate) fn filters(mut self, filters: Vec<Box<dyn Filter>>) -> Self {
+        self.settings.extras.set_filters(Filters::new(filters));
+        self
+    }
 }
 
 /// A pipeline whose message type is forgotten.

@@ -21,10 +21,11 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-/// A loop tells its group of bytes no more exactly than this, so that loops do not fight for a cache line.
+/// The granularity at which a loop reports its bytes to the group, to avoid contention for a cache
+/// line.
 const GRANULARITY: usize = 64 * 1024;
 
-/// What the loops of a group share: how much their channels have waiting.
+/// The pending bytes of all loops of a group, and their limit.
 #[derive(Debug)]
 pub(crate) struct SharedBudget {
     used: AtomicUsize,
@@ -42,28 +43,28 @@ pub(crate) struct OutboundBudget {
     limit: usize,
     used: usize,
     shared: Arc<SharedBudget>,
-    /// What the group knows of `used`.
+    /// The part of `used` that was reported to the group.
     told: usize,
-    /// What the other loops of the group have waiting, as of the last turn.
+    /// The pending bytes of the group's other loops, as of the last turn.
     others: usize,
 }
 
-/// A buffer on loan to a channel, and what may be in it.
+/// A buffer of the loop while a channel uses it, and its limit.
 #[derive(Debug, Default)]
 pub(crate) struct OutboundLease {
     pub(crate) buffer: Outbound,
-    /// The time of the phase in which it was lent.
+    /// The time of the phase in which it was leased.
     pub(crate) now: u64,
-    /// So many bytes of it the loop knows of.
+    /// The part of its bytes that the budget has counted.
     counted: usize,
-    /// So many may wait.
+    /// The limit of its bytes.
     limit: usize,
     bound: Bound,
-    /// Up to this length neither limit nor mark are reached.
+    /// The length up to which neither the limit nor a mark is reached.
     certain_room: usize,
 }
 
-/// Whose limit it is.
+/// The owner of a limit.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) enum Bound {
     #[default]
@@ -73,7 +74,7 @@ pub(crate) enum Bound {
 }
 
 impl Bound {
-    /// What goes beyond it fails with this; `limit` is the channel's, if it is that.
+    /// Returns the error of a write beyond the limit. `limit` is that of the channel.
     pub(crate) fn full(self, limit: usize) -> Error {
         let (what, limit) = match self {
             Bound::Channel => (OUTBOUND, limit),
@@ -89,23 +90,23 @@ impl OutboundLease {
         self.limit
     }
 
-    /// Memory that it keeps, used or not, in bytes.
+    /// Returns its memory in bytes, used or not.
     pub(crate) fn memory(&self) -> usize {
         size_of::<Self>() - size_of::<Outbound>() + self.buffer.memory()
     }
 
-    /// Whether there is room for so many bytes more, and no mark reached, as far as one comparison can tell.
+    /// Returns whether `more` bytes certainly reach neither the limit nor a mark. One comparison.
     #[inline]
     pub(crate) fn has_certain_room(&self, more: usize) -> bool {
         self.buffer.len() + more <= self.certain_room
     }
 
-    /// Makes room for whatever comes, and stops watching the marks.
+    /// Lifts the limit and the marks.
     pub(crate) fn lift_limit(&mut self) {
         (self.limit, self.certain_room) = (usize::MAX, usize::MAX);
     }
 
-    /// Makes room for a message that was accepted before it came here.
+    /// Lifts the limit for a message that was accepted before.
     pub(crate) fn admit(&mut self) {
         self.limit = usize::MAX;
     }
@@ -121,18 +122,18 @@ impl OutboundLease {
         self.certain_room = if usual { config.certain_room } else { self.mark(config).certain_room() };
     }
 
-    /// The marks between which a producer pauses and resumes: the channel's own, lower where its loop has little memory left,
-    /// so that a producer pauses before the limit is reached.
+    /// Returns the current water marks: those of the channel, or lower ones if its loop has little
+    /// memory left, so that a producer pauses before the limit is reached.
     pub(crate) fn mark(&self, config: &ChannelConfig) -> WaterMark {
         config.water_mark.capped(self.limit.saturating_sub(1))
     }
 
-    /// What a write beyond the limit fails with.
+    /// Returns the error of a write beyond the limit.
     pub(crate) fn full(&self) -> Error {
         self.bound.full(self.limit)
     }
 
-    /// Whether it says that too much waits.
+    /// Returns whether the error reports a full outbound buffer.
     pub(crate) fn is_full(error: &Error) -> bool {
         matches!(error, Error::Full { what: OUTBOUND | LOOP_OUTBOUND | GROUP_OUTBOUND, .. })
     }
@@ -143,7 +144,7 @@ impl OutboundBudget {
         OutboundBudget { limit, used: 0, shared, told: 0, others: 0 }
     }
 
-    /// No limit but those of the channels.
+    /// A budget without limits of its own.
     pub(crate) fn unlimited() -> Self {
         Self::new(usize::MAX, Arc::new(SharedBudget::new(usize::MAX)))
     }
@@ -152,7 +153,7 @@ impl OutboundBudget {
         self.used
     }
 
-    /// Says how much may wait in the buffer during the next callback.
+    /// Sets the limit of the buffer for the next callback.
     #[inline]
     pub(crate) fn allow(&self, loan: &mut OutboundLease, config: &ChannelConfig) {
         let pending = loan.buffer.len();
@@ -160,8 +161,8 @@ impl OutboundBudget {
         loan.set_limit(limit, bound, config);
     }
 
-    /// How much may wait where `pending` does already, and whose limit that is: `most` is the channel's own, and `least` it
-    /// may have whatever the others have.
+    /// Returns the limit of a buffer that has `pending` bytes, and the limit's owner. `most` is the
+    /// limit of the channel, `least` the part that no other channel can take.
     #[inline]
     pub(crate) fn allowed(&self, pending: usize, most: usize, least: usize) -> (usize, Bound) {
         let room = self.limit.saturating_sub(self.used);
@@ -176,35 +177,36 @@ impl OutboundBudget {
         }
     }
 
-    /// Brings the sum up to date with what waits in the buffer.
+    /// Updates the sum with the bytes of the buffer.
     #[inline]
     pub(crate) fn count(&mut self, loan: &mut OutboundLease) {
         let pending = loan.buffer.len();
         self.recount(&mut loan.counted, pending);
     }
 
-    /// As `count`, of what waits elsewhere than in a buffer on loan: `counted` is what the sum has of it.
+    /// Like `count`, for `pending` bytes outside of a leased buffer, of which `counted` are in the
+    /// sum.
     #[inline]
     pub(crate) fn recount(&mut self, counted: &mut usize, pending: usize) {
         self.used = self.used - *counted + pending;
         *counted = pending;
     }
 
-    /// The end of a turn: the group hears of this loop, and this loop of the others.
+    /// Exchanges the sums with the group at the end of a turn.
     #[inline]
     pub(crate) fn exchange(&mut self) {
         if self.used.abs_diff(self.told) >= GRANULARITY || (self.used == 0 && self.told > 0) {
-            // Wraps around where it is less than before, which is what the addition of a difference needs.
+            // The difference may be negative; the addition wraps around.
             self.shared.used.fetch_add(self.used.wrapping_sub(self.told), Ordering::Relaxed);
             self.told = self.used;
         }
-        // Another loop may be between two of these: then the sum is of no one moment, and never below zero for long.
+        // Another loop may be in the middle of an exchange, so the sum may be off for a moment.
         self.others = self.shared.used.load(Ordering::Relaxed).saturating_sub(self.told);
     }
 }
 
 impl Drop for OutboundBudget {
-    /// A loop that ends takes its channels' bytes with it.
+    /// Takes the bytes of a loop that ends off the group's sum.
     fn drop(&mut self) {
         self.shared.used.fetch_sub(self.told, Ordering::Relaxed);
     }

@@ -100,20 +100,35 @@ impl PendingWrites {
         self.unanswered
     }
 
-    /// Returns the bytes that may be dropped: those of messages of which nothing was sent.
-    pub(in crate::channel) fn droppable(&self) -> usize {
-        self.waiting - self.begun()
+    /// Returns the number of bytes that may be dropped: those of messages that have not begun.
+    pub(in crate::channel) fn droppable(&self, sealed: usize) -> usize {
+        self.waiting.saturating_sub(self.begun(sealed).1)
     }
 
-    /// Returns the unsent bytes of the first message, if a part of it was sent.
-    fn begun(&self) -> usize {
-        if self.taken > 0 { self.messages.front().map_or(0, |first| first.len - self.taken) } else { 0 }
+    /// Returns how many messages have begun, and how many bytes of them wait. They must stay, because the
+    /// kernel has taken the rest of the first one, or because filters have `sealed` so many bytes.
+    fn begun(&self, sealed: usize) -> (usize, usize) {
+        let (mut messages, mut bytes, mut taken) = (0, 0, self.taken);
+        for message in &self.messages {
+            if taken == 0 && bytes >= sealed {
+                break;
+            }
+            messages += 1;
+            bytes += message.len - taken;
+            taken = 0;
+        }
+        (messages, bytes)
     }
 
-    /// Drops the oldest messages until `least` bytes are gone, except a partly sent one and the
-    /// newest one.
-    pub(in crate::channel) fn drop_oldest(&mut self, least: usize, why: impl Fn() -> Error) -> Dropped {
-        let (keep, first) = (self.begun(), usize::from(self.taken > 0));
+    /// Drops the oldest messages until `least` bytes are gone. Keeps those that have begun, of which
+    /// filters have `sealed` so many bytes, and the newest one.
+    pub(in crate::channel) fn drop_oldest(
+        &mut self,
+        sealed: usize,
+        least: usize,
+        why: impl Fn() -> Error,
+    ) -> Dropped {
+        let (first, keep) = self.begun(sealed);
         let (mut messages, mut bytes, mut answered) = (0, 0, 0);
         while bytes < least && first + messages + 1 < self.messages.len() {
             bytes += self.messages[first + messages].len;

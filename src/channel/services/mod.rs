@@ -1,8 +1,11 @@
-//! The part of a loop that a channel borrows: time, timers, spare buffers, and the attention list.
+//! The services that a loop lends to one channel at a time: time, timers, spare buffers, counters, the
+//! attention list.
 //!
-//! Owned by the loop, or by the loop of the test kit. Borrowed by one channel at a time; runs on
-//! the loop. Owns neither channels nor sockets.
+//! Owned by the loop (or by the embedded test loop), on whose thread they are used. They own neither
+//! channels nor sockets.
 
+#[cfg(all(test, not(netwheel_loom)))]
+mod detached;
 mod io_time;
 
 pub(crate) use io_time::IoTime;

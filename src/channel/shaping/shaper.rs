@@ -19,7 +19,7 @@ pub(crate) struct Shaper {
     write: Lane,
     shared: Option<SharedTraffic>,
     settings: TrafficShaping,
-    /// In the heap, at the first of the times for which a lane waits.
+    /// The entry in the heap, at the earliest resumption.
     entry: Option<QueueKey>,
 }
 
@@ -27,16 +27,16 @@ pub(crate) struct Shaper {
 #[derive(Debug)]
 struct Lane {
     way: Direction,
-    /// None: only the group limits it, if anything does.
+    /// `None`: only the group limits this direction, if anything does.
     own: Option<Bucket>,
-    /// Bytes that were taken from the own bucket, and from the group's, and have not moved.
+    /// Bytes that were taken from the channel's bucket, and from the group's, but have not moved.
     held: usize,
     held_of_group: usize,
-    /// It waits until then.
+    /// The time until which the direction waits.
     until: Option<u64>,
-    /// It waits for the group.
+    /// Whether it waits for the group.
     queued: bool,
-    /// It has waited since bytes last moved, or could have.
+    /// Whether it has waited since bytes last moved, or could have moved.
     held_up: bool,
 }
 
@@ -45,7 +45,7 @@ impl Lane {
         Lane { way, own, held: 0, held_of_group: 0, until: None, queued: false, held_up: false }
     }
 
-    /// How many of `want` bytes may move now. If none may, it waits from now on.
+    /// Returns how many of `want` bytes may move now. If none may, the direction begins to wait.
     fn allow(&mut self, group: Option<&SharedTraffic>, want: usize, now: u64, instant: Instant) -> usize {
         if self.until.is_some() {
             return 0;
@@ -65,7 +65,7 @@ impl Lane {
         if of_group > 0 || want == 0 {
             return of_group;
         }
-        // What the other one of the two has given is of no use meanwhile.
+        // Bytes from the other bucket are of no use while it waits.
         self.give_back(group);
         let mut until = now;
         if own == 0
@@ -84,7 +84,7 @@ impl Lane {
         0
     }
 
-    /// It waits no longer.
+    /// Ends the wait.
     fn go_on(&mut self, group: Option<&SharedTraffic>) {
         self.until = None;
         if let Some(group) = group.filter(|_| std::mem::take(&mut self.queued)) {
@@ -110,7 +110,7 @@ impl Lane {
 }
 
 impl Shaper {
-    /// As the settings say; what `before` owes stays owed.
+    /// Creates a shaper with these settings. Keeps the debts of `before`.
     pub(in crate::channel) fn new(settings: TrafficShaping, before: Option<&mut Shaper>, now: u64) -> Self {
         let mut before = before;
         let mut lane = |way| {
@@ -150,13 +150,13 @@ impl Shaper {
         (allowed, allowed == 0 && !waited && want > 0)
     }
 
-    /// So many bytes have moved.
+    /// Records that bytes have moved.
     pub(in crate::channel) fn note_moved(&mut self, way: Direction, bytes: usize) {
         self.lane_mut(way).moved(bytes);
     }
 
-    /// No more bytes move for now: gives back what could have moved besides. Does nothing while the
-    /// direction waits for the limit.
+    /// Ends a burst: returns the bytes that could have moved besides, unless the direction waits
+    /// for its limit.
     pub(in crate::channel) fn end_burst(&mut self, way: Direction) {
         if !self.is_waiting(way) {
             self.give_back(way);
@@ -164,18 +164,18 @@ impl Shaper {
         }
     }
 
-    /// Whether this direction waits.
+    /// Returns whether this direction waits.
     #[inline]
     pub(in crate::channel) fn is_waiting(&self, way: Direction) -> bool {
         self.lane(way).until.is_some()
     }
 
-    /// Whether the limit, and not the peer, is why nothing has moved of late.
+    /// Returns whether the limit, and not the peer, has recently stopped this direction.
     pub(in crate::channel) fn was_held_up(&self, way: Direction) -> bool {
         self.lane(way).held_up
     }
 
-    /// The entry has expired: a direction that has waited long enough goes on.
+    /// Resumes the directions that have waited long enough, after the entry has expired.
     pub(in crate::channel) fn note_expired(&mut self, now: u64) {
         self.entry = None;
         for way in [Direction::Read, Direction::Write] {
@@ -186,8 +186,7 @@ impl Shaper {
         }
     }
 
-    /// Inserts the channel's entry at the first of the times for which a direction waits. It must
-    /// be disarmed.
+    /// Inserts the channel's entry at the earliest resumption. It must be disarmed.
     pub(in crate::channel) fn arm(&mut self, channel: Key, queue: &DueQueue) {
         debug_assert!(self.entry.is_none());
         if let Some(at) = self.next() {
@@ -230,7 +229,7 @@ impl Shaper {
         lane.give_back(group);
     }
 
-    /// Waits for nothing any more, and gives back what it has.
+    /// Ends the wait of a direction and returns its bytes.
     fn leave(&mut self, way: Direction) {
         let (lane, group) = self.lane_and_group(way);
         lane.go_on(group);
@@ -239,7 +238,7 @@ impl Shaper {
 }
 
 impl Drop for Shaper {
-    /// Others of the group have what this one has booked.
+    /// Returns the bookings to the group.
     fn drop(&mut self) {
         self.leave(Direction::Read);
         self.leave(Direction::Write);

@@ -6,7 +6,7 @@
 //!
 //! Invariants: an idle channel owns no buffer (`outbound` and `partial` are empty). A closed
 //! channel neither reads nor writes. `status` holds the facts that take a few bits. The components
-//! (`watch`, `timers`, `pending_writes`, `extras`) hold the rest and know nothing of each other.
+//! (`watch`, `tasks`, `pending_writes`, `extras`) hold the rest and know nothing of each other.
 //! Each submodule here joins one component to the state. Runs on the channel's loop. Owns neither
 //! transport nor pipeline.
 
@@ -31,7 +31,7 @@ use super::{
     outbound::{OutboundLease, PendingWrites},
     services::LoopServices,
     shaping::Direction,
-    tasks::Timers,
+    tasks::Tasks,
     undecoded::Undecoded,
     watch::{Traffic, Watch},
 };
@@ -62,7 +62,7 @@ pub struct ChannelState {
     /// Idle timeouts, time limits and stage timers.
     pub(crate) watch: Option<Box<Watch>>,
     /// Scheduled tasks of the handler, and the close timeout.
-    pub(crate) timers: Option<Box<Timers>>,
+    pub(crate) tasks: Option<Box<Tasks>>,
     pub(crate) extras: Extras,
     peer_address: PackedAddress,
     local_address: PackedAddress,
@@ -87,7 +87,7 @@ impl ChannelState {
             config,
             shared: None,
             watch: None,
-            timers: None,
+            tasks: None,
             extras: Extras::default(),
             peer_address: PackedAddress::pack(peer),
             local_address: PackedAddress::pack(local),

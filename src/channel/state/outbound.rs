@@ -125,12 +125,46 @@ impl ChannelState {
             loan.buffer.consume(n);
         }
         if n > 0 {
-            self.counts.bytes_written += n as u64;
-            self.traffic.written = now;
-            self.note_moved(Direction::Write, n);
+            self.note_wire_written(n, now);
             self.note_taken(n);
             self.confirm_taken(n);
         }
+    }
+
+    /// The transport took `n` bytes of the wire.
+    #[inline]
+    fn note_wire_written(&mut self, n: usize, now: u64) {
+        self.counts.bytes_written += n as u64;
+        self.traffic.written = now;
+        self.note_moved(Direction::Write, n);
+    }
+
+    /// Seals outbound bytes, as far as the limit allows. They stay in the buffer until the transport has
+    /// taken what they were sealed to.
+    pub(crate) fn seal(&mut self) -> Result {
+        match (self.extras.filters_mut(), &self.outbound) {
+            (Some(filters), Some(loan)) if !loan.buffer.is_empty() => filters.seal(&loan.buffer),
+            _ => Ok(()),
+        }
+    }
+
+    /// The transport took `n` sealed bytes: the plaintext of the records that are sent by that leaves
+    /// the buffer.
+    pub(crate) fn consume_sealed(&mut self, n: usize, now: u64) {
+        self.log_sealed(n);
+        self.note_wire_written(n, now);
+        let plain = self.extras.filters_mut().map_or(0, |filters| filters.take(n));
+        if plain == 0 {
+            return;
+        }
+        if self.pending_writes.is_some() {
+            self.enter_written();
+        }
+        if let Some(loan) = &mut self.outbound {
+            loan.buffer.consume(plain);
+        }
+        self.note_taken(plain);
+        self.confirm_taken(plain);
     }
 
     /// Drops the `n` bytes behind the first `keep`.

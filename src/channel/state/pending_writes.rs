@@ -175,8 +175,9 @@ impl ChannelState {
             return;
         }
         let full = self.outbound_is_full();
+        let sealed = self.extras.sealed_bytes();
         let Some(pending_writes) = &mut self.pending_writes else { return };
-        let dropped = pending_writes.drop_oldest(pending - limit + limit / 8, || full.again());
+        let dropped = pending_writes.drop_oldest(sealed, pending - limit + limit / 8, || full.again());
         self.note_answered(dropped.answered);
         services.tally.messages_dropped += dropped.messages as u64;
         self.extras.note_messages_dropped(dropped.messages as u64);

@@ -3,7 +3,7 @@
 use super::{ChannelState, Pending};
 use crate::{
     Result,
-    channel::{services::LoopServices, tasks::When, timers::TaskKey},
+    channel::{services::LoopServices, tasks::TaskTime, timers::TaskKey},
     timer::QueueKey,
 };
 use std::any::Any;
@@ -17,7 +17,7 @@ impl ChannelState {
         deadline: u64,
         task: Box<dyn Any>,
     ) -> TaskKey {
-        self.arm(services, When::Exact(deadline), task)
+        self.arm(services, TaskTime::Exact(deadline), task)
     }
 
     /// Schedules a task on the wheel. Beyond the limit the task is dropped and the handler notified
@@ -28,13 +28,13 @@ impl ChannelState {
         deadline: u64,
         task: Box<dyn Any>,
     ) -> TaskKey {
-        self.arm(services, When::Coarse(deadline), task)
+        self.arm(services, TaskTime::Coarse(deadline), task)
     }
 
-    fn arm(&mut self, services: &mut LoopServices, when: When, task: Box<dyn Any>) -> TaskKey {
+    fn arm(&mut self, services: &mut LoopServices, when: TaskTime, task: Box<dyn Any>) -> TaskKey {
         let (channel, limit) = (self.key(), self.config.max_scheduled_tasks);
-        let timers = self.timers.get_or_insert_default();
-        timers.arm(channel, limit, services, when, task).unwrap_or_else(|| {
+        let tasks = self.tasks.get_or_insert_default();
+        tasks.arm(channel, limit, services, when, task).unwrap_or_else(|| {
             self.status.set(Pending::TASK_REFUSED);
             TaskKey::NONE
         })
@@ -43,22 +43,22 @@ impl ChannelState {
     /// Limits how long a closing channel waits for its peer.
     pub(crate) fn arm_close(&mut self, services: &mut LoopServices) {
         let (key, deadline) = (self.key(), services.now.saturating_add(self.config.close_timeout_ns));
-        self.timers.get_or_insert_default().arm_close(key, services, deadline);
+        self.tasks.get_or_insert_default().arm_close(key, services, deadline);
     }
 
     /// Cancels a task. Returns whether it was waiting.
     pub(crate) fn cancel(&mut self, services: &mut LoopServices, key: TaskKey) -> bool {
-        self.timers.as_mut().is_some_and(|timers| timers.cancel(services, key))
+        self.tasks.as_mut().is_some_and(|tasks| tasks.cancel(services, key))
     }
 
     /// Takes the timer of the close timeout, which is then no longer cancelled with the channel.
     pub(crate) fn take_close_timer(&mut self) -> Option<QueueKey> {
-        self.timers.as_mut()?.take_close()
+        self.tasks.as_mut()?.take_close()
     }
 
     /// Removes and returns the task whose timer has expired.
     pub(crate) fn take_due_task(&mut self, slot: u32) -> Option<Box<dyn Any>> {
-        self.timers.as_mut()?.take_due(slot)
+        self.tasks.as_mut()?.take_due(slot)
     }
 
     /// Keeps a task until a worker has its answer.
@@ -71,21 +71,21 @@ impl ChannelState {
         task: Box<dyn Any>,
     ) -> Result<TaskKey> {
         let limit = self.config.max_scheduled_tasks;
-        self.timers.get_or_insert_default().await_worker(limit, services, task)
+        self.tasks.get_or_insert_default().await_worker(limit, services, task)
     }
 
     /// Removes and returns a task whose answer has arrived, unless it was cancelled.
     pub(crate) fn take_answered(&mut self, key: TaskKey) -> Option<Box<dyn Any>> {
-        self.timers.as_mut()?.take_answered(key)
+        self.tasks.as_mut()?.take_answered(key)
     }
 
     /// Drops the scheduled tasks and returns their number. Offloaded work stays.
     pub(crate) fn cancel_timed_tasks(&mut self, services: &mut LoopServices) -> usize {
-        self.timers.as_mut().map_or(0, |timers| timers.cancel_timed(services))
+        self.tasks.as_mut().map_or(0, |tasks| tasks.cancel_timed(services))
     }
 
     /// Drops all tasks and the close timeout. Returns the number of tasks.
     pub(crate) fn cancel_tasks(&mut self, services: &mut LoopServices) -> usize {
-        self.timers.take().map_or(0, |mut timers| timers.cancel_all(services))
+        self.tasks.take().map_or(0, |mut tasks| tasks.cancel_all(services))
     }
 }

@@ -120,6 +120,9 @@ impl ChannelState {
     #[inline]
     pub(crate) fn note_kept(&mut self, services: &mut LoopServices, kept: usize, moved: bool) {
         let now = services.now;
+        // What filters keep counts too. Looked up only where a limit may need it.
+        let limited = self.status.has(Memory::LIMITED);
+        let kept = if limited { kept + self.extras.kept_in_filters() } else { kept };
         if self.limits().is_some_and(|limits| limits.note_kept(kept, moved, now)) {
             self.arm_watch(services);
         }

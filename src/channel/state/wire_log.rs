@@ -27,6 +27,11 @@ impl ChannelState {
         }
     }
 
+    /// The transport has taken the first `n` of the sealed bytes that wait.
+    pub(in crate::channel) fn log_sealed(&self, n: usize) {
+        self.wire(|wire| wire.dump(self.id(), "written", n, &self.extras.sealed_wire()[..n]));
+    }
+
     #[cold]
     pub(in crate::channel) fn log_closing(&self, how: &str) {
         self.wire(|wire| wire.say(format_args!("channel {}: {how}", self.id())));

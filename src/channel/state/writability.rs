@@ -131,6 +131,9 @@ impl ChannelState {
     /// Returns whether dropping older messages can free `bytes`.
     fn could_drop(&self, bytes: usize) -> bool {
         self.config.overflow == Overflow::DropOldest
-            && self.pending_writes.as_ref().is_some_and(|pending_writes| pending_writes.droppable() >= bytes)
+            && self
+                .pending_writes
+                .as_ref()
+                .is_some_and(|pending_writes| pending_writes.droppable(self.extras.sealed_bytes()) >= bytes)
     }
 }

@@ -1,4 +1,4 @@
-//! The loop's heap, as the loop, its channels and cancelling handles share it.
+//! The loop's heap, shared by the loop, its channels and the handles that cancel.
 //!
 //! All clones are on the loop's thread (`Rc`). A handle that is used on that thread finds the heap
 //! through `event_loop::tasks::local`.
@@ -10,7 +10,7 @@ use super::due::Due;
 use crate::timer::{self, QueueKey, ScheduledQueue};
 use std::{cell::RefCell, rc::Rc};
 
-/// A shared [`ScheduledQueue`] of what is due in a loop.
+/// A shared [`ScheduledQueue`] of a loop's timers.
 #[derive(Clone)]
 pub(crate) struct DueQueue(Rc<RefCell<ScheduledQueue<Due>>>);
 
@@ -27,23 +27,23 @@ impl DueQueue {
         self.0.borrow_mut().reinsert(due, deadline)
     }
 
-    /// Takes one out; the caller drops it.
+    /// Removes an entry, which the caller drops.
     #[must_use]
     pub(crate) fn cancel(&self, key: QueueKey) -> Option<Due> {
         self.0.borrow_mut().cancel(key)
     }
 
-    /// The first that is due at `now`.
+    /// Removes and returns the first entry that is due at `now`.
     pub(crate) fn pop_due(&self, now: u64) -> Option<timer::Due<Due>> {
         self.0.borrow_mut().pop_due(now)
     }
 
-    /// As [`DueQueue::pop_due`], unless it was inserted at `mark` or later.
+    /// Like [`DueQueue::pop_due`], for entries that were inserted before `mark`.
     pub(crate) fn pop_due_before(&self, now: u64, mark: u64) -> Option<timer::Due<Due>> {
         self.0.borrow_mut().pop_due_before(now, mark)
     }
 
-    /// Tells what is in the queue from what will be inserted from now on.
+    /// Returns a mark that separates present entries from later ones.
     pub(crate) fn mark(&self) -> u64 {
         self.0.borrow().mark()
     }
@@ -57,13 +57,13 @@ impl DueQueue {
         self.0.borrow().len()
     }
 
-    /// Takes out the entries that are `wanted`, in the order in which they would have come due; the
-    /// others keep their keys. `wanted` must not touch the queue.
+    /// Removes the `wanted` entries, in the order of their deadlines. The others keep their keys.
+    /// `wanted` must not use the queue.
     pub(crate) fn take_if(&self, wanted: impl FnMut(&Due) -> bool) -> Vec<Due> {
         self.0.borrow_mut().take_if(wanted)
     }
 
-    /// Takes out everything, in the order in which it would have come due.
+    /// Removes all entries, in the order of their deadlines.
     pub(crate) fn clear(&self) -> Vec<Due> {
         self.0.borrow_mut().clear()
     }

@@ -44,6 +44,12 @@ impl ChannelSlot {
         self.finish(io, metrics, next);
     }
 
+    /// Begins the channel: calls `active` once its filters are ready.
+    pub(crate) fn activate(&mut self, io: &mut Io, metrics: &Metrics) {
+        let next = self.driver.activate(io);
+        self.finish(io, metrics, next);
+    }
+
     /// Reads without an event.
     pub(crate) fn read(&mut self, io: &mut Io, metrics: &Metrics) {
         let next = self.driver.read(io);

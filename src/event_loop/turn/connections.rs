@@ -94,7 +94,7 @@ impl Turn {
         self.guarded_once(Some(key), |turn| {
             let Turn { sources, io, shared, .. } = turn;
             let Some(slot) = sources.channel(key) else { return };
-            slot.call(io, &shared.metrics, |core, services| core.handle_active(services));
+            slot.activate(io, &shared.metrics);
         });
     }
 }

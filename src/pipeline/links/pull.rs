@@ -7,7 +7,7 @@ use crate::{
 };
 use bytes::Bytes;
 
-/// Inward: the next message, if the bytes at hand make one.
+/// The inbound side of a link: produces messages from the available input.
 pub trait Pull: 'static {
     /// The message.
     type Item: 'static;
@@ -24,20 +24,19 @@ pub trait Pull: 'static {
     /// Returns whether a link has queued messages.
     fn has_more(&self) -> bool;
 
-    /// Tells the stages of something, in the order in which messages come in: all of them, also if
-    /// one fails. The first error is returned.
+    /// Passes an event to all stages in inbound order, also if one fails. Returns the first error.
     fn tell_stages(&mut self, state: &mut ChannelState, random: &Random, event: StageEvent) -> Result;
 
-    /// What stands for the settings that the encoding depends on; none if it depends on the
+    /// Returns a key for the settings that the encoding depends on, or `None` if it depends on the
     /// channel.
     fn shared_encoding(&self) -> Option<u64>;
 }
 
-/// What stages are told beside messages.
+/// The events of stages.
 #[derive(Debug, Clone, Copy)]
 pub enum StageEvent {
     /// The channel is connected.
     Active,
-    /// A time has come for which one of them asked.
+    /// A timer of a stage has expired.
     Timer,
 }

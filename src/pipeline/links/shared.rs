@@ -15,7 +15,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
 };
 
-/// Writes the message: the links' own encoding of it, or one that they share.
+/// Writes a message with a shared encoding if the links allow it, and otherwise with their own.
 pub(super) fn write_shared<M: 'static, P: Push<M> + 'static>(
     links: &mut P,
     state: &mut ChannelState,
@@ -48,12 +48,11 @@ pub(super) fn write_shared<M: 'static, P: Push<M> + 'static>(
 fn clone_of<M: 'static>(message: &dyn SharedMessage) -> Result<M> {
     let mut place: Option<M> = None;
     message.clone_into(&mut place);
-    // A group has channels of one message type only; but this one's pipeline may have been replaced
-    // since it was sent.
+    // The channels of a group write one message type, but this pipeline may have been replaced since.
     place.ok_or(Error::Replaced)
 }
 
-/// Encodes a message with a channel's links, but not into its buffer.
+/// Encodes a message with a channel's links into a separate buffer.
 fn encode_apart<M>(links: &mut impl Push<M>, state: &mut ChannelState, message: M) -> Result<Bytes> {
     let own = state.begin_apart();
     let pushed = catch_unwind(AssertUnwindSafe(|| links.push(state, message)));
@@ -64,9 +63,9 @@ fn encode_apart<M>(links: &mut impl Push<M>, state: &mut ChannelState, message: 
     }
 }
 
-/// One key of two: different ones for different pairs, as far as 64 bits can tell.
+/// Combines two keys. Different pairs have different results, as far as 64 bits can tell.
 pub(crate) fn combine(one: u64, other: u64) -> u64 {
-    // The finisher of splitmix64, without which small numbers would meet.
+    // The finisher of splitmix64, so that small numbers do not collide.
     let mut mixed = one.wrapping_add(0x9E37_79B9_7F4A_7C15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);

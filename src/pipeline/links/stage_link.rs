@@ -80,7 +80,7 @@ impl<S: Stage, P: Pull<Item = S::In> + Push<S::WriteOut>> Pull for StageLink<P, 
 impl<S: Stage, P: Push<S::WriteOut>> Push<S::WriteIn> for StageLink<P, S> {
     #[inline]
     fn push(&mut self, state: &mut ChannelState, message: S::WriteIn) -> Result {
-        // Of a message that the stage makes several of, all are written or none.
+        // If the stage writes several messages for one, all of them are written or none.
         let mark = state.outbound_for_write()?.mark();
         let limit = state.limit_for_message();
         match self.stage.write(&mut StageContext { before: &mut self.before, state, random: None }, message) {

@@ -1,6 +1,7 @@
 //! The driver over memory: what it does with each answer of a transport.
 
 mod reading;
+mod sockets;
 mod writing;
 
 use super::{EmbeddedLoop, ManualClock, MemoryTransport};

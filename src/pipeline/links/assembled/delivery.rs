@@ -1,4 +1,4 @@
-//! How the messages of one pass reach the handler.
+//! Delivery of the messages of one pass to the handler.
 
 use super::{super::pull::Pull, Assembled};
 use crate::{
@@ -42,9 +42,8 @@ impl<H: Handler, P: Pull<Item = H::In> + Push<H::Out>> Assembled<P, H> {
         Ok(())
     }
 
-    /// Delivers the messages of a pass, while there is input or a queued message. The caller has
-    /// looked that there is either. Before message number `look_at` of the channel nobody looks at
-    /// the clock.
+    /// Delivers messages while there is input or a queued message, of which the caller has seen one.
+    /// The clock is not read before message number `look_at` of the channel.
     #[inline(always)]
     #[expect(
         clippy::question_mark,
@@ -73,8 +72,7 @@ impl<H: Handler, P: Pull<Item = H::In> + Push<H::Out>> Assembled<P, H> {
         Ok(())
     }
 
-    /// Delivers what is left at the end of the stream. No later turn can, so the time does not
-    /// matter.
+    /// Delivers the last messages of a stream. No later turn could, so the time is not limited.
     #[cold]
     fn deliver_last(
         &mut self,
@@ -100,8 +98,8 @@ impl<H: Handler, P: Pull<Item = H::In> + Push<H::Out>> Assembled<P, H> {
     }
 }
 
-/// Looks at the clock: whether the time for I/O is up. Returns the number of the message behind
-/// which to look again.
+/// Reads the clock, and ends the pass if the time for I/O is up. Returns the number of the message
+/// after which to read the clock again.
 #[cold]
 fn look_at_time(state: &mut ChannelState, services: &mut LoopServices, pass: &mut DecodePass) -> u64 {
     services.io_time.set_left(0);

@@ -68,7 +68,7 @@ impl<H: Handler, P: Pull<Item = H::In> + Push<H::Out>> Links for Assembled<P, H>
     }
 
     fn event(&mut self, state: &mut ChannelState, services: &mut LoopServices, event: Event) -> Result {
-        // The handler is told that it is connected whatever becomes of a stage.
+        // The handler's `active` is called also if a stage fails.
         let stages = match event {
             Event::StageTimer => {
                 let told = self.links.tell_stages(state, &services.random, StageEvent::Timer);
@@ -99,7 +99,7 @@ impl<H: Handler, P: Pull<Item = H::In> + Push<H::Out>> Links for Assembled<P, H>
     fn write(&mut self, state: &mut ChannelState, message: Box<dyn Any + Send>) -> Result {
         match message.downcast::<H::Out>() {
             Ok(message) => self.links.push(state, *message),
-            // The handle is of the pipeline before this one.
+            // The handle belongs to an earlier pipeline.
             Err(message) => {
                 drop_guarded(message);
                 Err(Error::Replaced)
@@ -129,7 +129,7 @@ impl<H: Handler, P: Pull<Item = H::In> + Push<H::Out>> Links for Assembled<P, H>
         };
         match task.downcast::<ScopeTask<H::Out>>() {
             Ok(task) => task.run(&mut ctx),
-            // Whoever sent it raced with the replacement of the pipeline; it is nobody's error.
+            // The sender raced with a replacement of the pipeline, which is not an error.
             Err(task) => {
                 let id = ctx.id();
                 log_throttled!(

@@ -1,0 +1,5 @@
+//! Byte filters under the driver, over memory and over sockets.
+
+mod memory;
+mod sockets;
+mod xor;
