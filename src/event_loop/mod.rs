@@ -196,7 +196,7 @@ impl EventLoop {
     ///
     /// # Errors
     /// The task comes back with [`Error::WouldDeadlock`] on the loop itself, and on the thread that drives it by hand
-    /// ([`ManualEventLoop`]), at once and even if there is room;
+    /// ([`ManualEventLoop`](crate::ManualEventLoop)), at once and even if there is room;
     /// with [`Error::Full`] if there was none until the time was up; with [`Error::ShutDown`] if the loop is shut
     /// down, also while this waits.
     #[track_caller]

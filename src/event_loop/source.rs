@@ -34,6 +34,8 @@ pub(crate) struct LoopContext<'a> {
     /// The name of the loop, for the log.
     pub(crate) loop_name: &'a str,
     pub(crate) load: &'a Arc<Load>,
+    /// Receives the connection of [`Transition::Adopt`], which is too large to be returned.
+    pub(crate) accepted: &'a mut Option<Connection>,
 }
 
 /// What the turn does with a source after a call.
@@ -41,10 +43,10 @@ pub(crate) struct LoopContext<'a> {
 pub(crate) enum Transition {
     /// Nothing: the source stays in its slot.
     Stay,
-    /// Opens a channel for a connection, then calls [`Source::resume`].
-    Adopt(Connection),
+    /// Opens a channel for the connection in [`LoopContext::accepted`], then calls [`Source::resume`].
+    Adopt,
     /// Replaces the source by the channel of an established connection.
-    Establish(Established),
+    Establish(Box<Established>),
     /// Removes the source and calls [`Source::end`].
     End(Result),
 }

@@ -33,7 +33,7 @@ use std::{
 /// may give it tasks and timers, which wake it if it sleeps in a turn and wait for the next turn otherwise.
 ///
 /// Nothing happens between two turns. So to wait for a completion of this loop on its own thread is
-/// [`Error::WouldDeadlock`](crate::Error::WouldDeadlock), as it is in a callback; use
+/// [`Error::WouldDeadlock`], as it is in a callback; use
 /// [`run_until`](ManualEventLoop::run_until).
 ///
 /// Dropping it ends it as a shutdown without a quiet period and without patience does: handlers hear `shutdown`, what
@@ -107,7 +107,7 @@ impl ManualEventLoop {
     /// Runs the loop until it has been shut down.
     ///
     /// # Errors
-    /// [`Error::Panicked`](crate::Error::Panicked) if the loop itself has failed.
+    /// [`Error::Panicked`] if the loop itself has failed.
     pub fn run(&mut self) -> Result {
         while !self.driven.has_ended() {
             self.run_once(None);

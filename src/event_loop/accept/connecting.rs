@@ -98,7 +98,7 @@ impl Connecting {
         match pending.connection.make_pipeline() {
             Ok(pipeline) => {
                 let Pending { connection, callback } = pending;
-                Transition::Establish(Established { connection, pipeline, callback, ready })
+                Transition::Establish(Box::new(Established { connection, pipeline, callback, ready }))
             }
             Err(e) => {
                 self.pending = Some(pending);

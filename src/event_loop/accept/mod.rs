@@ -18,11 +18,13 @@
 //! whose pipeline cannot be made, is closed alone. The log reports such failures with a rate limit,
 //! because they may affect every connection. Runs on the loop's thread.
 //!
-//! Modules: `retry` (when to accept again after an error), `listener_shared` (the state shared with
-//! the handle of the server), `connecting` (outgoing connections that are not established yet).
+//! Modules: `rejection` (connections that are not admitted), `retry` (when to accept again after an
+//! error), `listener_shared` (the state shared with the handle of the server), `connecting` (outgoing
+//! connections that are not established yet).
 
 mod connecting;
 mod listener_shared;
+mod rejection;
 mod retry;
 
 pub(crate) use connecting::{Attempt, CancelConnect, Connecting};
@@ -31,7 +33,6 @@ pub(crate) use retry::AcceptRetry;
 
 use super::{
     connection::{ChildSetup, Connection},
-    io::Io,
     load::Assignment,
     mail::LoopMail,
     poll::LISTENER_INTEREST,
@@ -40,14 +41,10 @@ use super::{
 };
 use crate::{
     Error, Result,
-    admission::{Gate, MAX_FAREWELL, RejectReason, Rejection},
-    channel::{
-        Due,
-        driver::{Ready, Transport},
-    },
-    error::caught,
+    admission::{Gate, RejectReason, Rejection},
+    channel::{Due, driver::Ready},
     id::Key,
-    log_throttle::{ABORTED, ACCEPT_ERRORS, DENIED, TURNED_AWAY, TURNING_AWAY, log_throttled},
+    log_throttle::{ABORTED, ACCEPT_ERRORS, TURNED_AWAY, log_throttled},
     metrics::Metrics,
     transport::{Address, Listener, Stream},
 };
@@ -139,7 +136,8 @@ impl ListenerSource {
                     match self.admit(ctx, stream, peer) {
                         Ok((None, connection)) => {
                             ctx.metrics.accepted.add(1);
-                            return Transition::Adopt(connection);
+                            *ctx.accepted = Some(connection);
+                            return Transition::Adopt;
                         }
                         Ok((Some(child), connection)) => hand_over(ctx, &child, connection),
                         Err((stream, rejection)) => self.turn_away(ctx, stream, &rejection),
@@ -226,33 +224,6 @@ impl ListenerSource {
         };
         Ok((child, assignment.with(admitted)))
     }
-
-    /// Closes a connection that was not admitted. Counts it first, and notifies the program afterwards.
-    fn turn_away(&self, ctx: &mut LoopContext<'_>, stream: Stream, rejection: &Rejection) {
-        let (counter, topic, level) = match rejection.reason {
-            RejectReason::Denied(_) => (&ctx.metrics.rejected_filter, DENIED, Level::Info),
-            _ => (&ctx.metrics.rejected_limit, TURNED_AWAY, Level::Warn),
-        };
-        counter.add(1);
-        // This is code of the program. A panic in it must not cost the listener.
-        let mut farewell = None;
-        let panicked = caught(|| farewell = self.gate.settings().farewell_to(rejection));
-        let too_long = farewell.as_ref().is_some_and(|bytes| bytes.len() > MAX_FAREWELL);
-        if let Some(bytes) = farewell.filter(|_| !too_long) {
-            send_farewell(stream, &bytes, ctx.io);
-        } else {
-            drop(stream);
-        }
-        let panicked = caught(|| self.gate.settings().tell(rejection)).or(panicked);
-        let (name, address) = (ctx.loop_name, &self.address);
-        log_throttled!(ctx.io.services, topic, level, "{name}: on {address}: {rejection}");
-        let failed = match panicked {
-            Some(message) => format!("being told of that panicked: {message}"),
-            None if too_long => format!("a farewell of more than {MAX_FAREWELL} bytes is not sent"),
-            None => return,
-        };
-        log_throttled!(ctx.io.services, TURNING_AWAY, Level::Error, "{name}: on {address}: {failed}");
-    }
 }
 
 /// Sends a connection to the loop that is to serve it.
@@ -267,15 +238,6 @@ fn hand_over(ctx: &LoopContext<'_>, child: &LoopShared, connection: Connection) 
             "{name}: a connection is dropped: {reason}"
         );
     }
-}
-
-/// Sends the farewell of a rejected connection, as far as the kernel takes it at once, and closes it.
-fn send_farewell(mut stream: Stream, bytes: &[u8], io: &mut Io) {
-    // The rest is lost. The loop does not wait for a rejected peer.
-    let _ = stream.write(bytes);
-    let _ = stream.shutdown_write();
-    // Unread bytes would make the kernel send a reset, which could overtake the farewell.
-    let _ = io.drain(&mut stream, false);
 }
 
 impl NewSource for ListenerSource {

@@ -20,6 +20,7 @@ use super::{
     budget::{Pace, Stopwatch},
     closing::Lingering,
     io::Io,
+    mail::LoopMail,
     poll::{Selector, Sleep, SpinGuard},
     shared::{LifeState, LoopShared},
     sources::Sources,
@@ -29,12 +30,12 @@ use super::{
 };
 use crate::{
     Error, Result,
-    channel::{IoTime, LoopServices, MailSender, OutboundBudget, SharedBudget, driver::LoopIo},
+    channel::{IoTime, LoopServices, MailSender, OutboundBudget, SharedBudget, TimerToken, driver::LoopIo},
     clock::{TimeSource, nanos},
     error::caught,
     log_throttle::{LogAt, off_loop},
     sync::{
-        Phase,
+        Inbox, Phase,
         loop_id::{self, LoopIds},
         mailbox,
     },
@@ -106,46 +107,64 @@ impl EventLoop {
             }));
         }
         let (group_outbound, workers) = (config.group_outbound, config.workers);
+        let parts = TurnParts { settings, selector, inbox, time, wheel, group_outbound, workers };
+        Ok((shared, Box::new(move |shared| parts.assemble(shared))))
+    }
+}
+
+/// The parts of a turn that are made before its thread starts.
+struct TurnParts {
+    settings: LoopSettings,
+    selector: Selector,
+    inbox: Inbox<LoopMail>,
+    time: TimeSource,
+    wheel: Wheel<TimerToken>,
+    group_outbound: Arc<SharedBudget>,
+    workers: WorkerPool,
+}
+
+impl TurnParts {
+    /// Makes the turn, on the thread that will run it.
+    fn assemble(self, shared: Arc<LoopShared>) -> Turn {
+        let TurnParts { settings, selector, inbox, time, wheel, group_outbound, workers } = self;
         let real_time = settings.clock.is_real_time();
         let sleep = Sleep::new(settings.clock.longest_sleep(), settings.busy_poll);
-        let make = move |shared: Arc<LoopShared>| {
-            let outlet: Arc<dyn MailSender> = shared.clone();
-            let outbound = OutboundBudget::new(settings.max_outbound, group_outbound);
-            let activity = shared.activity.clone();
-            let log = shared.log.clone();
-            let mut services = LoopServices::new(time, wheel, outlet, activity, log, outbound, workers);
-            services.io_time = IoTime::limited(nanos(settings.max_io_time), real_time);
-            services.random = shared.random.clone();
-            let io = Io {
-                selector,
-                drivers: LoopIo::new(services, shared.metrics.clone()),
-                inactive: Vec::new(),
-                lingering: Lingering::new(settings.max_lingering),
-            };
-            let now = io.services.now;
-            Turn {
-                shared,
-                inbox,
-                sources: Sources::new(),
-                io,
-                budget: settings.budget(),
-                task_pace: Pace::new(real_time),
-                timer_pace: Pace::new(real_time),
-                deliver_pace: Pace::of_deliveries(real_time),
-                spin: SpinGuard::new(settings.rebuild_threshold),
-                stopwatch: Stopwatch::new(now),
-                shutdown: None,
-                sleep,
-                real_time,
-                timers_left: false,
-                broadcasts: Broadcasts::default(),
-                at_end: VecDeque::new(),
-                rest_until: None,
-                poll_failures: 0,
-                failure_logged: false,
-            }
+        let outlet: Arc<dyn MailSender> = shared.clone();
+        let outbound = OutboundBudget::new(settings.max_outbound, group_outbound);
+        let activity = shared.activity.clone();
+        let log = shared.log.clone();
+        let mut services = LoopServices::new(time, wheel, outlet, activity, log, outbound, workers);
+        services.io_time = IoTime::limited(nanos(settings.max_io_time), real_time);
+        services.random = shared.random.clone();
+        let io = Io {
+            selector,
+            drivers: LoopIo::new(services, shared.metrics.clone()),
+            inactive: Vec::new(),
+            lingering: Lingering::new(settings.max_lingering),
         };
-        Ok((shared, Box::new(make)))
+        let now = io.services.now;
+        Turn {
+            shared,
+            inbox,
+            sources: Sources::new(),
+            accepted: None,
+            io,
+            budget: settings.budget(),
+            task_pace: Pace::new(real_time),
+            timer_pace: Pace::new(real_time),
+            deliver_pace: Pace::of_deliveries(real_time),
+            spin: SpinGuard::new(settings.rebuild_threshold),
+            stopwatch: Stopwatch::new(now),
+            shutdown: None,
+            sleep,
+            real_time,
+            timers_left: false,
+            broadcasts: Broadcasts::default(),
+            at_end: VecDeque::new(),
+            rest_until: None,
+            poll_failures: 0,
+            failure_logged: false,
+        }
     }
 }
 

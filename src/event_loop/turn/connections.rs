@@ -99,6 +99,7 @@ impl Turn {
     }
 }
 
+#[inline]
 fn channel_slot(core: ChannelCore, connection: Connection) -> ChannelSlot {
     let Connection { stream, assignment, .. } = connection;
     let driver = ChannelDriver { core, transport: Some(stream) };

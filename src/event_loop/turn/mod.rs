@@ -44,6 +44,7 @@ mod timer_phase;
 use super::{
     broadcast::Broadcasts,
     budget::{Budget, Pace, Share, Span, Stopwatch},
+    connection::Connection,
     io::Io,
     mail::LoopMail,
     poll::{Sleep, SpinGuard, WakeCause},
@@ -76,6 +77,8 @@ pub(crate) struct Turn {
     pub(crate) real_time: bool,
     /// A bound was hit in the last turn: timers, or what is to run after them, are still due.
     pub(crate) timers_left: bool,
+    /// A connection that a listener has accepted, until its channel is opened.
+    pub(super) accepted: Option<Connection>,
     pub(super) broadcasts: Broadcasts,
     /// What is to run once the timers of this turn have.
     pub(crate) at_end: VecDeque<Arc<dyn Scheduled>>,

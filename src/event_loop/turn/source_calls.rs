@@ -7,6 +7,7 @@ use super::Turn;
 use crate::{
     Error, Result,
     event_loop::{
+        connection::Connection,
         io::Io,
         shared::{LifeState, LoopShared},
         source::{LoopContext, NewSource, Source, SourceMail, Transition},
@@ -15,21 +16,11 @@ use crate::{
     id::Key,
 };
 
-pub(super) fn context<'a>(io: &'a mut Io, shared: &'a LoopShared, key: Key) -> LoopContext<'a> {
-    LoopContext {
-        io,
-        metrics: &shared.metrics,
-        key,
-        loop_id: shared.id,
-        loop_name: &shared.name,
-        load: &shared.load,
-    }
-}
-
 impl Turn {
     /// Returns the part of the loop that the source `key` works with.
     pub(super) fn context(&mut self, key: Key) -> LoopContext<'_> {
-        context(&mut self.io, &self.shared, key)
+        let Turn { io, shared, accepted, .. } = self;
+        context(io, shared, accepted, key)
     }
 
     /// Calls a source, if it is there.
@@ -38,9 +29,9 @@ impl Turn {
         key: Key,
         call: impl FnOnce(&mut dyn Source, &mut LoopContext<'_>) -> T,
     ) -> Option<T> {
-        let Turn { sources, io, shared, .. } = self;
+        let Turn { sources, io, shared, accepted, .. } = self;
         let source = sources.get(key)?.as_source();
-        Some(call(source, &mut context(io, shared, key)))
+        Some(call(source, &mut context(io, shared, accepted, key)))
     }
 
     /// Calls a source, if it is there, and makes the transition that it returns.
@@ -60,9 +51,11 @@ impl Turn {
             match transition {
                 Transition::Stay => return,
                 Transition::End(result) => return self.end_source(key, result),
-                Transition::Establish(established) => return self.establish(key, established),
-                Transition::Adopt(connection) => {
-                    self.adopt(connection);
+                Transition::Establish(established) => return self.establish(key, *established),
+                Transition::Adopt => {
+                    if let Some(connection) = self.accepted.take() {
+                        self.adopt(connection);
+                    }
                     let resumed = self.with_source(key, |source, ctx| source.resume(ctx));
                     transition = resumed.unwrap_or(Transition::Stay);
                 }
@@ -105,5 +98,22 @@ impl Turn {
     /// Closes one source because of an error.
     pub(super) fn fail_source(&mut self, key: Key, error: Error) {
         self.call_source(key, |source, ctx| source.fail(ctx, error));
+    }
+}
+
+fn context<'a>(
+    io: &'a mut Io,
+    shared: &'a LoopShared,
+    accepted: &'a mut Option<Connection>,
+    key: Key,
+) -> LoopContext<'a> {
+    LoopContext {
+        io,
+        metrics: &shared.metrics,
+        key,
+        loop_id: shared.id,
+        loop_name: &shared.name,
+        load: &shared.load,
+        accepted,
     }
 }

@@ -18,6 +18,7 @@ use crate::{
         mail::LoopMail,
         poll::RebuildCause,
     },
+    id::Key,
     log_throttle::{PANICS, log_throttled},
 };
 use log::Level;
@@ -44,31 +45,9 @@ impl Turn {
             let mut enough = beside.saturating_add(next);
             self.guarded(|turn, current| {
                 while ran < enough && left > 0 {
-                    let mut mail = turn.inbox.take();
-                    ran += u64::from(mail.is_some());
-                    left -= 1;
-                    *current = mail.as_ref().and_then(LoopMail::source);
-                    let site = match &mut mail {
-                        // Run where it is: to move it once more would cost as much as a small task does.
-                        Some(LoopMail::Task(task)) => {
-                            let origin = task.origin();
-                            turn.run_task(origin, || task.run());
-                            Site::of(origin)
-                        }
-                        _ => match mail {
-                            Some(mail) => {
-                                let site = mail.site();
-                                turn.handle_mail(mail);
-                                if turn.broadcasts.holds_queue() {
-                                    left = 0;
-                                }
-                                site
-                            }
-                            None => {
-                                drained = true;
-                                break;
-                            }
-                        },
+                    let Some(site) = turn.run_next(current, &mut ran, &mut left) else {
+                        drained = true;
+                        break;
                     };
                     if !turn.task_pace.trusts(site) {
                         enough = enough.min(ran);
@@ -105,6 +84,30 @@ impl Turn {
         }
         self.shared.metrics.tasks_run.add(ran);
         true
+    }
+
+    /// Handles the next entry of the queue. Returns its call site, or `None` if the queue is empty.
+    /// Counts the entry in `ran` before it runs, so that an entry that panics counts. Sets `left` to zero
+    /// if the queue has to wait.
+    #[inline(always)]
+    fn run_next(&mut self, current: &mut Option<Key>, ran: &mut u64, left: &mut usize) -> Option<Site> {
+        let mut mail = self.inbox.take();
+        *ran += u64::from(mail.is_some());
+        *left -= 1;
+        *current = mail.as_ref().and_then(LoopMail::source);
+        // Runs in place. Moving it once more would cost as much as a small task.
+        if let Some(LoopMail::Task(task)) = &mut mail {
+            let origin = task.origin();
+            self.run_task(origin, || task.run());
+            return Some(Site::of(origin));
+        }
+        let mail = mail?;
+        let site = mail.site();
+        self.handle_mail(mail);
+        if self.broadcasts.holds_queue() {
+            *left = 0;
+        }
+        Some(site)
     }
 
     pub(in crate::event_loop) fn handle_mail(&mut self, mail: LoopMail) {
