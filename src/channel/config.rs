@@ -1,7 +1,7 @@
-//! Settings of a channel, whatever carries its bytes.
+//! Settings of a channel, on any transport.
 //!
-//! Always holds for a [`ChannelConfig`]: every value is within its range. One is shared by all channels that a
-//! bootstrap makes.
+//! Invariant: every value of a [`ChannelConfig`] is within its range. One value is shared by all
+//! channels of a bootstrap.
 
 use crate::{
     Result,

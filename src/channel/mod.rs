@@ -1,6 +1,9 @@
-//! Channels: one connection each, as a state machine, and the handle by which others reach it.
+//! Channels: one connection each, as a state machine, with the handles by which other threads reach
+//! it.
 //!
-//! Nothing here does I/O or reads a clock.
+//! Nothing here performs I/O on a socket or reads a clock. A channel takes two allocations: its
+//! slot with the state, and its pipeline. A third one holds the watch if there are timeouts. A
+//! fourth one holds the shared state if there are handles.
 
 mod config;
 mod confirmation;

@@ -1,7 +1,8 @@
-//! What the handles of a datagram channel share with its loop.
+//! The state that the handles of a datagram channel share with its loop.
 //!
 //! Invariant: `closed` completes however the channel ends, because the loop's end
-//! ([`DatagramGuard`]) completes it when it is dropped. Any thread reads; the channel's loop writes.
+//! ([`DatagramGuard`]) completes it when it is dropped. Any thread reads; the channel's loop
+//! writes.
 
 use super::queue;
 use crate::{event_loop::LoopShared, id::Key, sync::Completer};

@@ -1,8 +1,8 @@
-//! A connection on its way to becoming a channel.
+//! A connection before it is a channel.
 //!
 //! Invariant: a connection counts towards the load of its loop until its socket is closed, because
-//! the [`Assignment`] is dropped behind the stream. Made by listeners and by attempts to connect, used
-//! on the loop that serves the channel.
+//! the [`Assignment`] is dropped behind the stream. Created by listeners and by attempts to
+//! connect, used on the loop that serves the channel.
 
 use super::load::Assignment;
 use crate::{

@@ -3,8 +3,8 @@
 //! A kernel that receives data for a closed socket answers with a reset, and a reset discards bytes
 //! that the peer has not read yet. So after a graceful close only the write half is shut down. The
 //! socket stays in the poll, and its input is read and discarded until the peer ends the connection
-//! or the channel's close timeout expires. It takes over the channel's slot, key, registration and
-//! close timeout, so it costs no system call. A channel whose peer has
+//! or the channel's close timeout expires. It takes over the channel's slot, key and registration,
+//! so it is not registered again, and the close timeout if that is armed. A channel whose peer has
 //! ended the connection before does not linger.
 //!
 //! Invariants: a lingering socket keeps the slot of its channel, which is gone. It counts as a

@@ -1,7 +1,7 @@
-//! What comes through the queue of a loop.
+//! The messages in the queue of a loop.
 //!
-//! Invariant: mail takes six words, so that a small task is copied as fast as it runs. Made on any
-//! thread, handled on the loop's.
+//! Invariant: a message takes six words, so that a small task is copied as fast as it runs. Created
+//! on any thread, handled on the loop's thread.
 
 use super::{
     budget::Site,

@@ -1,13 +1,13 @@
-//! The interface between a loop and whatever its poll watches.
+//! The interface between a loop and everything that its poll watches.
 //!
-//! A source is a channel, a listener, a connection in the making, a lingering socket, an event source
-//! of the program's own, or a datagram channel. The phases of a turn call channels directly, because
-//! they are the hot path, and everything else through [`Source`]. So a new kind of source changes no
-//! phase.
+//! A source is a channel, a listener, a connection that is not established yet, a lingering socket,
+//! an event source of the program, or a datagram channel. The phases of a turn call channels
+//! directly, because they are the hot path, and everything else through [`Source`]. So a new kind
+//! of source changes no phase.
 //!
-//! Invariants: a source never touches the slots of a loop. It returns a [`Transition`], and the turn
-//! removes or replaces it. A source is called on its loop's thread, and never from within one of its
-//! own calls.
+//! Invariants: a source never touches the slots of a loop. It returns a [`Transition`], and the
+//! turn removes or replaces it. A source is called on its loop's thread, and never from within one
+//! of its own calls.
 
 use super::{
     connection::{Connection, Established},

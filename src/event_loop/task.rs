@@ -1,6 +1,7 @@
-//! A task on its way through the queue, and where it came from.
+//! A task on its way through the queue, with the place where it was submitted.
 //!
-//! Always holds: the closure is called once at most, or dropped. Made on the thread that submits, run on the loop's.
+//! Invariant: the closure is called at most once, or dropped. Created on the thread that submits,
+//! run on the loop's thread.
 
 use crate::sync::TaskCell;
 use std::panic::Location;

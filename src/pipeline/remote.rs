@@ -1,7 +1,7 @@
-//! The handle of a channel that knows its handler: what one session keeps of another one.
+//! The handle of a channel that knows its handler, so that one session can call another one.
 //!
-//! Always holds: the handler is touched on its own loop only, between its callbacks; a task whose channel is gone is
-//! dropped, and with it what the task holds.
+//! Invariants: the handler is called only on its own loop, between its callbacks. A task whose
+//! channel is gone is dropped, with the values that it holds.
 
 use super::handler::{Context, Handler};
 use crate::{

@@ -5,8 +5,9 @@
 //! `partial` or in the driver's hands.
 //!
 //! A read that empties the transport is one call into the pipeline: `read_complete` comes right
-//! behind the last message. It is a call of its own if something else comes first: a flush, a
-//! change of writability, a pause, an error, or kept bytes. The order of callbacks is the same.
+//! behind the last message. It is a call of its own if something else comes first (a flush, a
+//! change of writability, a pause, an error, kept bytes), or if the channel has extras such as a
+//! wire log. The order of callbacks is the same.
 //!
 //! Invariants: each message comes once, in the order of its bytes. A codec that fails without
 //! consuming a byte is called once more, and then the channel closes. Runs on the channel's loop.

@@ -1,8 +1,8 @@
 //! Input of a channel with filters: plaintext above, bytes of the wire below.
 //!
-//! Invariants: `active` is called once every filter is established, and no other callback before that;
-//! traffic, idle times and counters measure the wire; the filters' own output goes out right behind the
-//! read that caused it. A channel without filters never comes here.
+//! Invariants: `active` is called once every filter is established, and no other callback before
+//! that. Traffic, idle times and counters measure the wire. The filters' own output goes out right
+//! behind the read that caused it. A channel without filters never comes here.
 
 use super::{
     ChannelDriver, LoopIo, Next, Transport,

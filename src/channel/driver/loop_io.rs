@@ -1,8 +1,11 @@
-//! What drivers borrow from their loop, one driver at a time.
+//! The part of a loop that drivers borrow, one driver at a time.
 //!
-//! Invariants: a turn's reads are bounded by bytes: once [`TURN_BYTES`] were read, every driver gets one
-//! read. A key is in the carried-over list at most once per driver, which keeps a flag for that. Owned
-//! by the loop, or by the loop of the test kit; runs on its thread.
+//! After a turn that ran out of bytes or time, sources that had one read or none go before those
+//! that had their full share.
+//!
+//! Invariants: once [`TURN_BYTES`] were read in a turn, every driver gets one read. A key is in the
+//! carried-over list at most once per driver, which keeps a flag for that. Owned by the loop, or by
+//! the loop of the test kit; runs on its thread.
 
 use crate::{buffer::ReceiveBuffers, channel::LoopServices, id::Key, metrics::Metrics};
 use crossbeam_utils::CachePadded;

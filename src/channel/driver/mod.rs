@@ -3,29 +3,43 @@
 //! The same driver runs over sockets and over the in-memory transport of the test kit. Its owner
 //! keeps what only a loop has: readiness, fairness between sources, registration, and closing.
 //!
+//! # A ready channel
+//! If the transport had blocked a write and takes more now, one write is tried first. `reading`
+//! then reads a burst and tries to send the answer with one write. Everything else is flushed at
+//! the end of the turn.
+//!
 //! # What the owner does
 //! - It calls [`ChannelDriver::activate`] once the transport is connected.
-//! - It passes readiness to [`ChannelDriver::handle_ready`], or to [`ChannelDriver::defer`] if the turn
-//!   has no time left, and calls [`ChannelDriver::read`] for each key in [`LoopIo::carried_over`].
+//! - It passes readiness to [`ChannelDriver::handle_ready`], or to [`ChannelDriver::defer`] if the
+//!   turn has no time left, and calls [`ChannelDriver::read`] for each key in
+//!   [`LoopIo::carried_over`].
 //! - It makes every other call into the core through [`ChannelDriver::call`].
-//! - It calls [`ChannelDriver::attend`] at the end of the turn for each key in `LoopServices::attention`.
-//! - If any of these answers [`Next::Close`], it takes the transport out, then calls `handle_closed` and
-//!   later `handle_inactive`.
+//! - It calls [`ChannelDriver::attend`] at the end of the turn for each key in
+//!   `LoopServices::attention`.
+//! - If any of these returns [`Next::Close`], it takes the transport out, then calls
+//!   `handle_closed` and later `handle_inactive`.
 //!
 //! # What the driver and the core owe each other
-//! 1. `handle_input` takes the bytes of a read, delivers messages, and calls the driver's flush between
-//!    two of them where the handler asked for one. What it cannot decode yet, it keeps in `partial`.
-//! 2. If `handle_input` has not called `read_complete`, the driver calls `handle_read_complete` once,
-//!    behind the last bytes of a burst of reads.
+//! 1. `handle_input` takes the bytes of a read, delivers messages, and calls the driver's flush
+//!    between two of them where the handler asked for one. It keeps undecoded bytes in `partial`.
+//! 2. If `handle_input` has not called `read_complete`, the driver calls `handle_read_complete`
+//!    once, behind the last bytes of a burst of reads.
 //! 3. The end of the stream goes to `handle_end`, an error to `handle_io_error`.
-//! 4. `outbound` holds what is to be sent. What the transport took goes to `handle_written`.
-//! 5. Between two calls the driver looks at `Pending::FLUSH` and at `Status::closes_at_once`. Everything
-//!    else waits in the attention list for `ChannelCore::action`.
-//! 6. What is known of the transport (`Readiness`) is the driver's. The core reads
-//!    `Readiness::MAYBE_READABLE` to see whether input waits, and sets it only to have the end of the
-//!    stream read again.
-//! 7. With filters (`filtered_input`, `filtered_output`), the core sees plaintext only: `handle_input`
-//!    gets what they open, and `handle_sealed_written` replaces `handle_written`.
+//! 4. `outbound` holds the bytes to send. The bytes that the transport took go to `handle_written`.
+//! 5. Between two calls the driver looks at `Pending::FLUSH` and at `Status::closes_at_once`.
+//!    Everything else waits in the attention list for `ChannelCore::action`.
+//! 6. The state of the transport (`Readiness`) is the driver's. The core reads
+//!    `Readiness::MAYBE_READABLE` to see whether input waits, and sets it only to have the end of
+//!    the stream read again.
+//! 7. With filters (`filtered_input`, `filtered_output`), the core sees plaintext only:
+//!    `handle_input` gets the opened bytes, and `handle_sealed_written` replaces `handle_written`.
+//!
+//! # Closing
+//! `close` sends pending bytes first, for at most `close_timeout`. From then on writes fail,
+//! messages are not delivered, and further input is discarded. `close_now`, a broken connection and
+//! a panic discard the pending bytes. A channel whose peer has ended its stream closes gracefully,
+//! so replies are still sent. docs/endings.md has the order of events for each way in which a
+//! channel ends.
 
 mod discard;
 mod filtered_input;

@@ -1,7 +1,7 @@
-//! What a readiness event says about a source.
+//! A readiness event of a source.
 //!
-//! Invariant: the type carries no reference to the poll that produced it, so a driver other than the
-//! kernel can make readiness events. Plain data.
+//! Invariant: the type carries no reference to the poll that produced it, so a driver other than
+//! the kernel can make readiness events. Plain data.
 
 /// The set of conditions that a readiness event reports, one bit each.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! What carries a channel's bytes, as its driver sees it.
+//! The trait of the transport that carries a channel's bytes.
 
 use std::io::{self, IoSlice};
 

@@ -1,7 +1,8 @@
-//! Values that are kept with a channel, one of each type.
+//! Values that are stored in a channel, one of each type.
 //!
-//! Always holds: at most one value of a type. They stay on the channel's loop, so they need neither `Send` nor a lock, and
-//! go with the channel, after its handler's `inactive`.
+//! Invariants: there is at most one value of a type. Values stay on the channel's loop, so they
+//! need neither `Send` nor a lock. They are dropped with the channel, after its handler's
+//! `inactive`.
 
 use std::{
     any::{Any, TypeId},

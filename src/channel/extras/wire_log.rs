@@ -1,7 +1,8 @@
 //! A channel's bytes and events in the log.
 //!
-//! Always holds: each thing is said once, when it happens, and changes nothing; where the level is off nothing is
-//! formatted or copied. Runs on the channel's loop, for as long as the program's logger takes.
+//! Invariants: each event is logged once, when it happens, and logging changes nothing. Below the
+//! log's level nothing is formatted or copied. Runs on the channel's loop, and takes as long as the
+//! program's logger.
 
 use crate::id::ChannelId;
 use pretty_hex::{HexConfig, PrettyHex};

@@ -1,12 +1,12 @@
-//! Byte filters: what stands between a channel's transport and its codec.
+//! Byte filters: transformations between a channel's transport and its codec.
 //!
-//! Below a filter are the bytes of the wire, above it is plaintext. A filter does no I/O: the driver
-//! hands it what was read, and sends what it produces. The filters belong to the channel, so they
-//! survive a replaced pipeline.
+//! Below a filter are the bytes of the wire, above it is plaintext. A filter does no I/O: the
+//! driver passes received bytes to it, and sends the bytes that it produces. The filters belong to
+//! the channel, so they survive a replaced pipeline.
 //!
-//! Invariants: nothing reaches the pipeline before every filter is established; plaintext is sealed
-//! when it is flushed, and at most `SEALED_AHEAD` (64 KiB) bytes of the wire wait for the transport; nothing is
-//! opened after an error. Runs on the channel's loop.
+//! Invariants: nothing reaches the pipeline before every filter is established. Plaintext is sealed
+//! when it is flushed, and at most `SEALED_AHEAD` (64 KiB) bytes of the wire wait for the
+//! transport. Nothing is opened after an error. Runs on the channel's loop.
 
 mod sealed;
 mod stack;

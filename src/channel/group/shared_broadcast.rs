@@ -7,7 +7,8 @@
 //! of its own: limit, overflow policy, pending writes and water marks apply.
 //!
 //! A member without room refuses the message. Its handler receives an error, as for a write through
-//! a handle. A message that cannot be encoded is reported to the broadcaster only.
+//! a handle. A message that cannot be encoded is counted in the report and logged, without an error
+//! for the handler.
 //!
 //! Invariants: a loop gets one [`Delivery`] of a broadcast. Each member is counted once, also if
 //! the loop ends before it is reached: a dropped delivery counts the remaining members. A message

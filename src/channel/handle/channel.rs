@@ -1,8 +1,8 @@
-//! The handle of a channel: what other channels and other threads hold.
+//! The handle of a channel, for other channels and other threads.
 //!
-//! Always holds: a handle never keeps a connection open, and never touches its state: it puts mail into the queue
-//! of the channel's loop. What it can be asked ([`is_open`](Channel::is_open), [`is_writable`](Channel::is_writable))
-//! is a copy that the loop keeps up to date.
+//! Invariants: a handle never keeps a connection open, and never touches its state. It puts mail
+//! into the queue of the channel's loop. Its answers ([`is_open`](Channel::is_open),
+//! [`is_writable`](Channel::is_writable)) are copies that the loop keeps up to date.
 
 use super::{
     mail::{Mail, WriteTicket},

@@ -1,7 +1,8 @@
-//! What one channel has moved.
+//! The traffic of one channel.
 //!
-//! Always holds: bytes are counted where they cross the socket, messages where handlers get and write them, as the
-//! loop's own counters do; counting one costs an addition. Runs on the channel's loop.
+//! Invariants: bytes are counted where they cross the socket, and messages where the handler reads
+//! and writes them, as in the loop's own metrics. Counting costs one addition. Runs on the
+//! channel's loop.
 
 use std::time::Instant;
 

@@ -1,7 +1,7 @@
-//! What may be done to a channel while one of its callbacks or tasks runs.
+//! The operations on a channel while one of its callbacks or tasks runs.
 //!
-//! Runs on the channel's loop, and borrows the channel for the length of one callback. [`Context`](crate::Context)
-//! is this plus the handler.
+//! Runs on the channel's loop, and borrows the channel for the length of one callback.
+//! [`Context`](crate::Context) adds the handler's type.
 
 mod input_guard;
 

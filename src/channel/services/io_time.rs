@@ -1,10 +1,13 @@
 //! The time that the I/O of a turn may take.
 //!
-//! Invariants: every turn handles at least one source and delivers at least one message. While I/O
-//! is quick the clock is read once in [`INTERVAL`] units of work, so a turn with few events does
-//! not read it at all. After a long turn or a slow batch it is read between any two units, so that
-//! I/O ends with the unit that exceeds the limit. A unit is a ready source, a read, a message, a
-//! datagram or an accepted connection. Owned by the loop, runs on its thread.
+//! While I/O is quick the clock is read once in [`INTERVAL`] units of work, so a turn with few
+//! events does not read it at all. After a long turn or a slow batch it is read between any two
+//! units, so that I/O ends with the unit that exceeds the limit. A unit is a ready source, a read,
+//! a message, a datagram or an accepted connection. A channel may be cut off between two messages
+//! of one read. It continues in the next turn, because `UNDECODED` is set.
+//!
+//! Invariants: every turn handles at least one source and delivers at least one message. Owned by
+//! the loop, runs on its thread.
 
 use crate::clock::TimeSource;
 

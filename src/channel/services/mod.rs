@@ -1,8 +1,8 @@
-//! The services that a loop lends to one channel at a time: time, timers, spare buffers, counters, the
-//! attention list.
+//! The services that a loop lends to one channel at a time: time, timers, spare buffers, counters,
+//! the attention list.
 //!
-//! Owned by the loop (or by the embedded test loop), on whose thread they are used. They own neither
-//! channels nor sockets.
+//! Owned by the loop (or by the embedded test loop), on whose thread they are used. They own
+//! neither channels nor sockets.
 
 #[cfg(all(test, not(netwheel_loom)))]
 mod detached;

@@ -1,4 +1,4 @@
-//! What a channel shares with its handles.
+//! The state that a channel shares with its handles.
 
 use super::{ChannelState, Memory, ReadDemand};
 use crate::channel::{

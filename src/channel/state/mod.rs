@@ -1,7 +1,11 @@
 //! The state of a channel, which every callback may change.
 //!
+//! Every channel counts its traffic (`counts`). Parts that most channels do without are behind one
+//! pointer (`extras`), so a channel without a wire log pays one test of that pointer for each
+//! event.
+//!
 //! Invariants: an idle channel owns no buffer (`outbound` and `partial` are empty). A closed
-//! channel neither reads nor writes. `status` says what a few bits can say; the components
+//! channel neither reads nor writes. `status` holds the facts that take a few bits. The components
 //! (`watch`, `tasks`, `pending_writes`, `extras`) hold the rest and know nothing of each other.
 //! Each submodule here joins one component to the state. Runs on the channel's loop. Owns neither
 //! transport nor pipeline.

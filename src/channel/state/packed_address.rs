@@ -1,9 +1,11 @@
 //! An IP address and port in twenty bytes.
 //!
-//! Always holds: what is unpacked is what was packed, but for the flow label of IPv6, which says
-//! nothing about where somebody is, and for a scope beyond 65,532 of an address that is not in
-//! `fe80::/64`, where the link-local ones are: no other has one that counts. `SocketAddr` takes 32
-//! bytes, a channel keeps two of them, and there are many channels. Pure.
+//! `SocketAddr` takes 32 bytes, and a channel stores two of them.
+//!
+//! Invariants: unpacking returns the packed address, with two exceptions. The flow label of IPv6 is
+//! lost, because it does not locate a peer. A scope beyond 65,532 is lost unless the address is in
+//! `fe80::/64`, where the link-local addresses are: other addresses have no scope that counts.
+//! Pure.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 

@@ -1,4 +1,4 @@
-//! What a channel reports to its wire log.
+//! The reports of a channel to its wire log.
 
 use super::ChannelState;
 use crate::channel::{event::Event, extras::WireLog, watch::IdleEvent};

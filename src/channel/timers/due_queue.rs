@@ -1,8 +1,10 @@
 //! The loop's heap, shared by the loop, its channels and the handles that cancel.
 //!
-//! Invariant: no borrow outlives a call, and no code of the program runs during one, so calls may
-//! come from within callbacks. All clones are on the loop's thread (`Rc`); the
-//! loop's `event_loop::local` lets a handle that is used on that thread find it.
+//! All clones are on the loop's thread (`Rc`). A handle that is used on that thread finds the heap
+//! through `event_loop::tasks::local`.
+//!
+//! Invariants: no borrow outlives a call, and code of the program neither runs nor is dropped
+//! during one. So calls may come from within callbacks.
 
 use super::due::Due;
 use crate::timer::{self, QueueKey, ScheduledQueue};

@@ -1,4 +1,4 @@
-//! The key that cancels a task.
+//! The key that cancels a task of a channel.
 
 use crate::timer::{QueueKey, WheelKey};
 

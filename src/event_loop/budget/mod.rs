@@ -1,9 +1,9 @@
-//! How long the phases of a turn may take: ioRatio as a formula, and the floor below which no phase
-//! is cut.
+//! The time that the phases of a turn may take: ioRatio as a formula, and the floor below which a
+//! phase is not cut off.
 //!
 //! Invariants: the budget follows the time that I/O took and never exceeds the cap. A phase runs at
-//! least one entry, and at least [`FLOOR`] entries while these are short, so that progress is
-//! guaranteed and a poll is worth its cost. docs/fairness.md states the bounds that follow. Pure;
+//! least one entry, and at least [`FLOOR`] entries while these are short. So progress is
+//! guaranteed, and a poll is worth its cost. docs/fairness.md states the bounds that follow. Pure;
 //! owns nothing.
 
 mod pace;

@@ -1,10 +1,13 @@
-//! Where a loop's time goes, from the clock readings that a turn makes anyway.
+//! Measures where a loop's time goes, from the clock readings that a turn makes anyway.
 //!
-//! Always holds: the phases' times add up to the time that the loop has lived, since every reading charges what
-//! passed since the one before. A turn that only moves bytes is read twice: after the poll and before the next one,
-//! so that I/O and flush are one span. In one turn of [`SAMPLED`] the second reading is made between the two instead;
-//! what an event costs in turns of either kind tells how much of the span is the flush. The times of I/O and flush
-//! are estimates in that sense, their sum is not. Runs on the loop's thread; it reads no clock itself.
+//! Each reading charges the time since the previous one to a phase. A turn that only moves bytes
+//! has two readings: after the poll and before the next one. So I/O and flush are one span. In one
+//! turn of [`SAMPLED`] the second reading is made between I/O and flush instead. The sleep then
+//! ends later by the time of the flush. The cost of an event in turns of either kind tells how much
+//! of the span is the flush. So the times of I/O and flush are estimates, but their sum is exact.
+//!
+//! Invariant: the times of the phases add up to the lifetime of the loop. Runs on the loop's
+//! thread. Reads no clock itself.
 
 use crate::metrics::Metrics;
 

@@ -1,4 +1,4 @@
-//! The program's side of an event source.
+//! The handle of an event source, for the program.
 
 use super::{
     Interest,

@@ -1,4 +1,4 @@
-//! Why a poll was replaced, and what came of it.
+//! The cause and the result of a rebuild of the poll.
 //!
 //! Plain data. `turn::rebuild` replaces the poll.
 

@@ -1,7 +1,7 @@
 //! The life of a loop, from the start of its thread to its termination.
 //!
-//! Invariants: the state only moves forward. The first shutdown request counts. The termination completes
-//! once, however the loop ends.
+//! Invariants: the state only moves forward. The first shutdown request counts. The termination
+//! completes once, however the loop ends.
 
 use super::LoopShared;
 use crate::{

@@ -1,10 +1,10 @@
-//! What the handles of a loop share with its thread.
+//! The state that the handles of a loop share with its thread.
 //!
-//! Invariants: the state only moves forward. Mail that [`LoopShared::submit`] has accepted is taken out
-//! by the loop's thread in the order of its submitter. The waker is written at most once per sleep. Any
-//! thread may call everything here.
+//! Invariants: the life state only moves forward. Accepted mail ([`LoopShared::submit`]) is taken
+//! out by the loop's thread in the order in which one thread submitted it. The waker is written at
+//! most once per sleep. Any thread may call everything here.
 //!
-//! Modules: `life` (from the start of the thread to its end), `submission` (mail and wakes).
+//! Modules: `life` (from the start of the thread to its end), `submission` (mail and wakeups).
 
 mod life;
 mod submission;

@@ -1,6 +1,10 @@
-//! Submission of mail to a loop, and the wakes that follow.
+//! Submission of mail to a loop, and the wakeups that follow.
 //!
-//! Invariants: mail that was accepted is in the queue before the loop is woken for it. Only the first of
+//! A submitter queues its mail first, and then looks at the published sleep. If the write to the
+//! waker fails 16 times, the submitter publishes the sleep again, so that the next submitter writes
+//! (`wakes_failed`).
+//!
+//! Invariants: accepted mail is in the queue before the loop is woken for it. Only the first of
 //! many submitters writes to the waker. Any thread may call everything here.
 
 use super::{LifeState, LoopShared};

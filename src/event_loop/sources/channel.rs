@@ -1,11 +1,11 @@
 //! A channel and its socket in a slot of the loop.
 //!
-//! The loop adds to the channel's driver what only a loop has: the poll, closing, and sockets that
-//! linger. The phases of a turn call the methods of [`ChannelSlot`] directly, and [`Source`] where the
-//! kind of source does not matter.
+//! The loop adds to the channel's driver what only a loop has: the poll, closing, and lingering
+//! sockets. The phases of a turn call the methods of [`ChannelSlot`] directly, and [`Source`] where
+//! the kind of source does not matter.
 //!
-//! Invariant: the socket of a channel leaves the poll before it is closed, or lingers there without the
-//! channel. Runs on the loop's thread.
+//! Invariant: the socket of a channel leaves the poll before it is closed, or lingers there without
+//! the channel. Runs on the loop's thread.
 
 use crate::{
     Error,

@@ -1,8 +1,9 @@
-//! The slots of a loop: whatever its poll watches, by key.
+//! The slots of a loop: everything that its poll watches, by key.
 //!
-//! Always holds: a key names at most one source for ever, since its generation grows when the slot is given up;
-//! so events and mail for a source that is gone are recognised and dropped. A source takes twelve bytes beside itself, and a
-//! slot that was given up sixteen. Runs on the loop's thread.
+//! Invariants: a key never names two sources, because its generation grows when the slot is
+//! released. So events and mail for a source that is gone are recognised and dropped. A source
+//! takes twelve bytes beside its own size, and a free slot takes sixteen. Runs on the loop's
+//! thread.
 
 mod channel;
 

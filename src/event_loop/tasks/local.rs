@@ -1,7 +1,7 @@
-//! The way from a handle to the heap of the loop that the calling thread is running.
+//! The way from a handle to the heap of the loop that the calling thread runs.
 //!
-//! Always holds: a thread finds a heap here only while it runs that heap's loop. Nothing is owned: the entry goes when
-//! the loop's life ends.
+//! Invariant: a thread finds a heap here only while it runs that heap's loop. Owns nothing: the
+//! entry is removed when the loop ends.
 
 use crate::{channel::DueQueue, sync::loop_id};
 use std::cell::RefCell;

@@ -1,4 +1,4 @@
-//! Scheduled tasks of a loop: the ways to schedule them, their entries, and when they repeat.
+//! Scheduled tasks of a loop: the methods that schedule them, their entries, and their repetition.
 
 mod local;
 mod periodic;

@@ -1,7 +1,8 @@
-//! When a periodic task runs next.
+//! The next run of a periodic task.
 //!
-//! Always holds: a deadline is never earlier than the rhythm says, and with jitter later by less than that; the jitter
-//! of one run does not move the next. The random numbers are an argument; times in nanoseconds.
+//! Invariants: a deadline is never earlier than the period says, and later by less than the jitter.
+//! The jitter of one run does not move the next. Random numbers are an argument. Times are in
+//! nanoseconds.
 
 use crate::{Error, Result, clock::nanos, sync::Random};
 use std::time::Duration;

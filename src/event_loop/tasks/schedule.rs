@@ -1,8 +1,8 @@
-//! The ways to have a loop run something later, as its handle offers them.
+//! The methods of a loop's handle that schedule tasks.
 //!
-//! Always holds: a scheduled task reaches the heap through the loop's queue, from whatever thread it comes, so it keeps
-//! its order among the tasks of that thread. Any thread calls this; what is scheduled is in `tasks`, when it runs again in
-//! `periodic`.
+//! Invariant: a scheduled task reaches the heap through the loop's queue, on whichever thread it is
+//! submitted. So it keeps its order among the tasks of that thread. Any thread calls these methods.
+//! `scheduled` has the entries, and `periodic` computes their next runs.
 
 use super::{
     Periodic, ScheduledTask,

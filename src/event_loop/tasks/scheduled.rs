@@ -1,9 +1,11 @@
-//! Tasks of a loop that wait for their time, and the handle to cancel them by.
+//! Scheduled tasks of a loop, and the handle that cancels them.
 //!
-//! Always holds: a body runs on the loop's thread, never twice at once, never after a successful cancel; at
-//! cancel it is dropped at once, whatever thread cancels; its place in the heap is given back at once if that is the
-//! loop's thread, else by the loop later. A periodic task is one entry that is put back, with its number, after each
-//! run. Every task that has not ended is counted, so that there is a limit to them.
+//! A periodic task is one entry, which is put back with its number after each run. Every task that
+//! has not ended is counted, so that their number can be limited.
+//!
+//! Invariants: a closure runs on the loop's thread, never twice at once, and never after a
+//! successful cancel. A cancel drops the closure at once, on any thread. Its entry in the heap is
+//! removed at once on the loop's thread, and otherwise by the loop later.
 
 use super::{local, periodic::Repeat};
 use crate::{

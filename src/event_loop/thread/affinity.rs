@@ -1,7 +1,8 @@
-//! Which processor core a loop's thread runs on.
+//! The processor core of a loop's thread.
 //!
-//! Always holds: a [`Core`] existed, and the thread that built the group was allowed to run on it. The pinning itself
-//! may fail later, which costs the loop nothing but its place. Runs on the thread that builds, then on the loop's.
+//! Invariant: a [`Core`] existed, and the thread that built the group was allowed to run on it. If
+//! the pinning itself fails later, the loop runs on any core. Runs on the thread that builds, then
+//! on the loop's thread.
 
 use crate::{Error, Result};
 use core_affinity::CoreId;

@@ -1,8 +1,8 @@
 //! A loop that its owner runs, one turn at a time, on the calling thread.
 //!
-//! Invariants: callbacks run within [`DrivenLoop::run_turn`] and [`Drop`], and nowhere else. A dropped
-//! loop ends like one that was shut down without a quiet period and with a timeout of zero. Owns the
-//! loop; its handles own no part of it.
+//! Invariants: callbacks run within [`DrivenLoop::run_turn`] and [`Drop`], and nowhere else. A
+//! dropped loop ends like one that was shut down without a quiet period and with a timeout of zero.
+//! Owns the loop; its handles own no part of it.
 
 use super::{LoopConfig, end};
 use crate::{

@@ -1,10 +1,10 @@
 //! The life of a loop: how it is built, what its thread runs, and how it ends.
 //!
-//! Invariants: a loop stays on the thread that runs its first turn. However it ends, what waits in its
-//! queue is run or refused, its hooks run, and its termination completes.
+//! Invariants: a loop stays on the thread that runs its first turn. However it ends, the mail in
+//! its queue is run or refused, its hooks run, and its termination completes.
 //!
-//! Modules: `driven` (loops that their owner runs, turn by turn), `loop_settings`, `affinity` (the core that a thread runs
-//! on).
+//! Modules: `driven` (loops that their owner runs, turn by turn), `loop_settings`, `affinity` (the
+//! core of a thread).
 
 mod affinity;
 mod driven;

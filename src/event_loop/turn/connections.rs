@@ -1,7 +1,7 @@
 //! New channels: connections that were accepted or established.
 //!
-//! Invariants: the pipeline of a connection is made on its own loop; a factory that fails costs that
-//! connection only. No channel begins after a shutdown has begun. Runs on the loop's thread.
+//! Invariants: the pipeline of a connection is created on its own loop. A factory that fails costs
+//! only that connection. A shutdown that has begun opens no channel. Runs on the loop's thread.
 
 use super::Turn;
 use crate::{

@@ -1,10 +1,11 @@
 //! Broadcasts that came through the loop's queue.
 //!
-//! A turn writes to at most 4096 members, over all broadcasts, and for at most `max_task_time`.
-//! Waiting broadcasts use up to half of that before the queue, and the remainder after it. The
-//! limit is a number and not the budget of tasks. That budget would often end a turn in the middle
-//! of a group, and each member would then get each message with a write of its own. Within a turn,
-//! the messages of several broadcasts to one channel leave with one write.
+//! A turn writes to at most 4096 members, over all broadcasts. With an ioRatio below 100 it also
+//! stops after `max_task_time`. Waiting broadcasts use up to half of the number before the queue,
+//! and the remainder after it. The limit is a number and not the budget of tasks. That budget would
+//! often end a turn in the middle of a group, and each member would then get each message with a
+//! write of its own. Within a turn, the messages of several broadcasts to one channel leave with
+//! one write.
 //!
 //! Invariants: a broadcast is delivered immediately if no other one waits. The deliveries that
 //! exceed the limit of the turn wait in the lane of their group (`broadcast::lanes`), and the loop

@@ -1,7 +1,7 @@
 //! Calls of sources, and the transitions that follow.
 //!
-//! Invariant: a source is out of its slot before anything of it is dropped, so a panic leaves nothing
-//! behind. Runs on the loop's thread.
+//! Invariant: a source is out of its slot before any part of it is dropped, so a panic leaves
+//! nothing behind. Runs on the loop's thread.
 
 use super::Turn;
 use crate::{

@@ -1,7 +1,7 @@
-//! The watchdog: says when a loop is stuck, and in what.
+//! The watchdog: reports loops that are stuck, and what they are doing.
 //!
-//! [`Watchdog`] is the setting, [`Stall`] what is told. `observer` judges one loop by what is seen of it and owns no
-//! clock; `watchdog_thread` is the thread that looks at the loops of a group.
+//! [`Watchdog`] is the setting, and [`Stall`] the report. `observer` judges one loop by its
+//! activity and has no clock. `watchdog_thread` looks at the loops of a group.
 
 mod observer;
 mod stall;

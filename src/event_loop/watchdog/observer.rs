@@ -1,7 +1,7 @@
-//! Judges one loop by what is seen of it from time to time.
+//! Judges one loop by repeated looks at its activity.
 //!
-//! Always holds: a turn is told of at most once, and its end at most once, after it. Pure: what is seen and when go
-//! in, what there is to tell comes out. Runs on the watchdog's thread.
+//! Invariants: a long turn is reported at most once, and its end at most once, after it. Pure:
+//! looks and times are arguments, and reports are results. Runs on the watchdog's thread.
 
 use super::Stall;
 use crate::{

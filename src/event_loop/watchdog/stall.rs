@@ -1,6 +1,6 @@
-//! What a watchdog tells of a loop that is stuck.
+//! The report of a stuck loop.
 //!
-//! A plain value; whoever gets it may keep it and send it anywhere.
+//! A plain value that can be kept and sent to any thread.
 
 use crate::{ChannelId, sync::Phase};
 use std::{fmt, panic::Location, time::Duration};

@@ -1,9 +1,10 @@
 //! The watchdog's thread.
 //!
-//! Always holds: a group has a thread only while one of its loops runs, and the thread alone owns the
-//! observers. It ends when the last [`WatchedLoop`] is dropped. It holds nothing of a loop but its
-//! activity, and those no longer than the loop's thread lasts. Callbacks run on it and under no
-//! lock, so they hold up neither a loop that begins nor one that ends.
+//! Callbacks run on it without a lock, so they delay neither a loop that begins nor one that ends.
+//!
+//! Invariants: a group has this thread only while one of its loops runs. The thread alone owns the
+//! observers. It ends when the last [`WatchedLoop`] is dropped. It holds only the activity of a
+//! loop, and no longer than the loop's thread lasts.
 
 use super::{
     Watchdog,

@@ -1,4 +1,4 @@
-//! What a handler's callbacks may do.
+//! The operations of a handler's callbacks.
 
 use super::Handler;
 use crate::{

@@ -1,4 +1,4 @@
-//! The handler trait: where a program's own logic lives.
+//! The handler trait: the program's own logic.
 
 mod context;
 

@@ -1,4 +1,4 @@
-//! The two halves of a channel's stream, and what the program wants to read of it.
+//! The two halves of a channel's stream, and the reads that the program wants.
 
 use super::Part;
 
