@@ -255,7 +255,7 @@ impl<M: 'static> Channel<M> {
         self.shared.size_hint()
     }
 
-    /// Decides whether a message of this size may be queued; see [`Producers::admit`].
+    /// Decides whether a message of this size may be queued; see `Producers::admit`.
     pub(in crate::channel) fn admit(&self, size: Option<usize>, permit: bool) -> Result<WriteTicket> {
         self.shared.producers.admit(size, permit)
     }
