@@ -6,6 +6,7 @@ use crate::channel::{extras::Extras, pipeline_settings::PipelineSettings, servic
 impl ChannelState {
     /// Applies the settings of a pipeline that begins. Returns the extras that its own extras have
     /// replaced, because dropping them runs code of the program.
+    #[inline]
     pub(in crate::channel) fn apply(
         &mut self,
         services: &mut LoopServices,

@@ -104,7 +104,11 @@ impl ChannelState {
         }
     }
 
+    #[inline]
     pub(crate) fn end_shaper(&mut self, services: &mut LoopServices) {
+        if self.extras.shaper().is_none() {
+            return;
+        }
         self.disarm_shaper(services);
         self.extras.set_shaper(None);
     }

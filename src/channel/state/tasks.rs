@@ -85,7 +85,11 @@ impl ChannelState {
     }
 
     /// Drops all tasks and the close timeout. Returns the number of tasks.
+    #[inline]
     pub(crate) fn cancel_tasks(&mut self, services: &mut LoopServices) -> usize {
+        if self.tasks.is_none() {
+            return 0;
+        }
         self.tasks.take().map_or(0, |mut tasks| tasks.cancel_all(services))
     }
 }
