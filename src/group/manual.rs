@@ -76,7 +76,7 @@ impl ManualEventLoop {
     }
 
     /// Returns the loop, for tests of its turns.
-    #[cfg(test)]
+    #[cfg(all(test, not(netwheel_loom)))]
     pub(crate) fn driven(&mut self) -> &mut DrivenLoop {
         &mut self.driven
     }

@@ -52,87 +52,16 @@ impl<T: Transport> ChannelDriver<T> {
     ///
     /// Unless the transport may be `readable`, only decodes what was kept. If input was `reported`, the
     /// handler's `read_complete` is called even if there is none.
-    pub(super) fn read_burst(&mut self, io: &mut LoopIo, mut readable: bool, reported: bool) -> Next {
+    pub(super) fn read_burst(&mut self, io: &mut LoopIo, readable: bool, reported: bool) -> Next {
         self.core.state.status.unset(Readiness::CARRIED_OVER.with(Readiness::MAYBE_READABLE));
         if self.core.state.status.discards_input() {
             self.discard_input(io);
             return self.next();
         }
         let Some(transport) = &mut self.transport else { return Next::Stay };
-        let core = &mut self.core;
         let in_full = io.has_room();
-        // Whether `read_complete` is still to be called.
-        let mut incomplete = false;
-        let mut reads = 0;
-        loop {
-            let state = &mut core.state;
-            if !state.status.is_open()
-                || !state.status.may_read()
-                || reads >= io.reads_allowed(state.config.reads_per_turn)
-                || incomplete && io.services.io_is_over()
-            {
-                if readable {
-                    state.status.set(Readiness::MAYBE_READABLE);
-                }
-                break;
-            }
-            if state.status.has(Pending::UNDECODED) {
-                // A pass that takes no bytes counts as a read, so that queued messages of the pipeline are bounded
-                // per turn.
-                reads += usize::from(!decode_kept(core, transport, io));
-                incomplete = true;
-                continue;
-            }
-            if !readable {
-                break;
-            }
-            let size = state.config.read_size;
-            let read = if !state.extras.are_used() {
-                read_once(core, transport, io, size)
-            } else {
-                read_with_extras(core, transport, io, size)
-            };
-            match read {
-                Read::Bytes { last, completed } => {
-                    reads += 1;
-                    incomplete = !completed;
-                    if last {
-                        // The handler may have asked for more of what was kept.
-                        if !core.state.status.has(Pending::UNDECODED) {
-                            break;
-                        }
-                        readable = false;
-                    }
-                }
-                Read::Nothing => {
-                    io.metrics.reads_blocked.add(1);
-                    incomplete |= reported && reads == 0 && core.state.status.is_active();
-                    break;
-                }
-                end @ (Read::End | Read::Failed(_)) => {
-                    if incomplete {
-                        core.handle_read_complete(&mut io.services);
-                    }
-                    match end {
-                        Read::Failed(e) => core.handle_io_error(&mut io.services, Error::io("reading", e)),
-                        _ => core.handle_end(&mut io.services),
-                    }
-                    incomplete = false;
-                    break;
-                }
-                Read::Kept { last } => {
-                    reads += 1;
-                    if last {
-                        break;
-                    }
-                }
-                Read::HeldUp => {
-                    core.state.status.set(Readiness::MAYBE_READABLE);
-                    break;
-                }
-                Read::Broken => break,
-            }
-        }
+        let core = &mut self.core;
+        let incomplete = read_all(core, transport, io, readable, reported);
         core.state.give_allowance_back(Direction::Read);
         if incomplete && core.state.status.is_open() {
             core.handle_read_complete(&mut io.services);
@@ -157,6 +86,96 @@ impl<T: Transport> ChannelDriver<T> {
             self.carry_over(io, in_full);
         }
         Next::Stay
+    }
+}
+
+/// Reads and decodes until the burst ends. Returns whether `read_complete` is still to be called.
+#[inline(always)]
+fn read_all<T: Transport>(
+    core: &mut ChannelCore,
+    transport: &mut T,
+    io: &mut LoopIo,
+    mut readable: bool,
+    reported: bool,
+) -> bool {
+    // Whether `read_complete` is still to be called.
+    let mut incomplete = false;
+    let mut reads = 0;
+    loop {
+        let state = &mut core.state;
+        if !state.status.is_open()
+            || !state.status.may_read()
+            || reads >= io.reads_allowed(state.config.reads_per_turn)
+            || incomplete && io.services.io_is_over()
+        {
+            if readable {
+                state.status.set(Readiness::MAYBE_READABLE);
+            }
+            break;
+        }
+        if state.status.has(Pending::UNDECODED) {
+            // A pass that takes no bytes counts as a read, so that queued messages of the pipeline are bounded
+            // per turn.
+            reads += usize::from(!decode_kept(core, transport, io));
+            incomplete = true;
+            continue;
+        }
+        if !readable {
+            break;
+        }
+        let size = state.config.read_size;
+        let read = if !state.extras.are_used() {
+            read_once(core, transport, io, size)
+        } else {
+            read_with_extras(core, transport, io, size)
+        };
+        match read {
+            Read::Bytes { last, completed } => {
+                reads += 1;
+                incomplete = !completed;
+                if last {
+                    // The handler may have asked for more of what was kept.
+                    if !core.state.status.has(Pending::UNDECODED) {
+                        break;
+                    }
+                    readable = false;
+                }
+            }
+            Read::Nothing => {
+                io.metrics.reads_blocked.add(1);
+                incomplete |= reported && reads == 0 && core.state.status.is_active();
+                break;
+            }
+            end @ (Read::End | Read::Failed(_)) => {
+                end_input(core, io, end, incomplete);
+                incomplete = false;
+                break;
+            }
+            Read::Kept { last } => {
+                reads += 1;
+                if last {
+                    break;
+                }
+            }
+            Read::HeldUp => {
+                core.state.status.set(Readiness::MAYBE_READABLE);
+                break;
+            }
+            Read::Broken => break,
+        }
+    }
+    incomplete
+}
+
+/// Handles the end of the stream, or an error of the transport.
+#[cold]
+fn end_input(core: &mut ChannelCore, io: &mut LoopIo, end: Read, incomplete: bool) {
+    if incomplete {
+        core.handle_read_complete(&mut io.services);
+    }
+    match end {
+        Read::Failed(e) => core.handle_io_error(&mut io.services, Error::io("reading", e)),
+        _ => core.handle_end(&mut io.services),
     }
 }
 
