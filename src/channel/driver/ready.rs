@@ -58,11 +58,13 @@ impl Ready {
         self.has(Self::WRITABLE)
     }
 
+    #[cfg(unix)]
     #[inline]
     pub(crate) const fn is_read_closed(self) -> bool {
         self.has(Self::READ_CLOSED)
     }
 
+    #[cfg(unix)]
     #[inline]
     pub(crate) const fn is_write_closed(self) -> bool {
         self.has(Self::WRITE_CLOSED)
