@@ -2,7 +2,7 @@
 //! that the memory model allows.
 //!
 //! ```sh
-//! RUSTFLAGS="--cfg netwheel_loom" cargo test --release --lib --target-dir target/loom sync::
+//! RUSTFLAGS="--cfg netwheel_loom" cargo test --profile loom --lib --target-dir target/loom sync::
 //! ```
 //!
 //! Complete up to [`PREEMPTIONS`] involuntary switches between threads (fewer where that would take minutes): a lost
