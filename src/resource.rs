@@ -5,6 +5,7 @@ pub(crate) const LOOP_OUTBOUND: &str = "outbound bytes of an event loop";
 pub(crate) const GROUP_OUTBOUND: &str = "outbound bytes of an event loop group";
 pub(crate) const UNCONFIRMED_WRITES: &str = "unconfirmed writes of a channel";
 pub(crate) const CHANNEL_TASKS: &str = "scheduled tasks of a channel";
+pub(crate) const FILTER_REPLIES: &str = "replies of a channel's filters";
 pub(crate) const REPLACEMENTS: &str = "pipelines that replace each other at once";
 
 pub(crate) const WAITING_BROADCASTS: &str = "waiting broadcasts of a channel group";

@@ -2,8 +2,10 @@
 
 use super::xor::{Peer, Xor};
 use crate::{
-    ChannelOptions, Context, Error, Handler, Overflow, Pipeline, Result, TimeLimits,
+    ChannelOptions, Context, Error, Handler, IdleTimeouts, Overflow, Pipeline, Result, TimeLimits,
+    TrafficLimits,
     channel::{
+        PipelineSettings,
         driver::{Next, Ready},
         filter::{Filter, SEALED_AHEAD},
     },
@@ -85,14 +87,15 @@ struct Fixture {
 
 impl Fixture {
     fn new(filters: usize, options: &ChannelOptions) -> Self {
-        Self::with(filters, options, TimeLimits::new())
+        Self::with(filters, options, |_| {})
     }
 
-    fn with(filters: usize, options: &ChannelOptions, limits: TimeLimits) -> Self {
+    fn with(filters: usize, options: &ChannelOptions, set: impl FnOnce(&mut PipelineSettings)) -> Self {
         let log = Log::default();
         let mut event_loop =
             EmbeddedLoop::with(options, ManualClock::new(), Duration::from_millis(1)).unwrap();
-        let pipeline = Pipeline::new().time_limits(limits).codec(Line::new()).handler(Echo(log.clone()));
+        let mut pipeline = Pipeline::new().codec(Line::new()).handler(Echo(log.clone()));
+        set(&mut pipeline.settings);
         let id = event_loop.open(pipeline.filters(stack(filters, Xor::server)));
         Fixture { event_loop, id, log, peer: Peer::new(filters) }
     }
@@ -368,7 +371,7 @@ fn bytes_that_a_filter_keeps_count_for_max_inbound() {
 fn bytes_that_a_filter_keeps_have_to_make_progress() {
     let second = Duration::from_secs(1);
     let limits = TimeLimits::new().progress(1_000, second);
-    let mut fixture = Fixture::with(1, &ChannelOptions::new(), limits);
+    let mut fixture = Fixture::with(1, &ChannelOptions::new(), |settings| settings.limits = limits);
     fixture.shake_hands();
     let wire = fixture.peer.seal("x".repeat(10_000).as_bytes());
     fixture.wire(&wire[..100]);
@@ -377,7 +380,7 @@ fn bytes_that_a_filter_keeps_have_to_make_progress() {
 }
 
 #[test]
-fn counters_and_idle_times_measure_the_wire() {
+fn counters_measure_the_wire() {
     let mut fixture = Fixture::established(1, &ChannelOptions::new());
     let (mut read, mut written) = (0, 0);
     fixture.event_loop.act(fixture.id, |driver, _| {
@@ -391,6 +394,43 @@ fn counters_and_idle_times_measure_the_wire() {
         assert_eq!((counts.bytes_read - read, counts.bytes_written - written), (9, 9));
         Next::Stay
     });
+}
+
+#[test]
+fn a_byte_of_the_wire_postpones_an_idle_event_although_it_brings_no_plaintext() {
+    let ms = Duration::from_millis;
+    let mut fixture = Fixture::with(1, &ChannelOptions::new(), |settings| {
+        settings.idle = IdleTimeouts::new().reader(ms(50));
+    });
+    fixture.shake_hands();
+    fixture.event_loop.advance(ms(40));
+    let record = fixture.peer.seal(b"hello\n");
+    fixture.wire(&record[..1]);
+    fixture.event_loop.advance(ms(40));
+    assert!(fixture.is_open(), "{:?}", fixture.log());
+    fixture.event_loop.advance(ms(11));
+    assert!(!fixture.is_open(), "an idle channel closes by default");
+}
+
+#[test]
+fn limits_of_traffic_measure_the_wire() {
+    const RECORD: usize = 9;
+    let mut fixture = Fixture::with(1, &ChannelOptions::new(), |settings| {
+        settings.traffic = TrafficLimits::new().read(1000).read_burst(2 * RECORD).into();
+    });
+    fixture.shake_hands();
+    fixture.event_loop.advance(Duration::from_secs(1));
+    let records: Vec<u8> = ["one__\n", "two__\n", "three\n"]
+        .iter()
+        .flat_map(|line| fixture.peer.seal(line.as_bytes()).to_vec())
+        .collect();
+    assert_eq!(records.len(), 3 * RECORD);
+    fixture.wire(&records);
+    assert_eq!(fixture.log(), ["one__", "two__", "complete"], "18 bytes of the wire, 12 of plaintext");
+    fixture.event_loop.advance(Duration::from_millis(8));
+    assert_eq!(fixture.log(), [""; 0]);
+    fixture.event_loop.advance(Duration::from_millis(20));
+    assert!(fixture.log().contains(&"three".to_owned()));
 }
 
 /// A short read of the wire has emptied the transport, with filters too.

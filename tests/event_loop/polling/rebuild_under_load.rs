@@ -36,7 +36,7 @@ const ROUNDS: usize = 8;
 const AFTERWARDS: usize = 2;
 
 /// Rebuilds, at the least.
-const REBUILDS: usize = 300;
+const REBUILDS: usize = 100;
 
 /// Of so many connections one sends more than a socket takes at once, so that the server has to wait for the peer.
 const LARGE_EVERY: usize = 50;
