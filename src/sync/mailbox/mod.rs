@@ -380,7 +380,7 @@ mod tests {
         let (mailbox, mut inbox) = mailbox(limit);
         let mut waiting = std::collections::VecDeque::new();
         let mut x = 0x9e37_79b9_7f4a_7c15_u64;
-        for n in 0..if cfg!(miri) { 5_000.min(200 * limit) } else { 200 * limit } {
+        for n in 0..if cfg!(miri) { 1_000.min(200 * limit) } else { 200 * limit } {
             x ^= x << 13;
             x ^= x >> 7;
             x ^= x << 17;
