@@ -330,7 +330,7 @@ fn assert_recovers(error: &str, when: &str, times: u64) {
     let log = child.log();
     assert_eq!((count(&log, "ERROR"), count(&log, "poll failed")), (1, 1), "{log:#?}");
     assert_eq!(
-        (count(&log, "poll rebuilt (it failed): 3 sources moved, 0 closed"), log.len()),
+        (count(&log, "poll rebuilt (poll failed): 3 sources moved, 0 closed"), log.len()),
         (1, 2),
         "{log:#?}"
     );

@@ -160,7 +160,7 @@ impl Turn {
                 self.io.services,
                 PANICS,
                 Level::Error,
-                "{name}: the task given at {origin} panicked: {message}"
+                "{name}: the task submitted at {origin} panicked: {message}"
             );
         }
     }
