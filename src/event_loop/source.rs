@@ -43,7 +43,8 @@ pub(crate) struct LoopContext<'a> {
 pub(crate) enum Transition {
     /// Nothing: the source stays in its slot.
     Stay,
-    /// Opens a channel for the connection in [`LoopContext::accepted`], then calls [`Source::resume`].
+    /// Opens a channel for the connection in [`LoopContext::accepted`], then calls
+    /// [`Source::resume`].
     Adopt,
     /// Replaces the source by the channel of an established connection.
     Establish(Box<Established>),
@@ -84,8 +85,8 @@ pub(crate) trait Source {
         Transition::Stay
     }
 
-    /// Handles a message of a handle. A source may receive messages for its predecessor in the slot,
-    /// which it refuses.
+    /// Handles a message of a handle. A source may receive messages for its predecessor in the
+    /// slot, which it refuses.
     fn mail(&mut self, _ctx: &mut LoopContext<'_>, mail: Box<dyn SourceMail>) -> Transition {
         mail.refuse();
         Transition::Stay
@@ -131,8 +132,8 @@ pub(crate) trait Source {
     /// Makes the last call to the handler. The slot is free by now.
     fn inactive(&mut self, _ctx: &mut LoopContext<'_>) {}
 
-    /// Ends the source after [`Transition::End`]: deregisters it, drops it, and notifies the program.
-    /// The slot is free by now, so a panic leaves nothing behind.
+    /// Ends the source after [`Transition::End`]: deregisters it, drops it, and notifies the
+    /// program. The slot is free by now, so a panic leaves nothing behind.
     fn end(self: Box<Self>, _ctx: &mut LoopContext<'_>, _result: Result) {}
 }
 

@@ -67,7 +67,8 @@ fn an_hour_of_a_hundred_thousand_channels_visits_each_once_a_minute() {
     assert_eq!(services.wheel.len(), CHANNELS as usize, "one entry each");
     let begun = services.now;
     let (mut visits, mut wakes, mut last) = (0u64, 0u64, 0);
-    // The first half is quiet. Each of the others gets a byte every second: a store, of which the wheel never hears.
+    // The first half is quiet. Each of the others gets a byte every second: a store, of which the
+    // wheel never hears.
     while let Some(next) = services.wheel.next_expiry().filter(|next| *next <= begun + HOUR) {
         // What is still being moved is no reason to sleep.
         wakes += u64::from(next > last);

@@ -1,8 +1,9 @@
 //! The stream of a channel without a socket: its two ends are in the test's hands.
 //!
-//! Invariant: it behaves as a non-blocking socket. A read that finds nothing and a write without room fail
-//! with `WouldBlock`; a read that does not fill the buffer has taken everything, unless a test asks for
-//! less. The methods for the test return the [`Ready`] event that a poll would report.
+//! Invariant: it behaves as a non-blocking socket. A read that finds nothing and a write without
+//! room fail with `WouldBlock`; a read that does not fill the buffer has taken everything, unless a
+//! test asks for less. The methods for the test return the [`Ready`] event that a poll would
+//! report.
 
 use crate::channel::driver::{Ready, Transport};
 use bytes::{Bytes, BytesMut};
@@ -71,8 +72,8 @@ impl MemoryTransport {
         self.sent.split().freeze()
     }
 
-    /// Like [`split_sent`](MemoryTransport::split_sent), but keeps no memory, because one channel of many is
-    /// idle most of the time.
+    /// Like [`split_sent`](MemoryTransport::split_sent), but keeps no memory, because one channel
+    /// of many is idle most of the time.
     pub(super) fn take_sent(&mut self) -> Bytes {
         if self.unread.is_empty() {
             self.unread = BytesMut::new();

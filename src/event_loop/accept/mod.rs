@@ -189,8 +189,8 @@ impl ListenerSource {
         ctx.io.services.queue.insert(deadline, Due::Source(ctx.key));
     }
 
-    /// Asks the gate and a loop to admit a connection. Returns it with its loop, which is `None` for
-    /// the loop of the listener. Returns the socket if the connection is rejected.
+    /// Asks the gate and a loop to admit a connection. Returns it with its loop, which is `None`
+    /// for the loop of the listener. Returns the socket if the connection is rejected.
     #[expect(clippy::type_complexity, reason = "the two results of one decision")]
     #[inline(always)]
     fn admit(

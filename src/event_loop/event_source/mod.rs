@@ -117,9 +117,9 @@ impl EventLoop {
     /// [`max_event_sources`](crate::EventLoopGroupBuilder::max_event_sources) allows or its queue is
     /// full, and with [`Error::ShutDown`] if the loop is shut down.
     ///
-    /// The completion fails with [`Error::Io`] if the poll does not accept the descriptor, for example
-    /// a regular file, or a descriptor that is registered already. It fails with [`Error::ShutDown`]
-    /// while the loop is shutting down. The source is dropped then.
+    /// The completion fails with [`Error::Io`] if the poll does not accept the descriptor, for
+    /// example a regular file, or a descriptor that is registered already. It fails with
+    /// [`Error::ShutDown`] while the loop is shutting down. The source is dropped then.
     #[track_caller]
     pub fn register<S, F>(
         &self,

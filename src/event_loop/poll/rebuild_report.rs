@@ -43,7 +43,7 @@ impl fmt::Display for RebuildCause {
         f.write_str(match self {
             RebuildCause::Asked => "requested",
             RebuildCause::Premature => "premature wakeups",
-            RebuildCause::PollFailed { .. } => "poll failed",
+            RebuildCause::PollFailed { .. } => "poll error",
         })
     }
 }

@@ -145,7 +145,8 @@ fn an_event_that_has_to_wait_is_handled_in_the_next_turn() {
     assert_eq!(fixture.log(), ["abc", "complete"]);
 }
 
-/// Decoding that was interrupted goes on with the kept bytes, and the empty transport is left alone.
+/// Decoding that was interrupted goes on with the kept bytes, and the empty transport is left
+/// alone.
 #[test]
 fn an_interrupted_decoding_is_resumed_without_a_read() {
     let options = ChannelOptions::new().auto_read(false).one_message_per_read(true);

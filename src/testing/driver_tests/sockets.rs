@@ -63,7 +63,8 @@ impl Fixture {
         fixture
     }
 
-    /// Holds the loop up until the sender is dropped, so that what happens meanwhile makes one event.
+    /// Holds the loop up until the sender is dropped, so that what happens meanwhile makes one
+    /// event.
     fn hold(&self) -> Sender<()> {
         let (entered, is_held) = channel();
         let (release, released) = channel::<()>();

@@ -22,8 +22,8 @@ pub(super) fn stack(filters: usize, make: impl Fn() -> Xor) -> Vec<Box<dyn Filte
 
 type Log = Rc<RefCell<Vec<String>>>;
 
-/// Records its callbacks and echoes lines; `quit` closes, `end` shuts down the write half, `swap` has another
-/// pipeline take over.
+/// Records its callbacks and echoes lines; `quit` closes, `end` shuts down the write half, `swap`
+/// has another pipeline take over.
 struct Echo(Log);
 
 impl Echo {

@@ -1,7 +1,7 @@
 //! A filter for tests: records of XORed bytes, behind a handshake of one round.
 //!
-//! A record is a type, a length of two bytes, and the payload. A `HELLO` carries a nonce, `DATA` bytes that
-//! are XORed with both nonces, and a `CLOSE` ends the stream.
+//! A record is a type, a length of two bytes, and the payload. A `HELLO` carries a nonce, `DATA`
+//! bytes that are XORed with both nonces, and a `CLOSE` ends the stream.
 
 use crate::{PeerError, Result, channel::filter::Filter};
 use bytes::{Buf, BufMut, BytesMut};
