@@ -1,7 +1,7 @@
 //! A connection before it is a channel.
 //!
 //! Invariant: a connection counts towards the load of its loop until its socket is closed, because
-//! the [`Assignment`] is dropped behind the stream. Created by listeners and by attempts to
+//! the [`Assignment`] is dropped after the stream. Created by listeners and by attempts to
 //! connect, used on the loop that serves the channel.
 
 use super::load::Assignment;

@@ -2,17 +2,17 @@
 //!
 //! A connection is counted as soon as its loop is chosen. The count is kept by an [`Assignment`],
 //! which travels with the connection: through the queue, the connect, the channel, and the
-//! lingering socket. It is dropped behind the handler and the socket. If the connection has a place
+//! lingering socket. It is dropped after the handler and the socket. If the connection has a place
 //! in a server, the assignment holds that too.
 //!
 //! The lag of a loop is the time of a turn times the number of turns that the queue may need. The
 //! time of a turn is the longest recent one, which decays over about a second, or the running one
-//! if that is longer. The loop notes when its poll returns and when it goes to sleep, with clock
-//! readings that it makes anyway. So the end of a turn that only did I/O is seen at the next poll.
+//! if that is longer. The loop notes when its poll returns and when it goes to sleep, using
+//! existing clock readings. So the end of a turn that only did I/O is noted at the next poll.
 //!
-//! Invariants: there are never more connections than the limit, however many threads assign at
-//! once. The count is exact wherever a connection ends. Any thread assigns, releases and reads;
-//! only the loop's thread notes the beginning and end of turns.
+//! Invariants: there are never more connections than the limit, however many threads assign
+//! concurrently. The count is exact wherever a connection ends. Any thread assigns, releases and
+//! reads. Only the loop's thread notes the beginning and end of turns.
 
 use crate::{admission::Admitted, sync::Permits};
 use std::sync::{
@@ -84,7 +84,7 @@ impl Load {
         self.weight.load(Ordering::Relaxed)
     }
 
-    // ---- lag -----------------------------------------------------------------------------------------
+    // ---- lag ------------------------------------------------------------------------------------
 
     /// Called when the loop's poll has returned.
     pub(crate) fn turn_began(&self, now: u64) {

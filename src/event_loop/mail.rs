@@ -19,8 +19,8 @@ use std::{any::Any, panic::Location, sync::Arc};
 
 /// A message in a loop's queue.
 ///
-/// The tag takes a whole word. With padding it occupies a word anyway, and a word-sized tag lets
-/// mail be copied word by word. With a tag of one byte, the remaining bytes would be copied
+/// The tag takes a whole word. Padding makes it occupy a word in any case, and a word-sized tag
+/// lets mail be copied word by word. With a tag of one byte, the remaining bytes would be copied
 /// unaligned, which costs as much time as a small task.
 #[repr(usize)]
 pub(crate) enum LoopMail {

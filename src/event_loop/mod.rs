@@ -7,12 +7,12 @@
 //!
 //! # Threads and ownership
 //! - The loop's thread owns the `Turn`: poll, sources, heap, wheel, read buffers, and the receiving
-//!   end of the queue. Nothing in it is shared, so nothing in it is locked.
-//! - [`LoopShared`] has the sending end of the queue, the wake-up word, the waker, the life state
-//!   and the metrics. The waker is behind a mutex, which is taken at most once per sleep.
+//!   end of the queue. It does not share them, so they need no locks.
+//! - [`LoopShared`] has the sending end of the queue, the published sleep, the waker, the life
+//!   state and the metrics. A mutex guards the waker, and is taken at most once per sleep.
 //! - The queue is a [`Mailbox`](crate::sync::Mailbox): chunks of 128 entries behind a lock. The
-//!   loop takes a whole chunk at a time. It sees without the lock that the queue is empty, so a
-//!   turn that only moves bytes takes no lock.
+//!   loop takes a whole chunk at a time. It can check without the lock that the queue is empty, so
+//!   a turn that only moves bytes does not take the lock.
 //! - The loop writes its turn, phase, channel and task to [`Activity`](crate::sync::Activity) with
 //!   plain stores, whether or not a watchdog reads them.
 //! - The pipeline factory is called on the loop. Links and handler are used and dropped there too,
@@ -31,7 +31,7 @@
 //! | `sources/` | the slots of everything that the poll watches; a channel in its slot |
 //! | `accept/`, `lingering`, `event_source/` | kinds of sources besides channels |
 //! | `tasks/`, `broadcast/`, `shutdown/` | scheduled tasks, waiting broadcasts, shutdown |
-//! | `shared`, `mail` | what crosses threads |
+//! | `shared`, `mail` | state and messages that threads share |
 //! | `io`, `source` | the interface between a loop and its sources |
 //! | `closing/`, `connection` | sockets of closed channels, connections before they are channels |
 //! | `poll/`, `budget/`, `load`, `watchdog/` | poll and sleep, time budgets, measurements |
@@ -184,10 +184,10 @@ impl EventLoop {
     /// Like [`try_execute`](EventLoop::try_execute), but waits up to `timeout` for room in the
     /// loop's queue.
     ///
-    /// Blocks the calling thread. The timeout is real time, whatever clock the loop uses. When this
-    /// returns `Ok`, the task is in the queue but may not have run yet. Tasks that one thread
-    /// submits keep their order. Among several waiting threads the order is unspecified. Room
-    /// appears once per turn, when the loop has taken a batch of tasks from the queue.
+    /// Blocks the calling thread. The timeout is real time, even if the loop uses another clock.
+    /// When this returns `Ok`, the task is in the queue but may not have run yet. Tasks that one
+    /// thread submits keep their order. Among several waiting threads the order is unspecified.
+    /// Room appears once per turn, when the loop has taken a batch of tasks from the queue.
     ///
     /// ```
     /// # use netwheel::{EventLoopGroup, Error};

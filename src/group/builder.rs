@@ -102,7 +102,7 @@ impl EventLoopGroupBuilder {
         self.io_ratio(u32::from(UNLIMITED))
     }
 
-    /// Sets the maximum time for tasks in a turn, whatever the ratio gives. Timers have the same
+    /// Sets the maximum time for tasks in a turn, regardless of the ratio. Timers have the same
     /// maximum of their own. The default is 100 ms.
     ///
     /// A phase ends with the first task that exceeds its time. Short tasks share a reading of the

@@ -26,7 +26,7 @@ use std::{
 #[derive(Clone, Default)]
 pub(crate) struct Attempt(Arc<OnceLock<Key>>);
 
-/// A message that cancels an attempt to connect. It has no effect on a channel that exists already.
+/// A message that cancels an attempt to connect. Ignored if its channel exists already.
 pub(crate) struct CancelConnect(pub(crate) Attempt);
 
 impl SourceMail for CancelConnect {

@@ -1,7 +1,7 @@
 //! Connections that the gate of a server or its loops do not admit.
 //!
-//! Invariants: a rejected connection is closed immediately and has no pipeline. A panic in the
-//! program's callbacks is logged and does not end the listener. Runs on the loop's thread.
+//! Invariants: a rejected connection is closed immediately and never gets a pipeline. A panic in
+//! the program's callbacks is logged and does not end the listener. Runs on the loop's thread.
 
 use super::ListenerSource;
 use crate::{

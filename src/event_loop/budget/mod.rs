@@ -29,7 +29,7 @@ pub(crate) const DEFAULT_MAX_TASK_TIME: Duration = Duration::from_millis(100);
 /// small part of it.
 pub(crate) const DEFAULT_MAX_IO_TIME: Duration = Duration::from_millis(100);
 
-/// The ratio at which there is no limit.
+/// The ratio that removes the limit.
 pub(crate) const UNLIMITED: u8 = 100;
 
 /// How a loop divides its time between I/O and the rest.
@@ -46,7 +46,7 @@ pub(crate) struct Budget {
 pub(crate) enum Share {
     /// A time in nanoseconds. It may be 0, in which case the floor applies ([`Limit`]).
     Time(u64),
-    /// As long as it takes to run the entries that are waiting when the phase begins.
+    /// Unlimited time, for the entries that are waiting when the phase begins.
     Unlimited,
 }
 

@@ -79,7 +79,7 @@ impl Pace {
         Pace { step: STEP, batch: 1, exact: !real_time, short: [Site::EMPTY; SITES], asked: Site::ANY }
     }
 
-    /// Creates a pace for the deliveries of broadcasts, which have no call sites.
+    /// Creates a pace for the deliveries of broadcasts, which do not have call sites.
     pub(in crate::event_loop) fn of_deliveries(real_time: bool) -> Self {
         Pace { step: DELIVERY_STEP, ..Pace::new(real_time) }
     }

@@ -1,4 +1,4 @@
-//! Measures where a loop's time goes, from the clock readings that a turn makes anyway.
+//! Measures the time that a loop spends in each phase, without additional clock readings.
 //!
 //! Each reading charges the time since the previous one to a phase. A turn that only moves bytes
 //! has two readings: after the poll and before the next one. So I/O and flush are one span. In one

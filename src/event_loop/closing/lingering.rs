@@ -19,7 +19,7 @@ pub(crate) struct LingeringSocket {
     pub(in crate::event_loop) deadline: QueueKey,
     /// The number of this socket in [`Lingering`].
     pub(in crate::event_loop) number: u64,
-    /// Whether to read until the kernel has no more input, because no further event may come.
+    /// Whether to read until the kernel's buffer is empty, because no further event may come.
     pub(in crate::event_loop) to_the_end: bool,
     /// Whether the socket is in the loop's list of sources to be read without an event.
     pub(in crate::event_loop) listed: bool,

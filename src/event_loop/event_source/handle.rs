@@ -96,8 +96,8 @@ impl<S: Send + 'static> SourceHandle<S> {
     /// loop has received the request, or was already handed back.
     ///
     /// # Errors
-    /// [`Error::Closed`] if the source has ended. [`Error::ShutDown`] if the loop is shut down. Never
-    /// [`Error::Full`]: the queue of the loop always takes this request.
+    /// [`Error::Closed`] if the source has ended. [`Error::ShutDown`] if the loop is shut down.
+    /// Never [`Error::Full`]: the queue of the loop always takes this request.
     pub fn deregister(&self) -> Result<Completion<S>> {
         if !self.is_registered() {
             return Err(Error::Closed);

@@ -1,11 +1,11 @@
-//! The events of an event source that are watched, and those that the poll has reported.
+//! The interest in events of a source, and the readiness that the poll has reported.
 
 use crate::channel::driver::Ready;
 use std::fmt;
 
 /// The operations that a registered source is watched for.
 ///
-/// Ends and errors of a stream are reported whatever the interest is. See
+/// Ends and errors of a stream are reported for any interest. See
 /// [`EventLoop::register`](crate::EventLoop::register).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Interest(mio::Interest);

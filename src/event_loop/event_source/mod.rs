@@ -62,7 +62,7 @@ impl EventLoop {
     ///
     /// # How a source ends
     ///
-    /// | what happens | the source | [`SourceHandle::ended`] completes with |
+    /// | event | the source | [`SourceHandle::ended`] completes with |
     /// |---|---|---|
     /// | [`SourceHandle::deregister`] | is handed back | `Ok` |
     /// | the callback returns [`SourceAction::Deregister`] | is dropped on the loop | `Ok` |
@@ -114,8 +114,8 @@ impl EventLoop {
     ///
     /// # Errors
     /// The source is handed back with [`Error::Full`] if the loop has as many sources as
-    /// [`max_event_sources`](crate::EventLoopGroupBuilder::max_event_sources) allows or its queue is
-    /// full, and with [`Error::ShutDown`] if the loop is shut down.
+    /// [`max_event_sources`](crate::EventLoopGroupBuilder::max_event_sources) allows or its queue
+    /// is full, and with [`Error::ShutDown`] if the loop is shut down.
     ///
     /// The completion fails with [`Error::Io`] if the poll does not accept the descriptor, for
     /// example a regular file, or a descriptor that is registered already. It fails with

@@ -137,7 +137,7 @@ struct EventSource {
     /// closed.
     descriptor: RawFd,
     interest: Interest,
-    /// The readiness that the callback has not been called with.
+    /// Readiness that has not been passed to the callback yet.
     pending: Readiness,
     /// The callback is to be called in the next turn without an event.
     listed: bool,
@@ -202,7 +202,7 @@ impl EventSource {
         Ok(action)
     }
 
-    /// Changes what the poll watches. Present readiness is reported once more.
+    /// Changes the registered interest. Present readiness is reported once more.
     fn set_interest(&mut self, ctx: &LoopContext<'_>, interest: Interest) -> Result {
         let source = &mut SourceFd(&self.descriptor);
         let changed = ctx.io.selector.reregister(source, ctx.key.token(), interest.of_poll());

@@ -105,7 +105,7 @@ impl LoopShared {
 
     /// Puts mail into the queue without limit. Does not wake the loop unless the queue is crowded.
     pub(crate) fn submit_quietly(&self, mail: LoopMail) {
-        // A loop that has ended needs no cleanup.
+        // A loop that has ended does not need cleanup.
         let _ = self.mailbox.put_always(mail);
         if self.mailbox.is_crowded() {
             self.wake_if_asleep(0);

@@ -13,7 +13,7 @@
 //! 3. **End.** The last step begins when no channel is left and no task has run for the quiet
 //!    period, or at the timeout. The remaining handlers are notified, and the queue is closed. That
 //!    is one bit, so a task was either accepted and runs, or refused. Accepted tasks run, the
-//!    kernel is given as many bytes as it takes at once, and the channels close. A channel that had
+//!    kernel is given as many bytes as it accepts, and the channels close. A channel that had
 //!    sent everything and was closing ends gracefully; the others are *forced*. The report is
 //!    logged.
 //! 4. **Hooks** run on the loop's thread after its channels and handlers are dropped, also after a
@@ -25,7 +25,7 @@
 //! counts from the end of the last channel.
 //!
 //! Invariants: a channel is notified at most once, and each channel that is open at the end has
-//! been notified. A shutdown that has begun opens no channel. A turn notifies a bounded number.
+//! been notified. No channel opens after a shutdown has begun. A turn notifies a bounded number.
 //! Runs on the loop's thread.
 
 mod close_window;

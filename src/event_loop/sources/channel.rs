@@ -1,6 +1,6 @@
 //! A channel and its socket in a slot of the loop.
 //!
-//! The loop adds to the channel's driver what only a loop has: the poll, closing, and lingering
+//! The loop adds its own operations to the channel's driver: the poll, closing, and lingering
 //! sockets. The phases of a turn call the methods of [`ChannelSlot`] directly, and [`Source`] where
 //! the kind of source does not matter.
 //!

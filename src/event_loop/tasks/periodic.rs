@@ -39,7 +39,7 @@ pub struct Periodic {
 }
 
 impl Periodic {
-    /// Returns the defaults: missed runs are skipped, and there is no jitter.
+    /// Returns the defaults: missed runs are skipped, and the jitter is zero.
     pub fn new() -> Self {
         Self::default()
     }

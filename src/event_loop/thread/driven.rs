@@ -95,7 +95,7 @@ fn enter(turn: &Turn) -> (loop_id::Entered, tasks::LocalQueue) {
     (loop_id::enter(turn.shared.id), tasks::enter(turn.shared.id, turn.io.services.queue.clone()))
 }
 
-/// Returns the total of ready sources, tasks and timers that a loop has counted so far.
+/// Returns the number of ready sources, tasks and timers that a loop has counted so far.
 fn things_run(shared: &LoopShared) -> u64 {
     let metrics = &shared.metrics;
     let counters = [&metrics.ready, &metrics.tasks_run, &metrics.timers_fired, &metrics.wheel_fired];

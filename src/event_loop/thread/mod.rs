@@ -1,4 +1,4 @@
-//! The life of a loop: how it is built, what its thread runs, and how it ends.
+//! The life of a loop: its construction, the body of its thread, and its end.
 //!
 //! Invariants: a loop stays on the thread that runs its first turn. However it ends, the mail in
 //! its queue is run or refused, its hooks run, and its termination completes.
@@ -203,7 +203,7 @@ fn end(turn: Turn, cause: Option<String>, watch: Option<WatchedLoop>) {
     }
     shared.advance(LifeState::ShutDown);
     shared.activity.enter_phase(Phase::Shutdown);
-    // Drops channels, handlers and the rest of the queue on their own thread.
+    // Drops channels, handlers and the remaining mail on their own thread.
     if let Some(message) = caught(move || drop(turn)) {
         caught(|| log::error!("{}: a panic while the loop ended: {message}", shared.name));
     }

@@ -28,8 +28,9 @@ use crate::{
 /// per write, but delay everything else.
 const DELIVERIES_PER_TURN: usize = 4096;
 
-/// The part of [`DELIVERIES_PER_TURN`] that waiting broadcasts may use before the queue. The others are
-/// left for after it, and for deliveries out of turn that mail in the queue causes.
+/// The part of [`DELIVERIES_PER_TURN`] that waiting broadcasts may use before the queue. The other
+/// part is kept for deliveries out of turn, which mail in the queue causes, and for waiting
+/// broadcasts after the queue.
 const BEFORE_THE_QUEUE: usize = DELIVERIES_PER_TURN / 2;
 
 impl Turn {

@@ -1,4 +1,4 @@
-//! The watchdog: reports loops that are stuck, and what they are doing.
+//! The watchdog: reports stuck loops and their activity.
 //!
 //! [`Watchdog`] is the setting, and [`Stall`] the report. `observer` judges one loop by its
 //! activity and has no clock. `watchdog_thread` inspects the loops of a group.
