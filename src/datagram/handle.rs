@@ -73,10 +73,9 @@ impl DatagramChannel {
     /// Sends a datagram to `to`. If the system refuses it later, the error is reported to
     /// [`DatagramHandler::error`](crate::DatagramHandler::error).
     ///
-    /// # Errors
-    /// Hands the datagram back with [`Error::Closed`] if the channel is closed, and with
+    /// Hands the datagram back with [`Error::Closed`] if the channel is closed. Hands it back with
     /// [`Error::Full`] if `max_outbound` bytes are pending, including datagrams in the loop's
-    /// queue, or if the queue itself is full.
+    /// queue, or if that queue is full.
     pub fn send_to(&self, datagram: impl Into<Bytes>, to: SocketAddr) -> Result<(), Refused<Bytes>> {
         self.deliver(datagram.into(), Some(to), None)
     }

@@ -2,10 +2,9 @@
 //!
 //! A connection is counted on its loop as soon as the loop is chosen. The `Assignment` that counts
 //! it travels with the connection (through the queue, the connect, the channel) and is dropped
-//! after the handler and the socket. So the count is exact however a connection ends, there are
-//! never more handlers than connections allowed, and a burst is spread before any loop has received
-//! it. Two listeners that choose at the same instant may choose the same loop. The next choice
-//! compensates.
+//! after the handler and the socket. So the count is exact however a connection ends, and handlers
+//! never exceed the limit of connections. A burst is spread before any loop has received it. Two
+//! listeners that choose at the same instant may choose the same loop. The next choice compensates.
 //!
 //! Invariant: a chooser only returns an index. If the index is out of range or the chooser panics,
 //! the group falls back to round robin, so a chooser cannot stop a loop. Any number of threads may

@@ -2,7 +2,7 @@
 //!
 //! Invariants: its channels have the same driver as channels with sockets. Everything happens
 //! within a call of its methods, on the calling thread. Its time stands still until
-//! [`EmbeddedLoop::advance`]. A call ends when nothing is left to do at the current time, so its
+//! [`EmbeddedLoop::advance`]. A call ends when nothing is left to do at the current time. So its
 //! cost depends on the ready channels and due timers, not on the number of channels. Channels are
 //! identified by their ids.
 
@@ -277,7 +277,7 @@ impl EmbeddedLoop {
         self.io.services.next_deadline().map(|at| Duration::from_nanos(at.saturating_sub(now)))
     }
 
-    // ---- the loop ---------------------------------------------------------------------------------
+    // ---- the loop -------------------------------------------------------------------------------
 
     pub(super) fn slot(&self, id: ChannelId) -> Option<&EmbeddedSlot> {
         let own = id.event_loop == self.mail.event_loop;

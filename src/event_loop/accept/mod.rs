@@ -19,8 +19,8 @@
 //! failures with a rate limit, because they may affect every connection. Runs on the loop's thread.
 //!
 //! Modules: `rejection` (connections that are not admitted), `retry` (when to accept again after an
-//! error), `listener_shared` (the state shared with the handle of the server), `connecting`
-//! (outgoing connections that are not established yet).
+//! error), `listener_shared` (the state shared with the server's handle), `connecting` (outgoing
+//! connections that are not established yet).
 
 mod connecting;
 mod listener_shared;

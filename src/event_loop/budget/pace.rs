@@ -5,10 +5,10 @@
 //! notices. `Pace` predicts instead: after a slow callback it reads each time, and while callbacks
 //! are short it reads once per [`STEP`] of time.
 //!
-//! Invariants: a batch is never longer than [`MAX_BATCH`]. A batch ends with the first callback
-//! from a call site that has not been measured as short, so a slow call site among short ones is
-//! noticed after one call. A manual clock is read after every callback, because past durations
-//! predict nothing there. Pure, and reads no clock itself.
+//! Invariants: a batch is never longer than [`MAX_BATCH`]. It ends with the first callback from a
+//! call site that has not been measured as short. So a slow call site among short ones is noticed
+//! after one call. A manual clock is read after every callback, because past durations predict
+//! nothing there. Pure, and reads no clock itself.
 
 use std::panic::Location;
 

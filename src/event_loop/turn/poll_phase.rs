@@ -262,7 +262,7 @@ impl Turn {
         drop(self.rebuild(RebuildCause::PollFailed { first }));
     }
 
-    // ---- rests ------------------------------------------------------------------------------------
+    // ---- rests ----------------------------------------------------------------------------------
 
     /// Requests a rest before the next poll. The work of this turn is done first.
     fn rest(&mut self, time: Duration) {
