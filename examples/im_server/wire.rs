@@ -1,7 +1,7 @@
 //! Between bytes and lines: a codec of this program's own.
 
 use bytes::Bytes;
-use netwheel::{Result, buffer::Outbound, codec::Line, pipeline::Codec};
+use netwheel::{Result, buffer::OutboundBuffer, codec::Line, pipeline::Codec};
 
 /// Lines, of which only those that come in are limited: what goes out is the server's own work, and a list of
 /// members may be longer than anything that a client is allowed to send.
@@ -17,8 +17,8 @@ impl Lines {
 }
 
 impl Codec for Lines {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
         self.incoming.decode(input)
@@ -28,14 +28,14 @@ impl Codec for Lines {
         self.incoming.decode_last(input)
     }
 
-    fn encode(&mut self, line: Bytes, output: &mut Outbound) -> Result {
+    fn encode(&mut self, line: Bytes, output: &mut OutboundBuffer) -> Result {
         output.put(line);
         output.put_u8(b'\n');
         Ok(())
     }
 
     /// The same line for everybody: what is said in a room is encoded once.
-    fn shared_encoding(&self) -> Option<u64> {
+    fn encoding_key(&self) -> Option<u64> {
         Some(0)
     }
 }

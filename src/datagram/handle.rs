@@ -73,6 +73,7 @@ impl DatagramChannel {
     /// Sends a datagram to `to`. If the system refuses it later, the error is reported to
     /// [`DatagramHandler::error`](crate::DatagramHandler::error).
     ///
+    /// # Errors
     /// Hands the datagram back with [`Error::Closed`] if the channel is closed. Hands it back with
     /// [`Error::Full`] if `max_outbound` bytes are pending, including datagrams in the loop's
     /// queue, or if that queue is full.

@@ -6,7 +6,7 @@
 use super::{
     budget::Site,
     connection::Connection,
-    poll::RebuildReport,
+    poll::PollRebuild,
     source::{NewSource, SourceMail},
     task::Task,
 };
@@ -45,7 +45,7 @@ pub(crate) enum LoopMail {
     /// A connection that another loop has accepted.
     Adopt(Box<Connection>),
     /// A request to rebuild the poll.
-    Rebuild(Completer<RebuildReport>),
+    Rebuild(Completer<PollRebuild>),
     /// A notice that a shutdown was requested. The request is in the shared state.
     Shutdown,
 }

@@ -72,7 +72,7 @@ pub(crate) use io::Io;
 pub(crate) use load::Assignment;
 pub(crate) use mail::LoopMail;
 pub(crate) use poll::STREAM_INTEREST;
-pub use poll::{RebuildCause, RebuildReport};
+pub use poll::{PollRebuild, RebuildCause};
 pub(crate) use shared::{LifeState, LoopShared};
 pub use shutdown::{ShutdownOptions, ShutdownReport};
 pub(crate) use shutdown::{ShutdownRequest, end_and_report, end_gracefully};
@@ -201,6 +201,7 @@ impl EventLoop {
     /// # Ok::<(), Error>(())
     /// ```
     ///
+    /// # Errors
     /// Hands the task back with one of these reasons:
     /// * [`Error::WouldDeadlock`] on the loop itself, and on the thread that runs it as a
     ///   [`ManualEventLoop`](crate::ManualEventLoop). Returned immediately, even if there is room.
@@ -251,7 +252,7 @@ impl EventLoop {
     ///
     /// # Errors
     /// [`Error::Full`] if the loop's queue is full, [`Error::ShutDown`] if the loop is shut down.
-    pub fn rebuild_poll(&self) -> Result<Completion<RebuildReport>> {
+    pub fn rebuild_poll(&self) -> Result<Completion<PollRebuild>> {
         let (completer, completion) = completion(Some(self.shared.id));
         self.shared.submit(LoopMail::Rebuild(completer), 0).map_err(|refused| refused.reason)?;
         Ok(completion)

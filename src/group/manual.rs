@@ -129,6 +129,7 @@ impl ManualEventLoop {
     /// # }
     /// ```
     ///
+    /// # Errors
     /// The error of the operation. If the loop ends first, this waits for operations that other
     /// threads have to complete.
     pub fn run_until<T>(&mut self, completion: Completion<T>) -> Result<T> {

@@ -22,7 +22,7 @@ pub enum RebuildCause {
 /// The result of replacing a poll. See [`EventLoop::rebuild_poll`](crate::EventLoop::rebuild_poll).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct RebuildReport {
+pub struct PollRebuild {
     /// The reason for the rebuild.
     pub cause: RebuildCause,
     /// The number of the replaced poll. The first poll of a loop has the number 1.
@@ -48,9 +48,9 @@ impl fmt::Display for RebuildCause {
     }
 }
 
-impl fmt::Display for RebuildReport {
+impl fmt::Display for PollRebuild {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let RebuildReport { cause, old_poll, new_poll, moved, closed, took } = self;
+        let PollRebuild { cause, old_poll, new_poll, moved, closed, took } = self;
         write!(f, "poll rebuilt ({cause}): {moved} sources moved, {closed} closed; ")?;
         write!(f, "poll {new_poll} replaced poll {old_poll} in {took:?}")
     }

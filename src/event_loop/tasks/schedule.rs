@@ -23,9 +23,9 @@ impl EventLoop {
     /// [`ScheduledTask::completion`].
     ///
     /// The task never runs early. It runs late by the loop's lag, and by at most a millisecond of
-    /// sleep granularity if the loop is idle. A delay beyond 584 years never expires. If a scheduled
-    /// task schedules another one, the new one runs in the next turn at the earliest, even without a
-    /// delay.
+    /// sleep granularity if the loop is idle. A delay beyond 584 years never expires. If a
+    /// scheduled task schedules another one, the new one runs in the next turn at the earliest,
+    /// even without a delay.
     ///
     /// If the task returns `Result<(), netwheel::Error>`, an `Err` is logged and counted like that
     /// of a [periodic task](EventLoop::schedule_at_fixed_rate).
