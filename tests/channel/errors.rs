@@ -199,7 +199,7 @@ impl Drop for Faulty {
     fn drop(&mut self) {
         self.0.log.push("drop");
         if let (Place::Drop, Err(_)) = (self.0.place, self.0.at(Place::Drop)) {
-            self.0.log.push("drop can fail only by a panic");
+            self.0.log.push("only a panic can make drop fail");
         }
     }
 }
