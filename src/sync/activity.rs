@@ -94,7 +94,7 @@ impl Drop for Leave<'_> {
 }
 
 impl Activity {
-    // ---- the loop's thread ---------------------------------------------------------------------------
+    // ---- the loop's thread ----------------------------------------------------------------------
 
     /// Starts a turn. Called when the poll has returned.
     #[inline]
@@ -109,7 +109,7 @@ impl Activity {
         self.move_to(phase as u64);
     }
 
-    /// Ends the turn, before the loop sleeps or is no longer driven.
+    /// Ends the turn, before the loop sleeps or its driver stops driving it.
     #[inline]
     pub(crate) fn rest(&self) {
         self.move_to(0);
@@ -153,7 +153,7 @@ impl Activity {
         self.step.store(step.wrapping_add(1), Ordering::Release);
     }
 
-    // ---- any thread ----------------------------------------------------------------------------------
+    // ---- any thread -----------------------------------------------------------------------------
 
     /// Returns the current activity of the loop.
     pub(crate) fn look(&self) -> ActivitySnapshot {

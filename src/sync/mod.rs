@@ -1,7 +1,8 @@
-//! Thread-safe building blocks: the mailbox of a loop and the threads waiting for space in it,
-//! wakeups, completions, counting semaphores (`permits`), input held by the program, loop ids, and
-//! the activity of a loop. `primitives` provides their atomics and locks. `loom_tests` contains
-//! their models.
+//! Thread-safe building blocks.
+//!
+//! They are the mailbox of a loop and its wakeup, completions, semaphores (`permits`), gauges for
+//! held input and pending output, loop ids, random numbers, and the activity of a loop.
+//! `primitives` provides their atomics and locks. `loom_tests` contains their models.
 
 mod activity;
 mod completion;

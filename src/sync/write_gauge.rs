@@ -61,7 +61,7 @@ impl WriteGauge {
         self.0.store(word_of(weight as isize, if writable { 0 } else { PAUSED | SEEN }), Ordering::Release);
     }
 
-    /// Returns whether producers may continue. The loop will see the end of a pause that was seen here.
+    /// Returns whether producers may continue. The loop will see the end of a pause reported here.
     #[inline]
     pub(crate) fn is_writable(&self) -> bool {
         let word = self.0.load(Ordering::Acquire);
@@ -113,8 +113,8 @@ impl WriteGauge {
     /// the loop.
     ///
     /// `was` is the result of the loop's last call. If a producer has seen a pause that began since
-    /// then, the first result is `false` regardless of the weight, so that the handler is notified
-    /// of each change in turn. A pause that ends unseen leaves no trace.
+    /// then, the first result is `false` regardless of the weight. So the handler is notified of
+    /// each change in turn. A pause that ends unseen leaves no trace.
     #[inline]
     pub(crate) fn settle(&self, delta: isize, mark: WaterMark, was: bool) -> bool {
         let word = self.0.load(Ordering::Acquire);
@@ -125,7 +125,7 @@ impl WriteGauge {
         !is_paused(word)
     }
 
-    /// Replaces the word by the result of `next`. Returns whether the channel is writable afterwards.
+    /// Replaces the word by the result of `next`. Returns whether the channel is then writable.
     fn change(&self, next: impl Fn(usize) -> usize) -> bool {
         let mut word = self.0.load(Ordering::Relaxed);
         loop {

@@ -8,7 +8,7 @@
 //! ```text
 //! 0 ..  slots             the heads of level 0
 //! slots .. nodes.len()    the entries, and free places
-//! down from u32::MAX - 1  the heads of upper levels, which take no memory until their level is used
+//! down from NIL - 1       the heads of upper levels, which take no memory until first used
 //! ```
 //!
 //! Links are stored apart from entries, 8 bytes for each node. Neighbours are thus updated in a

@@ -37,8 +37,9 @@
 //! - Entries that are inserted or re-armed during a pass do not expire within that pass, even if
 //!   their deadline is long past. They wait for the next tick. So a timeout may re-arm itself with
 //!   zero delay.
-//! - Due entries are returned in the order of their ticks, and within a tick in the order of
-//!   insertion (of relinking, for re-armed entries), regardless of the time between calls.
+//! - Due entries are returned in the order of their ticks, regardless of the time between calls.
+//!   Within a tick they are returned in the order of insertion (of relinking, for re-armed
+//!   entries).
 //! - A `now` smaller than an earlier one is treated as the largest `now` seen. [`u64::MAX`] is the
 //!   end of time: all remaining entries become due, and later insertions are due at once.
 //!

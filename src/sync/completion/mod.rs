@@ -13,8 +13,8 @@
 //! - A callback runs on the completing thread, or at once on the calling thread if the result is
 //!   available. The completing thread catches and logs its panics. No lock is held during the call,
 //!   and `trampoline` bounds the recursion.
-//! - Waiting is an error on the loop that has to complete the operation, on any of them if there
-//!   are several, and on a thread that drives such a loop by hand.
+//! - Waiting on a loop that has to complete the operation is an error. So is waiting on a thread
+//!   that drives such a loop by hand.
 
 mod trampoline;
 
