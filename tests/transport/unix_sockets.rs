@@ -298,7 +298,10 @@ fn a_connect_to_a_full_backlog_fails_at_once() {
     let waiting = fill(&path);
     let (client, _events) = servers::client(&group, servers::Settings::new(), recorder::silent);
     let error = done(client.connect(name(&path))).unwrap_err();
-    assert!(matches!(error, Error::Io { during: "connecting: the listener's backlog is full", .. }), "{error}");
+    assert!(
+        matches!(error, Error::Io { during: "connecting: the listener's backlog is full", .. }),
+        "{error}"
+    );
     assert_eq!(error.io_kind(), Some(ErrorKind::WouldBlock));
     assert_eq!(group.event_loops()[0].connections(), 0);
     waiting.iter().for_each(|_| drop(busy.accept().unwrap()));
