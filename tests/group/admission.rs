@@ -401,7 +401,8 @@ fn a_thousand_rejections_are_a_line_now_and_then_and_a_hook_that_panics_costs_no
     let lines = || logs::lines_with(&part);
     assert_eq!(lines().len(), 1, "{:#?}", lines());
     assert!(
-        lines()[0].starts_with("WARN") && lines()[0].ends_with("the server has 1 connections"),
+        lines()[0].starts_with("WARN")
+            && lines()[0].ends_with("the server has reached its limit of 1 connections"),
         "{:?}",
         lines()
     );

@@ -52,7 +52,7 @@ fn h_19_the_number_of_waiters_is_limited() {
     let _held = trial.get();
     let _waiting = [trial.pool.acquire(), trial.pool.acquire()];
     match done(trial.pool.acquire()) {
-        Err(Error::Full { what, limit }) => assert_eq!((what, limit), ("waiters of the pool", 2)),
+        Err(Error::Full { what, limit }) => assert_eq!((what, limit), ("waiters of a channel pool", 2)),
         other => panic!("{other:?}"),
     }
     assert_eq!(trial.counts(), (1, 0, 2));
