@@ -49,8 +49,8 @@ enum Mode {
 struct Echo;
 
 impl Handler for Echo {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
         ctx.write(message)
@@ -68,8 +68,8 @@ struct Member {
 }
 
 impl Handler for Member {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         self.room.join(ctx.channel());
@@ -91,17 +91,17 @@ fn main() -> Result {
     let address = ("127.0.0.1", port);
     let idle = IdleTimeouts::new().reader(Duration::from_secs(60));
     let server = match mode {
-        Mode::EchoRaw => server.pipeline(|_| Pipeline::new().codec(RawBytes).handler(Echo)).bind(address)?,
+        Mode::EchoRaw => server.pipeline(|_| Pipeline::codec(RawBytes).handler(Echo)).bind(address)?,
         Mode::EchoFrames => {
-            server.pipeline(move |_| Pipeline::new().codec(frames()).handler(Echo)).bind(address)?
+            server.pipeline(move |_| Pipeline::codec(frames()).handler(Echo)).bind(address)?
         }
-        Mode::EchoFramesIdle => server
-            .pipeline(move |_| Pipeline::new().idle(idle).codec(frames()).handler(Echo))
-            .bind(address)?,
+        Mode::EchoFramesIdle => {
+            server.pipeline(move |_| Pipeline::codec(frames()).idle(idle).handler(Echo)).bind(address)?
+        }
         Mode::Broadcast => {
             let room = ChannelGroup::new();
             server
-                .pipeline(move |_| Pipeline::new().codec(frames()).handler(Member { room: room.clone() }))
+                .pipeline(move |_| Pipeline::codec(frames()).handler(Member { room: room.clone() }))
                 .bind(address)?
         }
     };

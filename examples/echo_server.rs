@@ -62,8 +62,8 @@ impl Options {
 struct Echo;
 
 impl Handler for Echo {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
         ctx.write(message)
@@ -106,11 +106,11 @@ fn run(options: &Options) -> Result {
     let server = if options.frames {
         let frames = || LengthField::u32().max_len(MAX_FRAME);
         server
-            .pipeline(move |_peer| Pipeline::new().idle(idle).codec(frames()).handler(Echo))
+            .pipeline(move |_peer| Pipeline::codec(frames()).idle(idle).handler(Echo))
             .bind(options.address()?)?
     } else {
         server
-            .pipeline(move |_peer| Pipeline::new().idle(idle).codec(RawBytes).handler(Echo))
+            .pipeline(move |_peer| Pipeline::codec(RawBytes).idle(idle).handler(Echo))
             .bind(options.address()?)?
     };
     say!("listening on {}", server.local_address());

@@ -34,7 +34,7 @@ mod unix;
 
 use clap::Parser;
 use message_id::MessageId;
-use netwheel::{Backoff, ReconnectEvent, Reconnecting, codec::Line, prelude::*, stage::Json};
+use netwheel::{Backoff, ReconnectEvent, ReconnectingChannel, codec::Line, prelude::*, stage::Json};
 use output::{Output, complain, say};
 use protocol::{Reason, Reply, Request};
 use std::{
@@ -130,8 +130,8 @@ struct Client {
 }
 
 impl Handler for Client {
-    type In = Reply;
-    type Out = Request;
+    type Read = Reply;
+    type Write = Request;
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         ctx.write(Request::Login { user: self.user.clone() })?;
@@ -144,7 +144,7 @@ impl Handler for Client {
                 print(&format!("* you are {user}"));
                 // The server may have normalised the name.
                 self.user = user;
-                ctx.set_idle(timeouts(heartbeat_ms, idle_ms));
+                ctx.set_idle_timeouts(timeouts(heartbeat_ms, idle_ms));
             }
             Reply::Joined { room, user } => print(&format!("* {user} joined {room}")),
             Reply::Left { room, user } => print(&format!("* {user} left {room}")),
@@ -262,7 +262,7 @@ fn time_of_day(unix_ms: u64) -> String {
 }
 
 /// Reads and sends input lines until the input ends. Returns an error if reading failed.
-fn read_input(client: &Reconnecting<Request>, leaving: &Leaving, mut room: String) -> Result {
+fn read_input(client: &ReconnectingChannel<Request>, leaving: &Leaving, mut room: String) -> Result {
     for line in std::io::stdin().lock().lines() {
         let line = line?;
         let (command, rest) = line.split_once(' ').unwrap_or((&line, ""));
@@ -358,7 +358,7 @@ fn connect(
     options: &Options,
     events: &Sender<Event>,
     leaving: &Arc<Leaving>,
-) -> Result<Reconnecting<Request>> {
+) -> Result<ReconnectingChannel<Request>> {
     let (user, room) = (options.user.clone(), options.room.clone());
     let (again, left) = (options.reconnect, leaving.clone());
     let (events, leaving) = (events.clone(), leaving.clone());
@@ -372,10 +372,7 @@ fn connect(
             answered: false,
             why: None,
         };
-        Pipeline::new()
-            .codec(Line::new().max_len(MAX_LINE))
-            .stage(Json::<Reply, Request>::new())
-            .handler(client)
+        Pipeline::codec(Line::new().max_len(MAX_LINE)).stage(Json::<Reply, Request>::new()).handler(client)
     };
     let client = ClientBootstrap::new(group)
         .connect_timeout(Duration::from_secs(10))

@@ -57,7 +57,7 @@ impl Crowd {
             ClientBootstrap::new(&crowd.group)
                 .pipeline(move |_peer| {
                     let member = Member { user: user.clone(), counts: counts.clone() };
-                    Pipeline::new().codec(Line::new().max_len(4 * 1024 * 1024)).handler(member)
+                    Pipeline::codec(Line::new().max_len(4 * 1024 * 1024)).handler(member)
                 })
                 .connect(Address::from(address))
                 .on_complete(|result| {
@@ -123,8 +123,8 @@ struct Member {
 }
 
 impl Handler for Member {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         let members = &self.counts.members;

@@ -108,8 +108,7 @@ impl Innocents {
                         next: Duration::ZERO,
                         farewell: false,
                     };
-                    Pipeline::new()
-                        .codec(Line::new().max_len(1024 * 1024))
+                    Pipeline::codec(Line::new().max_len(1024 * 1024))
                         .stage(Json::<Reply, Request>::new())
                         .handler(innocent)
                 })
@@ -194,8 +193,8 @@ struct Innocent {
 }
 
 impl Handler for Innocent {
-    type In = Reply;
-    type Out = Request;
+    type Read = Reply;
+    type Write = Request;
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         ctx.write(Request::Login { user: format!("innocent-{}", self.number) })?;

@@ -45,8 +45,8 @@ pub(crate) struct Bot {
 }
 
 impl Handler for Bot {
-    type In = Reply;
-    type Out = Request;
+    type Read = Reply;
+    type Write = Request;
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         self.plan.tally.connected.raise();
@@ -161,7 +161,7 @@ impl Bot {
             }
         }
         // In a busy room the server never sends a heartbeat, so pings have to be sent unasked.
-        ctx.set_idle(IdleTimeouts::new().writer(idle / 2));
+        ctx.set_idle_timeouts(IdleTimeouts::new().writer(idle / 2));
         Ok(())
     }
 

@@ -203,8 +203,7 @@ fn connector(
     let server = server_address(&options.connect)?;
     let (plan, bots_report) = (plan.clone(), report.clone());
     let pipeline = move |_peer: &Peer| {
-        Pipeline::new()
-            .codec(Line::new().max_len(MAX_LINE))
+        Pipeline::codec(Line::new().max_len(MAX_LINE))
             .stage(Json::<Reply, Request>::new())
             .handler(Bot::new(plan.clone(), bots_report.clone()))
     };

@@ -317,11 +317,10 @@ fn listen(group: &EventLoopGroup, hub: &Arc<Hub>, options: &Options) -> Result<V
         .admission(admission)
         .channel_options(channel_options)
         .pipeline(move |_peer| {
-            Pipeline::new()
+            Pipeline::codec(Lines::new(max_line))
                 .idle(idle)
                 .time_limits(limits)
                 .traffic(traffic)
-                .codec(Lines::new(max_line))
                 .stage(Json::<Request, Reply>::new())
                 .handler(Session::new(hub.clone(), settings))
         });

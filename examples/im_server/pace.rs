@@ -95,7 +95,7 @@ impl Pace {
             debt = debt.max(self.congestion);
         }
         if !debt.is_zero() && self.pause.is_none() {
-            self.pause = Some(ctx.hold(PAUSE));
+            self.pause = Some(ctx.hold_input(PAUSE));
             ctx.schedule(debt, |me, _| {
                 me.pace.pause = None;
                 Ok(())

@@ -75,8 +75,8 @@ impl From<Error> for Refusal {
 }
 
 impl Handler for Session {
-    type In = Request;
-    type Out = Reply;
+    type Read = Request;
+    type Write = Reply;
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         self.hub.counters.connections.fetch_add(1, Ordering::Relaxed);

@@ -1,7 +1,7 @@
 //! Splits bytes into lines: an example of an application-defined codec.
 
 use bytes::Bytes;
-use netwheel::{Result, buffer::Outbound, codec::Line, pipeline::Codec};
+use netwheel::{Result, buffer::OutboundBuffer, codec::Line, pipeline::Codec};
 
 /// A line codec that limits only incoming lines. Outgoing lines are produced by the server, and a
 /// list of members may be longer than the limit for clients.
@@ -18,8 +18,8 @@ impl Lines {
 }
 
 impl Codec for Lines {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
         self.incoming.decode(input)
@@ -29,14 +29,14 @@ impl Codec for Lines {
         self.incoming.decode_last(input)
     }
 
-    fn encode(&mut self, line: Bytes, output: &mut Outbound) -> Result {
+    fn encode(&mut self, line: Bytes, output: &mut OutboundBuffer) -> Result {
         output.put(line);
         output.put_u8(b'\n');
         Ok(())
     }
 
     /// Encodes a line equally for all clients, so a message to a room is encoded once.
-    fn shared_encoding(&self) -> Option<u64> {
+    fn encoding_key(&self) -> Option<u64> {
         Some(0)
     }
 }

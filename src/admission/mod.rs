@@ -50,7 +50,7 @@ pub(crate) const MAX_FAREWELL: usize = 1024;
 /// # use netwheel::{Admission, IpFilter, IpRule, codec::RawBytes, prelude::*};
 /// # struct Echo;
 /// # impl Handler for Echo {
-/// #   type In = bytes::Bytes; type Out = bytes::Bytes;
+/// #   type Read = bytes::Bytes; type Write = bytes::Bytes;
 /// #   fn read(&mut self, ctx: &mut Context<'_, Self>, m: bytes::Bytes) -> Result { ctx.write(m) }
 /// # }
 /// # fn main() -> Result {
@@ -62,7 +62,7 @@ pub(crate) const MAX_FAREWELL: usize = 1024;
 /// let group = EventLoopGroup::new()?;
 /// let server = ServerBootstrap::new(&group)
 ///     .admission(admission)
-///     .pipeline(|_peer| Pipeline::new().codec(RawBytes).handler(Echo))
+///     .pipeline(|_peer| Pipeline::codec(RawBytes).handler(Echo))
 ///     .bind("[::]:7000")?;
 /// # server.closed().wait()
 /// # }

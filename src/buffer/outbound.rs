@@ -5,8 +5,8 @@
 //! several channels share is copied below 1 KiB and kept by reference above.
 //!
 //! Invariants: `len` is the number of bytes that were put in and not yet consumed. Chunks are sent
-//! in the order in which they were put. A failed encoding leaves no trace ([`Outbound::mark`],
-//! [`Outbound::rollback`]). Runs on the channel's loop. Owns neither a socket nor a limit.
+//! in the order in which they were put. A failed encoding leaves no trace ([`OutboundBuffer::mark`],
+//! [`OutboundBuffer::rollback`]). Runs on the channel's loop. Owns neither a socket nor a limit.
 //!
 //! ```text
 //!   consumed │◄──────────── len ─────────────►│
@@ -38,15 +38,15 @@ const KEEP_CAPACITY: usize = 64 * 1024;
 /// The bytes that a channel has still to send; what a [`Codec`](crate::pipeline::Codec) encodes into.
 ///
 /// ```
-/// use netwheel::buffer::Outbound;
+/// use netwheel::buffer::OutboundBuffer;
 ///
-/// let mut out = Outbound::new();
+/// let mut out = OutboundBuffer::new();
 /// out.put_u32(5);
 /// out.put_slice(b"hello");
 /// assert_eq!(out.len(), 9);
 /// ```
 #[derive(Debug, Default)]
-pub struct Outbound {
+pub struct OutboundBuffer {
     /// Whole chunks before the tail.
     chunks: VecDeque<Chunk>,
     /// Small writes, copied together.
@@ -71,7 +71,7 @@ impl Chunk {
     }
 }
 
-/// A place in an [`Outbound`] to which a failed encoding is rolled back.
+/// A place in an [`OutboundBuffer`] to which a failed encoding is rolled back.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OutboundMark {
     chunks: usize,
@@ -86,7 +86,7 @@ impl OutboundMark {
     }
 }
 
-impl Outbound {
+impl OutboundBuffer {
     /// An empty buffer that owns no memory.
     pub fn new() -> Self {
         Self::default()
@@ -126,7 +126,7 @@ impl Outbound {
         }
     }
 
-    /// As [`put`](Outbound::put), of bytes that other buffers get too: kept from a smaller size on ([`SHARE_FROM`]).
+    /// As [`put`](OutboundBuffer::put), of bytes that other buffers get too: kept from a smaller size on ([`SHARE_FROM`]).
     #[inline]
     pub(crate) fn put_shared(&mut self, bytes: &Bytes) {
         if bytes.len() < SHARE_FROM {
@@ -379,7 +379,7 @@ impl Outbound {
 }
 
 /// Formats and serialises straight into the buffer; never fails, `flush` does nothing.
-impl io::Write for Outbound {
+impl io::Write for OutboundBuffer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.put_slice(bytes);
         Ok(bytes.len())
@@ -446,7 +446,7 @@ mod tests {
         ]
     }
 
-    fn apply(out: &mut Outbound, model: &mut Vec<u8>, step: &Step) {
+    fn apply(out: &mut OutboundBuffer, model: &mut Vec<u8>, step: &Step) {
         match step {
             Step::Slice(bytes) => {
                 out.put_slice(bytes);
@@ -500,7 +500,7 @@ mod tests {
         }
     }
 
-    fn check(out: &Outbound, model: &[u8]) {
+    fn check(out: &OutboundBuffer, model: &[u8]) {
         assert_eq!(out.len(), model.len());
         assert_eq!(out.is_empty(), model.is_empty());
         assert!(out.to_bytes() == model, "the bytes are those that were put and not consumed, in order");
@@ -529,7 +529,7 @@ mod tests {
 
         #[test]
         fn it_holds_what_a_vector_would(steps in prop::collection::vec(step(), 0..40)) {
-            let (mut out, mut model) = (Outbound::new(), Vec::new());
+            let (mut out, mut model) = (OutboundBuffer::new(), Vec::new());
             for step in &steps {
                 apply(&mut out, &mut model, step);
                 check(&out, &model);
@@ -538,7 +538,7 @@ mod tests {
 
         #[test]
         fn it_becomes_one_piece(steps in prop::collection::vec(put(), 0..6)) {
-            let (mut out, mut model) = (Outbound::new(), Vec::new());
+            let (mut out, mut model) = (OutboundBuffer::new(), Vec::new());
             steps.iter().for_each(|step| apply(&mut out, &mut model, step));
             assert!(out.into_bytes() == model);
         }
@@ -546,7 +546,7 @@ mod tests {
 
     #[test]
     fn a_large_bytes_is_kept_and_a_small_one_copied() {
-        let mut out = Outbound::new();
+        let mut out = OutboundBuffer::new();
         let (large, small) = (Bytes::from(vec![1; KEEP_FROM]), Bytes::from(vec![2; KEEP_FROM - 1]));
         out.put(small.clone());
         out.put(large.clone());
@@ -558,7 +558,7 @@ mod tests {
 
     #[test]
     fn c_43_slices_are_bounded_and_what_was_consumed_is_not_among_them() {
-        let mut out = Outbound::new();
+        let mut out = OutboundBuffer::new();
         for n in 0..100u8 {
             out.put(Bytes::from(vec![n; KEEP_FROM]));
         }
@@ -571,7 +571,7 @@ mod tests {
 
     #[test]
     fn a_writer_that_never_lets_it_run_empty_does_not_grow_it_without_end() {
-        let mut out = Outbound::new();
+        let mut out = OutboundBuffer::new();
         out.put_slice(&[0; 100]);
         for _ in 0..100_000 {
             out.put_slice(&[0; 100]);
@@ -583,7 +583,7 @@ mod tests {
 
     #[test]
     fn memory_beyond_a_moderate_amount_is_given_back_when_it_is_empty() {
-        let mut out = Outbound::new();
+        let mut out = OutboundBuffer::new();
         out.put_slice(&vec![0; 10 * KEEP_CAPACITY]);
         out.consume(10 * KEEP_CAPACITY);
         assert_eq!(out.tail.capacity(), 0);
@@ -595,7 +595,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "4 bytes consumed of 3")]
     fn consuming_more_than_waits_is_a_bug() {
-        let mut out = Outbound::new();
+        let mut out = OutboundBuffer::new();
         out.put_slice(b"abc");
         out.consume(4);
     }

@@ -38,7 +38,7 @@ pub use handle::{Channel, ChannelStats};
 pub(crate) use links::{
     AnyPipeline, DecodePass, EncodingMemo, Links, MAX_EXTRA_MESSAGES, Push, SharedMessage,
 };
-pub use links::{ChannelPipeline, IntoPipeline};
+pub use links::{IntoPipeline, Pipeline};
 pub(crate) use outbound::{OutboundBudget, SharedBudget};
 pub(crate) use pipeline_settings::PipelineSettings;
 pub(crate) use scope::ScopeTask;

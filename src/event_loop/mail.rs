@@ -6,7 +6,7 @@
 use super::{
     budget::Site,
     connection::Connection,
-    poll::RebuildReport,
+    poll::PollRebuild,
     source::{NewSource, SourceMail},
     task::Task,
 };
@@ -44,7 +44,7 @@ pub(crate) enum LoopMail {
     /// A connection that another loop accepted.
     Adopt(Box<Connection>),
     /// Build the poll anew.
-    Rebuild(Completer<RebuildReport>),
+    Rebuild(Completer<PollRebuild>),
     /// Look at the state: shutdown was asked for.
     Shutdown,
 }

@@ -72,7 +72,7 @@ pub(crate) use io::Io;
 pub(crate) use load::Assignment;
 pub(crate) use mail::LoopMail;
 pub(crate) use poll::STREAM_INTEREST;
-pub use poll::{RebuildCause, RebuildReport};
+pub use poll::{PollRebuild, RebuildCause};
 pub(crate) use shared::{LifeState, LoopShared};
 pub use shutdown::{ShutdownOptions, ShutdownReport};
 pub(crate) use shutdown::{ShutdownRequest, end_and_report, end_gracefully};
@@ -242,7 +242,7 @@ impl EventLoop {
     ///
     /// # Errors
     /// If the loop's queue is full, or the loop is shut down.
-    pub fn rebuild_poll(&self) -> Result<Completion<RebuildReport>> {
+    pub fn rebuild_poll(&self) -> Result<Completion<PollRebuild>> {
         let (completer, completion) = completion(Some(self.shared.id));
         self.shared.submit(LoopMail::Rebuild(completer), 0).map_err(|refused| refused.reason)?;
         Ok(completion)

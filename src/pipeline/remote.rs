@@ -28,13 +28,13 @@ use std::fmt;
 ///     })
 /// }
 /// # impl Handler for Session {
-/// #     type In = bytes::Bytes;
-/// #     type Out = bytes::Bytes;
+/// #     type Read = bytes::Bytes;
+/// #     type Write = bytes::Bytes;
 /// #     fn read(&mut self, _: &mut Context<'_, Self>, _: bytes::Bytes) -> Result { Ok(()) }
 /// # }
 /// ```
 pub struct Remote<H: Handler> {
-    channel: Channel<H::Out>,
+    channel: Channel<H::Write>,
 }
 
 /// A task of handler `H` that any thread may give to its channel.
@@ -50,12 +50,12 @@ impl<H: Handler> RemoteTask<H> {
 
 impl<H: Handler> Remote<H> {
     /// `channel` must be one whose handler is an `H`.
-    pub(crate) fn new(channel: Channel<H::Out>) -> Self {
+    pub(crate) fn new(channel: Channel<H::Write>) -> Self {
         Remote { channel }
     }
 
     /// The channel.
-    pub fn channel(&self) -> &Channel<H::Out> {
+    pub fn channel(&self) -> &Channel<H::Write> {
         &self.channel
     }
 

@@ -4,7 +4,7 @@
 //! its methods, on the calling thread; its time stands still until [`EmbeddedChannel::advance`].
 
 use super::{EmbeddedLoop, ManualClock, MemoryTransport, slot::EmbeddedSlot};
-use crate::{Channel, ChannelOptions, Error, Result, id::ChannelId, pipeline::ChannelPipeline};
+use crate::{Channel, ChannelOptions, Error, Result, id::ChannelId, pipeline::Pipeline};
 use bytes::Bytes;
 use std::{fmt, marker::PhantomData, time::Duration};
 
@@ -24,14 +24,14 @@ use std::{fmt, marker::PhantomData, time::Duration};
 ///
 /// struct Echo;
 /// impl Handler for Echo {
-///     type In = bytes::Bytes;
-///     type Out = bytes::Bytes;
+///     type Read = bytes::Bytes;
+///     type Write = bytes::Bytes;
 ///     fn read(&mut self, ctx: &mut Context<'_, Self>, frame: bytes::Bytes) -> Result {
 ///         ctx.write(frame)
 ///     }
 /// }
 ///
-/// let mut channel = EmbeddedChannel::new(Pipeline::new().codec(LengthField::u16()).handler(Echo));
+/// let mut channel = EmbeddedChannel::new(Pipeline::codec(LengthField::u16()).handler(Echo));
 /// channel.write_inbound(b"\0\x02hi\0\x04par")?;
 /// assert_eq!(channel.read_outbound(), &b"\0\x02hi"[..]);
 /// channel.write_inbound(b"t")?;
@@ -46,7 +46,7 @@ pub struct EmbeddedChannel<M> {
 
 impl<M: 'static> EmbeddedChannel<M> {
     /// A connected channel with this pipeline: its handler's `active` has been called.
-    pub fn new(pipeline: ChannelPipeline<M>) -> Self {
+    pub fn new(pipeline: Pipeline<M>) -> Self {
         Self::of(EmbeddedLoop::new(), pipeline)
     }
 
@@ -56,7 +56,7 @@ impl<M: 'static> EmbeddedChannel<M> {
     /// # Errors
     /// If a setting is out of its range.
     pub fn with(
-        pipeline: ChannelPipeline<M>,
+        pipeline: Pipeline<M>,
         options: &ChannelOptions,
         clock: ManualClock,
         wheel_tick: Duration,
@@ -64,7 +64,7 @@ impl<M: 'static> EmbeddedChannel<M> {
         Ok(Self::of(EmbeddedLoop::with(options, clock, wheel_tick)?, pipeline))
     }
 
-    fn of(mut event_loop: EmbeddedLoop, pipeline: ChannelPipeline<M>) -> Self {
+    fn of(mut event_loop: EmbeddedLoop, pipeline: Pipeline<M>) -> Self {
         let id = event_loop.open(pipeline);
         EmbeddedChannel { event_loop, id, message: PhantomData }
     }
@@ -94,7 +94,7 @@ impl<M: 'static> EmbeddedChannel<M> {
     }
 
     /// The connection breaks with this error.
-    pub fn break_with(&mut self, error: std::io::Error) {
+    pub fn fail_inbound(&mut self, error: std::io::Error) {
         let error = Error::io("reading", error);
         self.event_loop.act(self.id, |driver, io| {
             driver.call(io, |core, services| core.handle_io_error(services, error))

@@ -19,7 +19,7 @@ use crate::{
     clock::{END_OF_TIME, TimeSource, nanos},
     id::{ChannelId, Key},
     log_throttle::LogThrottle,
-    pipeline::ChannelPipeline,
+    pipeline::Pipeline,
     sync::{Inbox, loop_id, mailbox},
     timer::{Wheel, WheelBuilder},
     worker_pool::WorkerPool,
@@ -50,8 +50,8 @@ const MAX_MAIL: usize = 1 << 20;
 ///
 /// struct Quiet;
 /// impl Handler for Quiet {
-///     type In = bytes::Bytes;
-///     type Out = bytes::Bytes;
+///     type Read = bytes::Bytes;
+///     type Write = bytes::Bytes;
 ///     fn read(&mut self, ctx: &mut Context<'_, Self>, line: bytes::Bytes) -> Result {
 ///         ctx.write(line)
 ///     }
@@ -63,7 +63,7 @@ const MAX_MAIL: usize = 1 << 20;
 ///
 /// let mut event_loop = EmbeddedLoop::new();
 /// let idle = IdleTimeouts::new().reader(Duration::from_secs(60));
-/// let mut open = || event_loop.open(Pipeline::new().idle(idle).codec(Line::new()).handler(Quiet));
+/// let mut open = || event_loop.open(Pipeline::codec(Line::new()).idle(idle).handler(Quiet));
 /// let (one, other) = (open(), open());
 /// event_loop.advance(Duration::from_secs(40));
 /// event_loop.write_inbound(one, b"hi\n")?;
@@ -125,7 +125,7 @@ impl EmbeddedLoop {
     ///
     /// # Panics
     /// If there are 2^32 channels.
-    pub fn open<M: 'static>(&mut self, pipeline: ChannelPipeline<M>) -> ChannelId {
+    pub fn open<M: 'static>(&mut self, pipeline: Pipeline<M>) -> ChannelId {
         let index = u32::try_from(self.slots.vacant_key()).expect("fewer than 2^32 channels");
         let key = Key { index, generation: self.opened };
         self.opened = self.opened.wrapping_add(1);

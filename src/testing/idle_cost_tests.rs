@@ -1,7 +1,7 @@
 //! What a hundred thousand channels that watch for quiet cost in an hour, by counting.
 
 use crate::{
-    buffer::Outbound,
+    buffer::OutboundBuffer,
     channel::{ChannelCore, ChannelOptions, IdleTimeouts, LoopServices},
     id::{ChannelId, Key},
     pipeline::{Codec, Context, Handler, Pipeline},
@@ -17,8 +17,8 @@ const HOUR: u64 = 3600 * SECOND;
 struct Counts(Rc<Cell<u64>>);
 
 impl Handler for Counts {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn read(&mut self, _: &mut Context<'_, Self>, _: Bytes) -> crate::Result {
         Ok(())
@@ -34,14 +34,14 @@ impl Handler for Counts {
 struct Plain;
 
 impl Codec for Plain {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn decode(&mut self, input: &mut Bytes) -> crate::Result<Option<Bytes>> {
         Ok(Some(std::mem::take(input)))
     }
 
-    fn encode(&mut self, message: Bytes, output: &mut Outbound) -> crate::Result {
+    fn encode(&mut self, message: Bytes, output: &mut OutboundBuffer) -> crate::Result {
         output.put_slice(&message);
         Ok(())
     }
@@ -58,7 +58,7 @@ fn an_hour_of_a_hundred_thousand_channels_visits_each_once_a_minute() {
             // They came over a minute.
             services.now = TIMEOUT * u64::from(index) / u64::from(CHANNELS);
             let id = ChannelId { event_loop: 0, key: Key { index, generation: 0 } };
-            let pipeline = Pipeline::new().idle(idle).codec(Plain).handler(Counts(events.clone()));
+            let pipeline = Pipeline::codec(Plain).idle(idle).handler(Counts(events.clone()));
             let mut core = ChannelCore::new(id, config.clone(), pipeline.into(), (None, None), &mut services);
             core.handle_active(&mut services);
             core

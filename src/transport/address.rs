@@ -16,7 +16,7 @@ use std::{
 /// # use netwheel::{Address, codec::RawBytes, prelude::*};
 /// # struct Echo;
 /// # impl Handler for Echo {
-/// #   type In = bytes::Bytes; type Out = bytes::Bytes;
+/// #   type Read = bytes::Bytes; type Write = bytes::Bytes;
 /// #   fn read(&mut self, ctx: &mut Context<'_, Self>, m: bytes::Bytes) -> Result { ctx.write(m) }
 /// # }
 /// # fn main() -> Result {
@@ -24,7 +24,7 @@ use std::{
 /// # let address: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
 /// let address = Address::Tcp(address);
 /// let server: Server<Address> = ServerBootstrap::new(&group)
-///     .pipeline(|_peer| Pipeline::new().codec(RawBytes).handler(Echo))
+///     .pipeline(|_peer| Pipeline::codec(RawBytes).handler(Echo))
 ///     .bind(address)?;
 /// println!("listening on {}", server.local_address());
 /// # server.close().wait()
@@ -79,7 +79,7 @@ impl fmt::Display for Address {
 ///
 /// Not to be implemented elsewhere.
 #[expect(private_bounds, reason = "that is what keeps it from being implemented elsewhere")]
-pub trait Endpoint: Resolve<Self::Address> {
+pub trait ToAddress: Resolve<Self::Address> {
     /// How a server that listens there names the place ([`Server::local_address`](crate::Server::local_address)).
     type Address: fmt::Debug + Clone + Send + Sync + 'static;
 }
@@ -92,7 +92,7 @@ pub(crate) trait Resolve<A> {
     fn named(address: Address) -> Option<A>;
 }
 
-impl<T: ToSocketAddrs> Endpoint for T {
+impl<T: ToSocketAddrs> ToAddress for T {
     type Address = SocketAddr;
 }
 
@@ -112,7 +112,7 @@ impl<T: ToSocketAddrs> Resolve<SocketAddr> for T {
 }
 
 #[cfg(unix)]
-impl Endpoint for UnixAddress {
+impl ToAddress for UnixAddress {
     type Address = UnixAddress;
 }
 
@@ -130,7 +130,7 @@ impl Resolve<UnixAddress> for UnixAddress {
     }
 }
 
-impl Endpoint for Address {
+impl ToAddress for Address {
     type Address = Address;
 }
 

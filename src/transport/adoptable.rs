@@ -12,7 +12,7 @@ use std::{fmt, io, net::SocketAddr};
 ///
 /// Not to be implemented elsewhere.
 #[expect(private_bounds, reason = "that is what keeps it from being implemented elsewhere")]
-pub trait Adoptable: Adopt<Self::Address> {
+pub trait IntoListener: Adopt<Self::Address> {
     /// How the server names where it listens.
     type Address: fmt::Debug + Clone + Send + Sync + 'static;
 }
@@ -25,7 +25,7 @@ pub(crate) trait Adopt<A> {
     fn adopt(self) -> io::Result<Listener>;
 }
 
-impl Adoptable for std::net::TcpListener {
+impl IntoListener for std::net::TcpListener {
     type Address = SocketAddr;
 }
 
@@ -40,7 +40,7 @@ impl Adopt<SocketAddr> for std::net::TcpListener {
 }
 
 #[cfg(unix)]
-impl Adoptable for std::os::unix::net::UnixListener {
+impl IntoListener for std::os::unix::net::UnixListener {
     type Address = UnixAddress;
 }
 

@@ -5,7 +5,7 @@
 //! peer has no IP address: whatever is keyed by address (filters, limits per address,
 //! `peer_address`) ignores it, and whatever counts connections counts it.
 //!
-//! An address that can be bound or connected is a type, `Endpoint`. `Server<A>` reports its address
+//! An address that can be bound or connected is a type, `ToAddress`. `Server<A>` reports its address
 //! as the matching type: a TCP server returns a `SocketAddr` without an `Option`, a Unix server a
 //! `UnixAddress`, and a server whose transport is chosen at run time an `Address`.
 //!
@@ -28,8 +28,8 @@ mod udp;
 pub(crate) mod unix;
 
 pub(crate) use address::Resolve;
-pub use address::{Address, Endpoint};
-pub use adoptable::Adoptable;
+pub use address::{Address, ToAddress};
+pub use adoptable::IntoListener;
 pub(crate) use listener::Listener;
 pub(crate) use options::socket_options;
 pub use options::{ListenerOptions, TcpOptions};

@@ -26,8 +26,8 @@ struct Member {
 }
 
 impl Handler for Member {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         assert!(self.room.join(ctx.channel()));
@@ -49,7 +49,7 @@ fn a_broadcast_allocates_nothing_for_its_members() {
     let server = ServerBootstrap::new(&group)
         .pipeline(move |_| {
             let member = Member { room: members.clone(), joined: joined.clone() };
-            Pipeline::new().codec(LengthField::u32()).handler(member)
+            Pipeline::codec(LengthField::u32()).handler(member)
         })
         .bind(ANY_PORT)
         .unwrap();

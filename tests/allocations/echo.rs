@@ -24,13 +24,13 @@ const ECHOES: usize = 10_000;
 /// A server of one loop that watches its connections for quiet, and a connection to it.
 fn serve_echo<C>(codec: C) -> (EventLoopGroup, TcpStream)
 where
-    C: Codec<In = Bytes, Out = Bytes> + Clone + Send + Sync,
+    C: Codec<Read = Bytes, Write = Bytes> + Clone + Send + Sync,
 {
     let group = one_loop();
     let minute = Duration::from_secs(60);
     let idle = IdleTimeouts::new().reader(minute).writer(minute);
     let server = ServerBootstrap::new(&group)
-        .pipeline(move |_| Pipeline::new().idle(idle).codec(codec.clone()).handler(Echo))
+        .pipeline(move |_| Pipeline::codec(codec.clone()).idle(idle).handler(Echo))
         .bind(ANY_PORT)
         .unwrap();
     (group, connect(server.local_address()))
@@ -47,7 +47,7 @@ fn echo_often(stream: &mut TcpStream, message: &[u8], answer: &mut [u8], times: 
 /// Blocks allocated by ten thousand echoes of `message`, each of which is the answer to the one before.
 fn blocks_for<C>(codec: C, message: &[u8]) -> u64
 where
-    C: Codec<In = Bytes, Out = Bytes> + Clone + Send + Sync,
+    C: Codec<Read = Bytes, Write = Bytes> + Clone + Send + Sync,
 {
     let (group, mut stream) = serve_echo(codec);
     let mut answer = vec![0; message.len()];

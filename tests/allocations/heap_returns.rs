@@ -18,7 +18,7 @@ fn connections_that_are_gone_leave_nothing_on_the_heap() {
     let server = ServerBootstrap::new(&group)
         .pipeline(|_| {
             let hour = Duration::from_secs(3600);
-            Pipeline::new().idle(IdleTimeouts::new().reader(hour)).codec(LengthField::u32()).handler(Echo)
+            Pipeline::codec(LengthField::u32()).idle(IdleTimeouts::new().reader(hour)).handler(Echo)
         })
         .bind(ANY_PORT)
         .unwrap();

@@ -14,8 +14,8 @@ const EVENTS: u64 = 10_000;
 struct Counts(Rc<Cell<u64>>);
 
 impl Handler for Counts {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn read(&mut self, _: &mut Context<'_, Self>, _: Bytes) -> Result {
         Ok(())
@@ -24,7 +24,7 @@ impl Handler for Counts {
     fn idle(&mut self, ctx: &mut Context<'_, Self>, _: IdleEvent) -> Result {
         self.0.set(self.0.get() + 1);
         if self.0.get().is_multiple_of(3) {
-            ctx.touch();
+            ctx.reset_idle();
         }
         Ok(())
     }
@@ -36,7 +36,7 @@ fn idle_events_allocate_nothing() {
     let second = Duration::from_secs(1);
     let timeouts = IdleTimeouts::new().reader(second).writer(2 * second).jitter(second / 10);
     let events = Rc::new(Cell::new(0));
-    let pipeline = Pipeline::new().idle(timeouts).codec(RawBytes).handler(Counts(events.clone()));
+    let pipeline = Pipeline::codec(RawBytes).idle(timeouts).handler(Counts(events.clone()));
     let mut channel =
         EmbeddedChannel::with(pipeline, &Default::default(), ManualClock::new(), Duration::from_millis(10))
             .unwrap();

@@ -25,8 +25,8 @@ fn in_use(group: &EventLoopGroup) -> usize {
 struct Keeper(Arc<Mutex<Vec<Bytes>>>);
 
 impl Handler for Keeper {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
         ctx.write(Bytes::copy_from_slice(&(message.len() as u32).to_be_bytes()))?;
@@ -53,7 +53,7 @@ fn what_is_kept_holds_little_more_than_itself() {
     let server = ServerBootstrap::new(&group)
         .pipeline(move |_| {
             let codec = LengthField::u32().max_len(16 * MIB);
-            Pipeline::new().codec(codec).handler(Keeper(inner.clone()))
+            Pipeline::codec(codec).handler(Keeper(inner.clone()))
         })
         .bind(ANY_PORT)
         .unwrap();

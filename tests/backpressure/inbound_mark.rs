@@ -30,11 +30,11 @@ struct Slow {
 }
 
 impl Handler for Slow {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
-        let held = ctx.hold(message.len());
+        let held = ctx.hold_input(message.len());
         self.queue.lock().unwrap().push_back((message, held));
         Ok(())
     }
@@ -50,7 +50,7 @@ fn embedded(options: ChannelOptions) -> (EmbeddedChannel<Bytes>, Queue) {
     let queue = Queue::default();
     let handler = Slow { queue: queue.clone(), read_completes: Arc::default() };
     let limits = TimeLimits::new().read(Duration::from_secs(10));
-    let pipeline = Pipeline::new().time_limits(limits).codec(Line::new()).handler(handler);
+    let pipeline = Pipeline::codec(Line::new()).time_limits(limits).handler(handler);
     let options = options.inbound_mark(WaterMark::new(2, 4).unwrap());
     let tick = Duration::from_millis(1);
     (EmbeddedChannel::with(pipeline, &options, ManualClock::new(), tick).unwrap(), queue)
@@ -145,8 +145,7 @@ fn a_socket_is_not_read_while_much_is_held_and_nothing_is_lost_nor_does_the_loop
         .channel_options(ChannelOptions::new().inbound_mark(WaterMark::new(HIGH / 2, HIGH).unwrap()))
         .pipeline(move |_| {
             made.1.lock().unwrap().send(()).unwrap();
-            Pipeline::new()
-                .codec(Line::new())
+            Pipeline::codec(Line::new())
                 .handler(Slow { queue: made.0.clone(), read_completes: Arc::default() })
         })
         .bind("127.0.0.1:0")

@@ -27,8 +27,8 @@ const TOLD: usize = 64 * 1024;
 struct Echo(Sender<Channel<Bytes>>);
 
 impl Handler for Echo {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         self.0.send(ctx.channel()).map_err(Error::other)
@@ -49,8 +49,8 @@ impl Fixture {
         let (sender, channels) = channel();
         let sender = Mutex::new(sender);
         let server = ServerBootstrap::new(group)
-            .child_options(TcpOptions::new().send_buffer(64 * 1024))
-            .pipeline(move |_| Pipeline::new().codec(RawBytes).handler(Echo(sender.lock().unwrap().clone())));
+            .tcp_options(TcpOptions::new().send_buffer(64 * 1024))
+            .pipeline(move |_| Pipeline::codec(RawBytes).handler(Echo(sender.lock().unwrap().clone())));
         Fixture { server: server.bind("127.0.0.1:0").unwrap(), channels }
     }
 

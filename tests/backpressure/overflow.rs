@@ -20,7 +20,7 @@ fn blocked(policy: Overflow) -> (EmbeddedChannel<Bytes>, Log) {
     let handler = Recorder::new(&log);
     let tick = Duration::from_millis(1);
     let limits = TimeLimits::new().write(Duration::from_secs(60));
-    let pipeline = Pipeline::new().time_limits(limits).codec(Line::new()).handler(handler);
+    let pipeline = Pipeline::codec(Line::new()).time_limits(limits).handler(handler);
     let mut channel = EmbeddedChannel::with(pipeline, &options, ManualClock::new(), tick).unwrap();
     channel.set_outbound_room(Some(0));
     log.take();
@@ -69,8 +69,8 @@ fn refused_is_handed_back_and_nothing_else_is_lost() {
 struct Goodbye;
 
 impl Handler for Goodbye {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
         ctx.write(message)
@@ -88,7 +88,7 @@ impl Handler for Goodbye {
 fn last_words_have_room_whatever_waits() {
     for policy in [Overflow::Refuse, Overflow::DropOldest] {
         let options = ChannelOptions::new().max_outbound(LIMIT).overflow(policy);
-        let pipeline = Pipeline::new().codec(Line::new()).handler(Goodbye);
+        let pipeline = Pipeline::codec(Line::new()).handler(Goodbye);
         let (clock, tick) = (ManualClock::new(), Duration::from_millis(1));
         let mut channel = EmbeddedChannel::<Bytes>::with(pipeline, &options, clock, tick).unwrap();
         channel.set_outbound_room(Some(1));
@@ -151,7 +151,7 @@ fn large_messages_are_dropped_whole_as_well() {
     const LARGE: usize = 10_000;
     let log = Log::new();
     let options = ChannelOptions::new().max_outbound(5 * LARGE).overflow(Overflow::DropOldest);
-    let pipeline = Pipeline::new().codec(Line::new().max_len(LARGE)).handler(Recorder::new(&log));
+    let pipeline = Pipeline::codec(Line::new().max_len(LARGE)).handler(Recorder::new(&log));
     let mut channel =
         EmbeddedChannel::with(pipeline, &options, ManualClock::new(), Duration::from_millis(1)).unwrap();
     channel.set_outbound_room(Some(0));
@@ -213,7 +213,7 @@ fn the_channel_closes_with_a_reason() {
     }
     let answers = Log::new();
     let inner = answers.clone();
-    let completion = channel.channel().write_notify(message(16)).unwrap();
+    let completion = channel.channel().write_tracked(message(16)).unwrap();
     completion.on_complete(move |result| inner.push(result.unwrap_err().to_string()));
     channel.run_pending();
     assert!(channel.is_closed());
@@ -229,7 +229,7 @@ fn answers_say_what_was_dropped() {
         let answers = Log::new();
         for n in 0..20 {
             let inner = answers.clone();
-            let completion = channel.channel().write_notify(message(n)).unwrap();
+            let completion = channel.channel().write_tracked(message(n)).unwrap();
             completion.on_complete(move |result| inner.push(format!("{n} {}", result.is_ok())));
             channel.run_pending();
         }
@@ -253,7 +253,7 @@ fn a_message_that_was_dropped_is_not_the_next_ones_answer() {
         write(&mut channel, n).unwrap();
     }
     assert_eq!(sent(&mut channel).len(), 16);
-    let completion = channel.channel().write_notify(message(20)).unwrap();
+    let completion = channel.channel().write_tracked(message(20)).unwrap();
     channel.run_pending();
     assert!(completion.wait().is_ok());
     assert_eq!(sent(&mut channel), [20]);

@@ -23,8 +23,8 @@ struct Talker {
 }
 
 impl Handler for Talker {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         ctx.write(Bytes::from(vec![1; SAYS]))
@@ -62,12 +62,12 @@ fn pair(choking: [bool; 2]) -> Pair {
     let sender = Arc::new(Mutex::new(sender));
     let make = move || {
         let events = sender.lock().unwrap().clone();
-        Pipeline::new().codec(RawBytes).handler(Talker { heard: 0, events })
+        Pipeline::codec(RawBytes).handler(Talker { heard: 0, events })
     };
     let options = |on| ChannelOptions::new().read_while_writable(on);
     let small = || TcpOptions::new().send_buffer(64 * 1024).receive_buffer(64 * 1024);
     let server = ServerBootstrap::new(&group)
-        .child_options(small())
+        .tcp_options(small())
         .channel_options(options(choking[0]))
         .pipeline({
             let make = make.clone();

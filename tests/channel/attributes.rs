@@ -35,8 +35,8 @@ struct Listener(&'static str);
 struct Count;
 
 impl Stage for Count {
-    type In = Bytes;
-    type Out = Bytes;
+    type ReadIn = Bytes;
+    type ReadOut = Bytes;
     type WriteIn = Bytes;
     type WriteOut = Bytes;
 
@@ -54,8 +54,8 @@ impl Stage for Count {
 struct Session(Log);
 
 impl Handler for Session {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         let made = format!("{:?} {}", ctx.attributes().get::<Listener>(), ctx.attributes().len());
@@ -68,7 +68,7 @@ impl Handler for Session {
         match &line[..] {
             b"forget" => drop(attributes.remove::<Lines>()),
             b"replace" => {
-                let next = Pipeline::new().attribute(Listener("another")).codec(Line::new()).stage(Count);
+                let next = Pipeline::codec(Line::new()).attribute(Listener("another")).stage(Count);
                 ctx.replace_pipeline(next.handler(Session(self.0.clone())))?;
                 return Ok(());
             }
@@ -95,10 +95,9 @@ impl Drop for Session {
 
 fn open(listener: &'static str) -> (EmbeddedChannel<Bytes>, Log) {
     let log = Log::default();
-    let pipeline = Pipeline::new()
+    let pipeline = Pipeline::codec(Line::new())
         .attribute(Listener("another"))
         .attribute(Listener(listener))
-        .codec(Line::new())
         .stage(Count)
         .handler(Session(log.clone()));
     (EmbeddedChannel::new(pipeline), log)

@@ -15,7 +15,7 @@ use crate::support::{
 use bytes::Bytes;
 use netwheel::{
     ChannelOptions, Error, IdleState, PeerError,
-    buffer::{Outbound, WaterMark},
+    buffer::{OutboundBuffer, WaterMark},
     codec::Line,
     pipeline::{Codec, Stage, StageContext},
     prelude::*,
@@ -91,15 +91,15 @@ impl Fault {
 struct FaultyCodec(Line, Fault);
 
 impl Codec for FaultyCodec {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
         let line = self.0.decode(input)?;
         line.map(|line| self.1.at(Place::Decode).map(|()| line)).transpose()
     }
 
-    fn encode(&mut self, message: Bytes, output: &mut Outbound) -> Result {
+    fn encode(&mut self, message: Bytes, output: &mut OutboundBuffer) -> Result {
         self.0.encode(message, output)?;
         self.1.at(Place::Encode)
     }
@@ -108,8 +108,8 @@ impl Codec for FaultyCodec {
 struct FaultyStage(Fault);
 
 impl Stage for FaultyStage {
-    type In = Bytes;
-    type Out = Bytes;
+    type ReadIn = Bytes;
+    type ReadOut = Bytes;
     type WriteIn = Bytes;
     type WriteOut = Bytes;
 
@@ -127,8 +127,8 @@ impl Stage for FaultyStage {
 struct Faulty(Fault);
 
 impl Handler for Faulty {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         let log = self.0.log.clone();
@@ -150,7 +150,7 @@ impl Handler for Faulty {
                 return Err("the error before the error".into());
             }
             Place::Writability => return ctx.write(Bytes::from_static(&[b'x'; 100])),
-            Place::Idle => ctx.set_idle(IdleTimeouts::new().reader(Duration::from_millis(1))),
+            Place::Idle => ctx.set_idle_timeouts(IdleTimeouts::new().reader(Duration::from_millis(1))),
             Place::Scheduled => {
                 ctx.schedule(Duration::ZERO, |me, _| me.0.at(Place::Scheduled));
             }
@@ -213,10 +213,9 @@ impl Drop for Bomb {
     }
 }
 
-fn pipeline(fault: Fault) -> Result<netwheel::ChannelPipeline<Bytes>> {
+fn pipeline(fault: Fault) -> Result<netwheel::Pipeline<Bytes>> {
     fault.at(Place::Factory)?;
-    Ok(Pipeline::new()
-        .codec(FaultyCodec(Line::new(), fault.clone()))
+    Ok(Pipeline::codec(FaultyCodec(Line::new(), fault.clone()))
         .stage(FaultyStage(fault.clone()))
         .handler(Faulty(fault)))
 }
@@ -316,14 +315,14 @@ fn the_default_for_an_error_is_to_close() {
     logs::collect();
     struct Default;
     impl Handler for Default {
-        type In = Bytes;
-        type Out = Bytes;
+        type Read = Bytes;
+        type Write = Bytes;
         fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
             ctx.write(message)?;
             Err("left to the default".into())
         }
     }
-    let mut channel = EmbeddedChannel::new(Pipeline::new().codec(Line::new()).handler(Default));
+    let mut channel = EmbeddedChannel::new(Pipeline::codec(Line::new()).handler(Default));
     channel.write_inbound(b"one\ntwo\n").unwrap();
     assert!(channel.is_closed());
     assert_eq!(channel.read_outbound(), "one\n", "what was written before is sent, nothing more is read");
@@ -335,7 +334,7 @@ fn the_default_for_an_error_is_to_close() {
 fn an_error_that_a_handler_forgives_leaves_the_channel_open_wherever_it_came_from() {
     let log = Log::new();
     let mut channel = EmbeddedChannel::new(
-        Pipeline::new().idle(IdleTimeouts::new().reader(Duration::from_secs(1))).codec(Fussy::new()).handler(
+        Pipeline::codec(Fussy::new()).idle(IdleTimeouts::new().reader(Duration::from_secs(1))).handler(
             Recorder::exactly(&log, |ctx, call| match call {
                 Event::Error(_) => Ok(()),
                 Event::Active(_) => {
@@ -407,19 +406,19 @@ fn an_error_in_error_is_not_told_again_and_closes() {
 fn nothing_is_sent_of_a_channel_that_panicked_half_way_through_a_message() {
     quiet_panics();
     let log = Log::new();
-    let mut channel = EmbeddedChannel::new(Pipeline::new().codec(Fussy::new()).handler(Recorder::exactly(
-        &log,
-        |ctx, call| match call {
-            Event::Read(_) => ctx.write("panic".into()),
-            Event::Error(_) => {
-                // Well meant: but in front of this stands half a message.
-                ctx.write("sorry".into())?;
-                ctx.flush();
-                Ok(())
+    let mut channel =
+        EmbeddedChannel::new(Pipeline::codec(Fussy::new()).handler(Recorder::exactly(&log, |ctx, call| {
+            match call {
+                Event::Read(_) => ctx.write("panic".into()),
+                Event::Error(_) => {
+                    // Well meant: but in front of this stands half a message.
+                    ctx.write("sorry".into())?;
+                    ctx.flush();
+                    Ok(())
+                }
+                _ => Ok(()),
             }
-            _ => Ok(()),
-        },
-    )));
+        })));
     channel.write_inbound(b"go\n").unwrap();
     assert_eq!(log.take(), ["active", "read go", "error panicked: encode on purpose", "inactive"]);
     assert_eq!(channel.read_outbound(), "");
@@ -430,18 +429,15 @@ fn over_tcp_nothing_is_sent_of_a_channel_that_panicked_half_way_through_a_messag
     let group = one_loop();
     let server = ServerBootstrap::new(&group)
         .pipeline(|_| {
-            Pipeline::new().codec(Fussy::new()).handler(Recorder::exactly(
-                &Log::new(),
-                |ctx, call| match call {
-                    Event::Read(_) => ctx.write("panic".into()),
-                    Event::Error(_) => {
-                        ctx.write("sorry".into())?;
-                        ctx.flush();
-                        Ok(())
-                    }
-                    _ => Ok(()),
-                },
-            ))
+            Pipeline::codec(Fussy::new()).handler(Recorder::exactly(&Log::new(), |ctx, call| match call {
+                Event::Read(_) => ctx.write("panic".into()),
+                Event::Error(_) => {
+                    ctx.write("sorry".into())?;
+                    ctx.flush();
+                    Ok(())
+                }
+                _ => Ok(()),
+            }))
         })
         .bind(anywhere())
         .unwrap();
@@ -456,7 +452,7 @@ fn a_panic_while_decoding_is_the_peers_channel_only() {
     quiet_panics();
     let log = Log::new();
     let handler = Recorder::exactly(&log, |_, _| Ok(()));
-    let mut channel = EmbeddedChannel::new(Pipeline::new().codec(Fussy::new()).handler(handler));
+    let mut channel = EmbeddedChannel::new(Pipeline::codec(Fussy::new()).handler(handler));
     channel.write_inbound(b"one\nburst\ntwo\n").unwrap();
     assert_eq!(log.take(), ["active", "read one", "error panicked: decode on purpose", "inactive"]);
 }
@@ -467,8 +463,8 @@ fn an_error_says_whose_fault_it_was() {
     let blamed = log.clone();
     struct Blame(Log);
     impl Handler for Blame {
-        type In = Bytes;
-        type Out = Bytes;
+        type Read = Bytes;
+        type Write = Bytes;
         fn read(&mut self, _: &mut Context<'_, Self>, _: Bytes) -> Result {
             Err(std::io::Error::from(std::io::ErrorKind::NotFound).into())
         }
@@ -478,7 +474,7 @@ fn an_error_says_whose_fault_it_was() {
             Ok(())
         }
     }
-    let mut channel = EmbeddedChannel::new(Pipeline::new().codec(Fussy::new()).handler(Blame(blamed)));
+    let mut channel = EmbeddedChannel::new(Pipeline::codec(Fussy::new()).handler(Blame(blamed)));
     channel.write_inbound(b"bad\nfile\n").unwrap();
     assert_eq!(
         log.take(),
@@ -494,7 +490,7 @@ fn a_callback_of_closed_that_panics_ends_neither_its_loop_nor_the_other_callback
     let server = ServerBootstrap::new(&group)
         .pipeline(move |_| {
             let inner = handler_log.clone();
-            Pipeline::new().codec(Line::new()).handler(Recorder::with(&handler_log, move |ctx, call| {
+            Pipeline::codec(Line::new()).handler(Recorder::with(&handler_log, move |ctx, call| {
                 match call {
                     Event::Active(_) => {
                         let log = inner.clone();
@@ -524,7 +520,7 @@ fn a_callback_of_connect_that_panics_does_not_end_the_loop() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let client = ClientBootstrap::new(&group)
-        .pipeline(|_| Pipeline::new().codec(Line::new()).handler(Recorder::new(&Log::new())));
+        .pipeline(|_| Pipeline::codec(Line::new()).handler(Recorder::new(&Log::new())));
     // The loop is held until the callback is in place: a later one would be called on this thread.
     let gate = Arc::new(Barrier::new(2));
     let inside = gate.clone();
@@ -542,7 +538,7 @@ fn a_callback_of_connect_that_panics_does_not_end_the_loop() {
 fn a_failing_idle_callback_does_not_end_the_watch() {
     let log = Log::new();
     let mut channel = EmbeddedChannel::new(
-        Pipeline::new().idle(IdleTimeouts::new().writer(Duration::from_secs(1))).codec(Line::new()).handler(
+        Pipeline::codec(Line::new()).idle(IdleTimeouts::new().writer(Duration::from_secs(1))).handler(
             Recorder::exactly(&log, |_, call| match call {
                 Event::Idle(event) if event.state == IdleState::Writer => Err("idle".into()),
                 _ => Ok(()),

@@ -27,7 +27,7 @@ use std::{
 const TICK: Duration = Duration::from_millis(1);
 
 fn limited(options: &ChannelOptions, limits: TimeLimits, handler: Recorder) -> EmbeddedChannel<Bytes> {
-    let pipeline = Pipeline::new().time_limits(limits).codec(Line::new()).handler(handler);
+    let pipeline = Pipeline::codec(Line::new()).time_limits(limits).handler(handler);
     EmbeddedChannel::with(pipeline, options, ManualClock::new(), TICK).unwrap()
 }
 
@@ -89,7 +89,7 @@ fn a_message_on_its_way_to_an_output_that_ends_is_dropped_and_the_input_lives_on
     let handle = channel.channel();
     handle.shutdown_write();
     handle.write("too late".into()).unwrap();
-    let notified = handle.write_notify("too late as well".into()).unwrap();
+    let notified = handle.write_tracked("too late as well".into()).unwrap();
     channel.run_pending();
     assert!(matches!(done(notified), Err(Error::Closed)));
     assert!(channel.is_open() && channel.is_output_ended());
@@ -128,8 +128,8 @@ fn a_handle_that_is_made_later_knows_what_the_channel_is_like() {
 struct Acknowledges;
 
 impl Stage for Acknowledges {
-    type In = Bytes;
-    type Out = Bytes;
+    type ReadIn = Bytes;
+    type ReadOut = Bytes;
     type WriteIn = Bytes;
     type WriteOut = Bytes;
 
@@ -148,8 +148,7 @@ impl Stage for Acknowledges {
 fn what_a_stage_has_written_is_never_cut_in_two_where_the_oldest_are_dropped() {
     for written_before in [false, true] {
         let options = ChannelOptions::new().max_outbound(100).overflow(Overflow::DropOldest);
-        let pipeline =
-            Pipeline::new().codec(Line::new()).stage(Acknowledges).handler(Recorder::new(&Log::new()));
+        let pipeline = Pipeline::codec(Line::new()).stage(Acknowledges).handler(Recorder::new(&Log::new()));
         let mut channel = EmbeddedChannel::with(pipeline, &options, ManualClock::new(), TICK).unwrap();
         let handle = channel.channel();
         if written_before {
@@ -236,7 +235,7 @@ fn any_number_of_bytes_may_be_held() {
     let mut channel = embedded(Recorder::new(&log));
     let (sender, held) = mpsc::channel();
     let hold = move |scope: &mut netwheel::Scope<'_, Bytes>| {
-        sender.send((scope.hold(usize::MAX), scope.hold(10))).unwrap();
+        sender.send((scope.hold_input(usize::MAX), scope.hold_input(10))).unwrap();
         Ok(())
     };
     channel.channel().execute(hold).unwrap();
@@ -276,7 +275,7 @@ fn a_flush_in_writability_changed_does_not_keep_the_next_message_waiting() {
                 }
                 Ok(())
             });
-            Pipeline::new().codec(Line::new()).handler(handler)
+            Pipeline::codec(Line::new()).handler(handler)
         })
         .bind("127.0.0.1:0")
         .unwrap();
@@ -317,7 +316,7 @@ fn refills_in_a_turn(
                 }
                 Ok(())
             });
-            Pipeline::new().codec(RawBytes).handler(handler)
+            Pipeline::codec(RawBytes).handler(handler)
         })
         .bind("127.0.0.1:0")
         .unwrap();
@@ -376,7 +375,7 @@ fn last_words_to_a_peer_that_has_ended_its_stream_are_followed_by_an_end_and_not
                 }
                 _ => Ok(()),
             });
-            Pipeline::new().codec(Line::new()).handler(handler)
+            Pipeline::codec(Line::new()).handler(handler)
         })
         .bind("127.0.0.1:0")
         .unwrap();

@@ -21,8 +21,8 @@ use std::{
     time::Duration,
 };
 
-fn lines(handler: Recorder) -> netwheel::ChannelPipeline<Bytes> {
-    Pipeline::new().codec(Line::new().max_len(2_000_000)).handler(handler)
+fn lines(handler: Recorder) -> netwheel::Pipeline<Bytes> {
+    Pipeline::codec(Line::new().max_len(2_000_000)).handler(handler)
 }
 
 #[test]
@@ -305,8 +305,8 @@ fn c_33_callbacks_of_a_close_run_on_the_loop_in_the_order_in_which_they_were_add
 
     struct Announced(mpsc::Sender<Channel<Bytes>>);
     impl Handler for Announced {
-        type In = Bytes;
-        type Out = Bytes;
+        type Read = Bytes;
+        type Write = Bytes;
         fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
             self.0.send(ctx.channel()).map_err(|_| "the test is over".into())
         }
@@ -320,7 +320,7 @@ fn c_33_callbacks_of_a_close_run_on_the_loop_in_the_order_in_which_they_were_add
         let owner = scope.spawn(move || {
             let mut event_loop = EmbeddedLoop::new();
             for _ in 0..BATCHES {
-                let pipeline = || Pipeline::new().codec(Line::new()).handler(Announced(opened.clone()));
+                let pipeline = || Pipeline::codec(Line::new()).handler(Announced(opened.clone()));
                 let ids: Vec<_> = (0..BATCH).map(|_| event_loop.open(pipeline())).collect();
                 while !ids.iter().rev().all(|id| event_loop.is_closed(*id)) {
                     event_loop.run_pending();
@@ -423,12 +423,12 @@ fn c_24_a_clients_factory_that_fails_fails_the_connect() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let client = ClientBootstrap::new(&group)
-        .pipeline(|_| -> Result<netwheel::ChannelPipeline<Bytes>> { Err("no pipeline for you".into()) });
+        .pipeline(|_| -> Result<netwheel::Pipeline<Bytes>> { Err("no pipeline for you".into()) });
     let failed = done(client.connect(address)).unwrap_err();
     assert_eq!(failed.to_string(), "no pipeline for you");
     assert!(read_to_end(&mut listener.accept().unwrap().0).is_empty(), "the socket is closed");
     let client = ClientBootstrap::new(&group)
-        .pipeline(|_| -> netwheel::ChannelPipeline<Bytes> { panic!("factory on purpose") });
+        .pipeline(|_| -> netwheel::Pipeline<Bytes> { panic!("factory on purpose") });
     let failed = done(client.connect(address)).unwrap_err();
     assert!(matches!(&failed, Error::Panicked(text) if text == "factory on purpose"), "{failed}");
     assert!(read_to_end(&mut listener.accept().unwrap().0).is_empty(), "the socket is closed");

@@ -78,7 +78,7 @@ fn over_tcp_flush_in_read_sends_before_the_next_message_and_loses_none() {
     let group = one_loop();
     let server = ServerBootstrap::new(&group)
         .pipeline(|_| {
-            Pipeline::new().codec(Line::new()).handler(Recorder::with(&Log::new(), |ctx, call| {
+            Pipeline::codec(Line::new()).handler(Recorder::with(&Log::new(), |ctx, call| {
                 if let Event::Read(message) = call {
                     assert_eq!(ctx.pending_bytes(), 0);
                     ctx.write(message.clone())?;
@@ -348,19 +348,17 @@ fn a_task_armed_in_inactive_never_runs() {
 #[test]
 fn set_idle_in_idle_takes_effect_from_this_event_on() {
     let log = Log::new();
-    let mut channel = EmbeddedChannel::new(
-        Pipeline::new().idle(IdleTimeouts::new().reader(SECOND)).codec(Line::new()).handler(Recorder::with(
-            &log,
-            |ctx, call| {
+    let mut channel =
+        EmbeddedChannel::new(Pipeline::codec(Line::new()).idle(IdleTimeouts::new().reader(SECOND)).handler(
+            Recorder::with(&log, |ctx, call| {
                 if let Event::Idle(_) = call {
                     let longer =
                         if ctx.idle_timeouts() == IdleTimeouts::new().reader(SECOND) { 3 } else { 0 };
-                    ctx.set_idle(IdleTimeouts::new().reader(longer * SECOND));
+                    ctx.set_idle_timeouts(IdleTimeouts::new().reader(longer * SECOND));
                 }
                 Ok(())
-            },
-        )),
-    );
+            }),
+        ));
     channel.advance(SECOND);
     assert_eq!(log.take(), ["active", "idle Reader idle, first"]);
     assert_eq!(channel.timers(), 1);
@@ -431,7 +429,7 @@ fn a_closed_callback_that_closes_does_not_go_round() {
     let server = ServerBootstrap::new(&group)
         .pipeline(move |_| {
             let inner = handler_log.clone();
-            Pipeline::new().codec(Line::new()).handler(Recorder::with(&handler_log, move |ctx, call| {
+            Pipeline::codec(Line::new()).handler(Recorder::with(&handler_log, move |ctx, call| {
                 if let Event::Read(_) = call {
                     let (channel, log) = (ctx.channel(), inner.clone());
                     ctx.channel().closed().on_complete(move |_| {

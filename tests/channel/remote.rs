@@ -20,8 +20,8 @@ struct Shelf {
 }
 
 impl Handler for Shelf {
-    type In = bytes::Bytes;
-    type Out = bytes::Bytes;
+    type Read = bytes::Bytes;
+    type Write = bytes::Bytes;
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         match self.made.take() {
@@ -47,7 +47,7 @@ fn shelf() -> (EmbeddedChannel<bytes::Bytes>, Remote<Shelf>, Kept) {
     let (made, remote) = channel();
     let kept = Rc::default();
     let handler = Shelf { kept: Rc::clone(&kept), made: Some(made) };
-    let channel = EmbeddedChannel::new(Pipeline::new().codec(Line::new()).handler(handler));
+    let channel = EmbeddedChannel::new(Pipeline::codec(Line::new()).handler(handler));
     (channel, remote.recv().unwrap(), kept)
 }
 
@@ -143,7 +143,7 @@ fn a_task_whose_channel_is_gone_is_dropped() {
             Ok(())
         })
         .unwrap();
-    channel.break_with(std::io::ErrorKind::ConnectionReset.into());
+    channel.fail_inbound(std::io::ErrorKind::ConnectionReset.into());
     channel.run_pending();
     assert_eq!(drops.try_iter().count(), 1);
     let token = Token(dropped);
@@ -163,12 +163,12 @@ fn it_reaches_a_handler_on_another_loop() {
     let server = ServerBootstrap::new(&group)
         .pipeline(move |_| {
             let handler = Shelf { kept: Rc::default(), made: Some(made.clone()) };
-            Pipeline::new().codec(Line::new()).handler(handler)
+            Pipeline::codec(Line::new()).handler(handler)
         })
         .bind("127.0.0.1:0")
         .unwrap();
     let client = ClientBootstrap::new(&group)
-        .pipeline(|_| Pipeline::new().codec(Line::new()).handler(Shelf { kept: Rc::default(), made: None }));
+        .pipeline(|_| Pipeline::codec(Line::new()).handler(Shelf { kept: Rc::default(), made: None }));
     let clients: Vec<_> = (0..2).map(|_| client.connect(server.local_address()).wait().unwrap()).collect();
     let first = remotes.recv_timeout(PATIENCE).unwrap();
     let second = remotes.recv_timeout(PATIENCE).unwrap();

@@ -22,8 +22,8 @@ use std::{
 struct Echo(Sender<ChannelStats>);
 
 impl Handler for Echo {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
         if message != "silent" {
@@ -43,7 +43,7 @@ fn bytes_and_messages_are_counted_and_times_are_those_of_the_loop() {
     let clock = ManualClock::new();
     let (told, tells) = channel();
     let begin = netwheel::Clock::now(&clock);
-    let pipeline = Pipeline::new().codec(LengthField::u16()).handler(Echo(told));
+    let pipeline = Pipeline::codec(LengthField::u16()).handler(Echo(told));
     let mut peer = EmbeddedChannel::with(pipeline, &ChannelOptions::new(), clock, ms(1)).unwrap();
     let handle = peer.channel();
     let ask = |peer: &mut EmbeddedChannel<Bytes>| {
@@ -80,7 +80,7 @@ fn dropped_messages_are_counted_whatever_the_policy() {
     for (overflow, dropped, written) in [(Overflow::DropNewest, 1, 2), (Overflow::DropOldest, 2, 3)] {
         let options = ChannelOptions::new().max_outbound(10).overflow(overflow);
         let (told, tells) = channel();
-        let pipeline = Pipeline::new().codec(Line::new()).handler(Echo(told));
+        let pipeline = Pipeline::codec(Line::new()).handler(Echo(told));
         let mut peer = EmbeddedChannel::with(pipeline, &options, ManualClock::new(), ms(1)).unwrap();
         peer.set_outbound_room(Some(0));
         peer.write_inbound(b"seven77\neight88\nnine999\n").unwrap();
@@ -95,9 +95,8 @@ fn a_channel_over_tcp_counts_what_crosses_its_socket() {
     let (group, _) = single(EventLoopGroup::builder());
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (told, tells) = channel();
-    let client = ClientBootstrap::new(&group).pipeline(move |_| {
-        Pipeline::new().codec(LengthField::u32().max_len(2 * SIZE)).handler(Echo(told.clone()))
-    });
+    let client = ClientBootstrap::new(&group)
+        .pipeline(move |_| Pipeline::codec(LengthField::u32().max_len(2 * SIZE)).handler(Echo(told.clone())));
     let channel = done(client.connect(listener.local_addr().unwrap())).unwrap();
     let mut peer = listener.accept().unwrap().0;
     let message = vec![7; SIZE];
@@ -120,7 +119,7 @@ fn a_channel_over_tcp_counts_what_crosses_its_socket() {
 #[test]
 fn who_asks_a_channel_that_closes_first_hears_that_it_is_closed() {
     let (told, _tells) = channel();
-    let mut peer = EmbeddedChannel::new(Pipeline::new().codec(Line::new()).handler(Echo(told)));
+    let mut peer = EmbeddedChannel::new(Pipeline::codec(Line::new()).handler(Echo(told)));
     let handle = peer.channel();
     handle.close();
     let asked = handle.stats();
@@ -136,8 +135,8 @@ fn c_12_ids_print_as_short_text_that_is_stable_and_unique() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut ids: Vec<(ChannelId, String)> = Vec::new();
     for group in [&group, &another] {
-        let client = ClientBootstrap::new(group)
-            .pipeline(|_| Pipeline::new().codec(Line::new()).handler(Echo(channel().0)));
+        let client =
+            ClientBootstrap::new(group).pipeline(|_| Pipeline::codec(Line::new()).handler(Echo(channel().0)));
         for _ in 0..2 {
             let open: Vec<_> =
                 (0..4).map(|_| done(client.connect(listener.local_addr().unwrap())).unwrap()).collect();

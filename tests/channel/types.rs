@@ -3,11 +3,11 @@
 //! Nothing here runs: the assertions hold if this file compiles.
 
 use netwheel::{
-    Attributes, Channel, ChannelGroup, ChannelId, ChannelOptions, ChannelPipeline, ChannelStats,
-    ClientBootstrap, Completion, Context, Error, EventLoop, EventLoopGroup, EventLoopGroupBuilder, Handler,
-    Histogram, IdleEvent, IdleTimeouts, LoopMetrics, ManualEventLoop, Peer, Refused, Result, ScheduledTask,
-    Scope, Server, ServerBootstrap, TaskKey, TcpOptions, WireLog, WorkerMetrics, WorkerPool,
-    buffer::{Outbound, WaterMark},
+    Attributes, Channel, ChannelGroup, ChannelId, ChannelOptions, ChannelStats, ClientBootstrap, Completion,
+    Context, Error, EventLoop, EventLoopGroup, EventLoopGroupBuilder, Handler, Histogram, IdleEvent,
+    IdleTimeouts, LoopMetrics, ManualEventLoop, Peer, Pipeline, Refused, Result, ScheduledTask, Scope,
+    Server, ServerBootstrap, TaskKey, TcpOptions, WireLog, WorkerMetrics, WorkerPool,
+    buffer::{OutboundBuffer, WaterMark},
     pipeline::StageContext,
     testing::{EmbeddedChannel, ManualClock},
     timer::{ScheduledQueue, Wheel},
@@ -21,8 +21,8 @@ type Local = Rc<Cell<u32>>;
 struct Pinned(#[allow(dead_code, reason = "makes the handler stay on its thread")] Local);
 
 impl Handler for Pinned {
-    type In = Local;
-    type Out = Local;
+    type Read = Local;
+    type Write = Local;
 
     fn read(&mut self, ctx: &mut Context<'_, Self>, message: Local) -> Result {
         ctx.write(message)
@@ -74,12 +74,12 @@ assert_impl_all!(Histogram: Send, Sync, Clone);
 assert_impl_all!(Peer: Send, Sync, Copy);
 assert_impl_all!(ServerBootstrap: Send, Sync, Clone);
 assert_impl_all!(ClientBootstrap: Send, Sync, Clone);
-assert_impl_all!(Outbound: Send, Sync);
+assert_impl_all!(OutboundBuffer: Send, Sync);
 assert_impl_all!(Wheel<u64>: Send, Sync);
 assert_impl_all!(ScheduledQueue<u64>: Send, Sync);
 
 // What belongs to a channel stays on its loop, whatever its messages are.
-assert_not_impl_any!(ChannelPipeline<String>: Send, Sync);
+assert_not_impl_any!(Pipeline<String>: Send, Sync);
 assert_not_impl_any!(Context<'static, Pinned>: Send, Sync);
 assert_not_impl_any!(Scope<'static, String>: Send, Sync);
 assert_not_impl_any!(StageContext<'static, String>: Send, Sync);
@@ -94,24 +94,23 @@ assert_not_impl_any!(ManualEventLoop: Send, Sync, Clone);
 fn a_factory_may_make_what_cannot_be_sent() {
     struct Same;
     impl netwheel::pipeline::Codec for Same {
-        type In = Local;
-        type Out = Local;
+        type Read = Local;
+        type Write = Local;
         fn decode(&mut self, _: &mut bytes::Bytes) -> Result<Option<Local>> {
             Ok(None)
         }
-        fn encode(&mut self, message: Local, output: &mut Outbound) -> Result {
+        fn encode(&mut self, message: Local, output: &mut OutboundBuffer) -> Result {
             output.put_u32(message.get());
             Ok(())
         }
     }
-    fn factory() -> impl Fn(&Peer) -> ChannelPipeline<Local> + Send + Sync + 'static {
-        |_| netwheel::Pipeline::new().codec(Same).handler(Pinned(Rc::default()))
+    fn factory() -> impl Fn(&Peer) -> Pipeline<Local> + Send + Sync + 'static {
+        |_| netwheel::Pipeline::codec(Same).handler(Pinned(Rc::default()))
     }
     let group = EventLoopGroup::builder().threads(1).build().unwrap();
     let _bound = ServerBootstrap::new(&group).pipeline(factory());
     let _connecting = ClientBootstrap::new(&group).pipeline(factory());
-    let mut channel =
-        EmbeddedChannel::new(netwheel::Pipeline::new().codec(Same).handler(Pinned(Rc::default())));
+    let mut channel = EmbeddedChannel::new(netwheel::Pipeline::codec(Same).handler(Pinned(Rc::default())));
     let handle = channel.channel();
     std::thread::spawn(move || handle.execute(|scope| scope.write(Rc::new(Cell::new(7)))).unwrap())
         .join()

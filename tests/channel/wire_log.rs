@@ -30,8 +30,8 @@ fn said(target: &str) -> Vec<String> {
 struct Echo;
 
 impl Handler for Echo {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
         match &message[..] {
@@ -72,7 +72,7 @@ impl std::error::Error for Costly {}
 fn open(wire: WireLog) -> EmbeddedChannel<Bytes> {
     logs::collect();
     let idle = IdleTimeouts::new().reader(ms(100));
-    let pipeline = Pipeline::new().wire_log(wire).idle(idle).codec(LengthField::u8()).handler(Echo);
+    let pipeline = Pipeline::codec(LengthField::u8()).wire_log(wire).idle(idle).handler(Echo);
     let options = ChannelOptions::new().water_mark(WaterMark::new(1, 4).unwrap());
     EmbeddedChannel::with(pipeline, &options, ManualClock::new(), ms(1)).unwrap()
 }
@@ -194,7 +194,7 @@ fn over_tcp_it_shows_what_crosses_the_socket_and_nothing_twice() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let wire = WireLog::new().target("tcp").max_bytes(usize::MAX);
     let client = ClientBootstrap::new(&group)
-        .pipeline(move |_| Pipeline::new().wire_log(wire.clone()).codec(LengthField::u32()).handler(Echo));
+        .pipeline(move |_| Pipeline::codec(LengthField::u32()).wire_log(wire.clone()).handler(Echo));
     let channel = done(client.connect(listener.local_addr().unwrap())).unwrap();
     let mut peer = listener.accept().unwrap().0;
     peer.set_read_timeout(Some(PATIENCE)).unwrap();

@@ -9,7 +9,7 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions, ChannelPipeline, Error, ListenerOptions, MissedRuns, Peer, SettingError,
+    ChannelOptions, Error, ListenerOptions, MissedRuns, Peer, Pipeline, SettingError,
     buffer::WaterMark,
     codec::{Line, RawBytes},
     prelude::*,
@@ -33,8 +33,8 @@ fn echo(log: &Log) -> Recorder {
     })
 }
 
-fn lines(_: &Peer) -> ChannelPipeline<Bytes> {
-    Pipeline::new().codec(Line::new()).handler(echo(&Log::new()))
+fn lines(_: &Peer) -> Pipeline<Bytes> {
+    Pipeline::codec(Line::new()).handler(echo(&Log::new()))
 }
 
 /// The refusal of a setting must name the setting, the value, and what is allowed.
@@ -62,7 +62,7 @@ fn c_67_channel_settings_out_of_range_are_refused_when_built() {
         assert_refused(server.bind("127.0.0.1:0"), setting, value, allowed);
         let client = ClientBootstrap::new(&group).channel_options(options.clone()).pipeline(lines);
         assert_refused(done(client.connect("127.0.0.1:1")), setting, value, allowed);
-        let pipeline = Pipeline::new().codec(Line::new()).handler(echo(&Log::new()));
+        let pipeline = Pipeline::codec(Line::new()).handler(echo(&Log::new()));
         let embedded = EmbeddedChannel::with(pipeline, &options, ManualClock::new(), SECOND);
         assert_refused(embedded, setting, value, allowed);
     }
@@ -82,7 +82,7 @@ fn c_67_socket_settings_out_of_range_are_refused_when_built() {
         (TcpOptions::new().send_buffer(0), "send_buffer", "0", "1 to 2147483647 bytes"),
         (TcpOptions::new().receive_buffer(1 << 31), "receive_buffer", "2147483648", "1 to 2147483647 bytes"),
     ] {
-        let server = ServerBootstrap::new(&group).child_options(options.clone()).pipeline(lines);
+        let server = ServerBootstrap::new(&group).tcp_options(options.clone()).pipeline(lines);
         assert_refused(server.bind("127.0.0.1:0"), setting, value, allowed);
         let client = ClientBootstrap::new(&group).options(options).pipeline(lines);
         assert_refused(done(client.connect("127.0.0.1:1")), setting, value, allowed);
@@ -141,7 +141,7 @@ fn c_67_settings_are_copied_and_later_changes_do_not_reach_what_was_built() {
     let handler_log = log.clone();
     let six = ServerBootstrap::new(&group)
         .channel_options(ChannelOptions::new().read_size(2).read_size(1))
-        .pipeline(move |_| Pipeline::new().codec(RawBytes).handler(echo(&handler_log)));
+        .pipeline(move |_| Pipeline::codec(RawBytes).handler(echo(&handler_log)));
     let first = six.clone().bind("127.0.0.1:0").unwrap();
     let three = six.clone().channel_options(ChannelOptions::new().read_size(2));
     let second = three.bind("127.0.0.1:0").unwrap();
@@ -158,9 +158,9 @@ fn c_67_socket_options_are_copied_and_applied_before_the_pipeline_is_made() {
     let group = one_loop();
     // Zero linger can be seen from outside: a close is a reset.
     let reset = ServerBootstrap::new(&group)
-        .child_options(TcpOptions::new().linger(Duration::ZERO))
-        .pipeline(|peer: &Peer| -> Result<ChannelPipeline<Bytes>> { Err(format!("{peer:?}").into()) });
-    let changed = reset.clone().child_options(TcpOptions::new());
+        .tcp_options(TcpOptions::new().linger(Duration::ZERO))
+        .pipeline(|peer: &Peer| -> Result<Pipeline<Bytes>> { Err(format!("{peer:?}").into()) });
+    let changed = reset.clone().tcp_options(TcpOptions::new());
     let (reset, changed) = (reset.bind("127.0.0.1:0").unwrap(), changed.bind("127.0.0.1:0").unwrap());
     let mut buffer = [0];
     assert_eq!(
@@ -184,7 +184,7 @@ fn c_67_a_client_bootstrap_makes_any_number_of_connections_with_its_own_settings
     let handler_log = log.clone();
     let client = ClientBootstrap::new(&group)
         .channel_options(ChannelOptions::new().read_size(1))
-        .pipeline(move |_| Pipeline::new().codec(RawBytes).handler(echo(&handler_log)));
+        .pipeline(move |_| Pipeline::codec(RawBytes).handler(echo(&handler_log)));
     let changed = client.clone().channel_options(ChannelOptions::new());
     for (client, reads) in [(&client, 3), (&changed, 1), (&client, 3)] {
         let channel = done(client.connect(address)).unwrap();
@@ -208,17 +208,14 @@ fn c_67_the_factory_runs_on_the_childs_loop_and_connections_go_round() {
         .pipeline(move |_| {
             let name = || std::thread::current().name().unwrap_or_default().to_owned();
             let (made, log) = (name(), handler_log.clone());
-            Pipeline::new().codec(Line::new()).handler(Recorder::with(
-                &Log::new(),
-                move |ctx, call| match call {
-                    Event::Active(_) => {
-                        log.push(format!("{made} {}", name()));
-                        Ok(())
-                    }
-                    Event::Read(message) => ctx.write(message.clone()),
-                    _ => Ok(()),
-                },
-            ))
+            Pipeline::codec(Line::new()).handler(Recorder::with(&Log::new(), move |ctx, call| match call {
+                Event::Active(_) => {
+                    log.push(format!("{made} {}", name()));
+                    Ok(())
+                }
+                Event::Read(message) => ctx.write(message.clone()),
+                _ => Ok(()),
+            }))
         })
         .bind("127.0.0.1:0")
         .unwrap();
@@ -247,7 +244,7 @@ fn c_68_an_acceptor_group_accepts_and_the_children_are_served_elsewhere() {
         .acceptor_group(&acceptors)
         .pipeline(move |_| {
             handler_log.push(std::thread::current().name().unwrap_or_default());
-            Pipeline::new().codec(Line::new()).handler(echo(&Log::new()))
+            Pipeline::codec(Line::new()).handler(echo(&Log::new()))
         })
         .bind("127.0.0.1:0")
         .unwrap();
@@ -395,7 +392,7 @@ fn c_70_loops_that_use_each_others_bootstraps_do_not_deadlock() {
 fn c_71_a_connect_to_nowhere_fails_and_makes_nothing() {
     let group = one_loop();
     let client = ClientBootstrap::new(&group)
-        .pipeline(|_| -> ChannelPipeline<Bytes> { panic!("there is nobody to make it for") });
+        .pipeline(|_| -> Pipeline<Bytes> { panic!("there is nobody to make it for") });
     let nowhere: &[std::net::SocketAddr] = &[];
     let failed = done(client.connect(nowhere)).unwrap_err();
     assert_eq!(failed.io_kind(), Some(std::io::ErrorKind::NotFound), "{failed}");

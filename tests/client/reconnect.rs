@@ -12,7 +12,7 @@ use crate::support::{
     wait::{PATIENCE, done, ms, receive},
 };
 use bytes::Bytes;
-use netwheel::{Backoff, ReconnectEvent, Reconnecting, prelude::*, testing::ManualClock};
+use netwheel::{Backoff, ReconnectEvent, ReconnectingChannel, prelude::*, testing::ManualClock};
 use std::{
     io::ErrorKind,
     net::SocketAddr,
@@ -66,7 +66,7 @@ fn told<M>(event: &ReconnectEvent<'_, M>) -> Told {
 
 /// A client on trial.
 struct Trial {
-    client: Reconnecting<Bytes>,
+    client: ReconnectingChannel<Bytes>,
     told: Receiver<Told>,
     /// What its handlers are told.
     events: Events,
@@ -227,7 +227,7 @@ fn the_server_restarts_and_the_client_is_back() {
 
     let servers = one_loop();
     let server = ServerBootstrap::new(&servers)
-        .pipeline(|_| Pipeline::new().codec(netwheel::codec::RawBytes).handler(Greeter))
+        .pipeline(|_| Pipeline::codec(netwheel::codec::RawBytes).handler(Greeter))
         .bind(address)
         .unwrap();
     clock.advance(ms(200));
@@ -246,8 +246,8 @@ fn the_server_restarts_and_the_client_is_back() {
 struct Greeter;
 
 impl Handler for Greeter {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         ctx.write("welcome".into())
@@ -555,7 +555,7 @@ fn a_loop_that_has_ended_takes_no_client() {
 fn settings_are_refused_when_it_begins() {
     let group = one_loop();
     let (bootstrap, _events) = client(&group, Settings::new(), silent);
-    let setting = |client: Result<Reconnecting<Bytes>>| match client {
+    let setting = |client: Result<ReconnectingChannel<Bytes>>| match client {
         Err(Error::Setting(refused)) => refused.setting,
         other => panic!("{other:?}"),
     };

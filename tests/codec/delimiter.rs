@@ -14,7 +14,7 @@ use netwheel::{
 
 /// However `stream` is split, `expected` comes out of it and `left` is left.
 #[track_caller]
-fn expect_texts<C: Codec<In = Bytes> + Clone>(codec: &C, stream: &[u8], expected: &[&str], left: &str) {
+fn expect_texts<C: Codec<Read = Bytes> + Clone>(codec: &C, stream: &[u8], expected: &[&str], left: &str) {
     let events: Events = expected.iter().map(message).collect();
     expect(codec, stream, &events, left.as_bytes());
 }
@@ -165,8 +165,8 @@ fn the_encoding_is_shared_by_codecs_with_the_same_settings_only() {
         delimited(["a", "b"]).max_len(7),
         delimited(["a", "b"]).keep_delimiter(),
     ];
-    let mut keys: Vec<_> = codecs.iter().map(|codec| codec.shared_encoding().unwrap()).collect();
-    assert_eq!(delimited(["a", "b"]).fail_fast().shared_encoding(), Some(keys[0]), "only reading differs");
+    let mut keys: Vec<_> = codecs.iter().map(|codec| codec.encoding_key().unwrap()).collect();
+    assert_eq!(delimited(["a", "b"]).fail_fast().encoding_key(), Some(keys[0]), "only reading differs");
     keys.sort_unstable();
     keys.dedup();
     assert_eq!(keys.len(), codecs.len());
@@ -195,7 +195,7 @@ fn a_frame_of_another_length_is_not_written_and_a_length_of_zero_is_refused() {
         let error = encoded(&codec, wrong).unwrap_err().to_string();
         assert!(error.contains(&format!("a message of {} bytes; a frame has 3", wrong.len())), "{error}");
     }
-    assert_eq!(codec.shared_encoding(), Some(3));
+    assert_eq!(codec.encoding_key(), Some(3));
     let refused = FixedLength::new(0).unwrap_err().to_string();
     assert_eq!(refused, "length = 0 is refused: allowed is at least 1 byte");
 }
@@ -205,8 +205,8 @@ fn a_frame_of_another_length_is_not_written_and_a_length_of_zero_is_refused() {
 struct Echo;
 
 impl Handler for Echo {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
         ctx.write(message)
@@ -215,14 +215,14 @@ impl Handler for Echo {
 
 #[test]
 fn both_serve_a_channel() {
-    let pipeline = Pipeline::new().codec(delimited(["||", ";"])).handler(Echo);
+    let pipeline = Pipeline::codec(delimited(["||", ";"])).handler(Echo);
     let mut channel = EmbeddedChannel::new(pipeline);
     for piece in ["one|", "|two;th", "ree||"] {
         channel.write_inbound(piece.as_bytes()).unwrap();
     }
     assert_eq!(channel.read_outbound(), "one||two||three||");
 
-    let pipeline = Pipeline::new().codec(FixedLength::new(2).unwrap()).handler(Echo);
+    let pipeline = Pipeline::codec(FixedLength::new(2).unwrap()).handler(Echo);
     let mut channel = EmbeddedChannel::new(pipeline);
     channel.write_inbound(b"abc").unwrap();
     assert_eq!(channel.read_outbound(), "ab");

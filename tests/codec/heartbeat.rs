@@ -45,7 +45,7 @@ impl Peer {
             }
             Ok(())
         });
-        let pipeline = Pipeline::new().codec(Line::new()).stage(heartbeat).handler(handler);
+        let pipeline = Pipeline::codec(Line::new()).stage(heartbeat).handler(handler);
         let channel = EmbeddedChannel::with(pipeline, &ChannelOptions::new(), clock, tick).unwrap();
         Peer { channel, log }
     }
@@ -220,7 +220,7 @@ fn it_is_late_by_a_tick_of_the_wheel_at_most() {
 #[test]
 fn a_heartbeat_and_idle_timeouts_share_one_entry_on_the_wheel() {
     let idle = IdleTimeouts::new().all(SECOND);
-    let pipeline = Pipeline::new().idle(idle).codec(Line::new()).stage(heartbeat());
+    let pipeline = Pipeline::codec(Line::new()).idle(idle).stage(heartbeat());
     let channel = EmbeddedChannel::new(pipeline.handler(Recorder::new(&Log::new())));
     assert_eq!(channel.timers(), 1);
 }
@@ -229,7 +229,7 @@ fn a_heartbeat_and_idle_timeouts_share_one_entry_on_the_wheel() {
 fn two_heartbeats_in_one_pipeline_keep_their_own_times() {
     let log = Log::new();
     let slow: Asks = Heartbeat::new(3 * INTERVAL, || Bytes::from_static(b"slow"));
-    let pipeline = Pipeline::new().codec(Line::new()).stage(slow.misses(9)).stage(heartbeat().misses(1));
+    let pipeline = Pipeline::codec(Line::new()).stage(slow.misses(9)).stage(heartbeat().misses(1));
     let mut channel = EmbeddedChannel::new(pipeline.handler(Recorder::new(&log)));
     channel.advance(INTERVAL);
     assert!(channel.read_outbound().starts_with(b"PING"));

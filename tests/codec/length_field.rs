@@ -6,7 +6,7 @@ use crate::support::codecs::{drive, encoded, expect, message};
 use bytes::Bytes;
 use netwheel::{
     EncodeError, Error, PeerError,
-    buffer::Outbound,
+    buffer::OutboundBuffer,
     codec::{LengthField, LengthFieldBuilder},
     pipeline::Codec,
 };
@@ -377,7 +377,7 @@ fn d_22_a_length_that_does_not_fit_is_an_encode_error() {
         (LengthField::u24().max_len(usize::MAX), 16_777_215, 3),
     ] {
         assert_eq!(encoded(&codec, vec![7; largest]).unwrap().len(), largest + header);
-        let mut output = Outbound::new();
+        let mut output = OutboundBuffer::new();
         match codec.clone().encode(vec![7; largest + 1].into(), &mut output) {
             Err(Error::Encode(EncodeError::TooLong { what: "frame", length, limit })) => {
                 assert_eq!((length, limit), ((largest + 1 + header) as u64, (largest + header) as u64));

@@ -6,7 +6,7 @@ use crate::support::codecs::{Events, drive, encoded, expect, expect_of, message,
 use bytes::Bytes;
 use netwheel::{
     EncodeError, Error, PeerError,
-    buffer::Outbound,
+    buffer::OutboundBuffer,
     codec::{Line, RawBytes},
     pipeline::Codec,
 };
@@ -222,7 +222,7 @@ fn raw_bytes_are_whatever_a_read_brought() {
     let (events, left) = drive(&mut RawBytes, ["one", "", "two\n"].map(str::as_bytes));
     assert_eq!((events, left.len()), (vec![message("one"), message("two\n")], 0));
     assert!(RawBytes.decode_last(&mut Bytes::new()).unwrap().is_none());
-    let mut output = Outbound::new();
+    let mut output = OutboundBuffer::new();
     for chunk in ["one", "", "two"] {
         RawBytes.encode(Bytes::from_static(chunk.as_bytes()), &mut output).unwrap();
     }

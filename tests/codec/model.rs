@@ -6,7 +6,7 @@ use crate::support::codecs::{Events, drive, without_length};
 use bytes::Bytes;
 use netwheel::{
     Error, PeerError,
-    buffer::Outbound,
+    buffer::OutboundBuffer,
     codec::{Delimiter, LengthField, Line},
     pipeline::Codec,
 };
@@ -166,7 +166,7 @@ proptest! {
         cuts in cuts(),
     ) {
         let Some(mut codec) = header.build() else { return Ok(()) };
-        let mut output = Outbound::new();
+        let mut output = OutboundBuffer::new();
         let mut expected = Events::new();
         let own = header.offset + header.end().saturating_sub(header.strip.max(header.offset));
         for mut message in messages {
@@ -207,7 +207,7 @@ proptest! {
             let before = input.clone();
             match codec.decode(&mut input) {
                 Ok(Some(message)) => {
-                    let mut output = Outbound::new();
+                    let mut output = OutboundBuffer::new();
                     codec.encode(message, &mut output).map_err(|e| TestCaseError::fail(e.to_string()))?;
                     prop_assert_eq!(output.to_bytes(), before.slice(..before.len() - input.len()));
                 }
@@ -276,7 +276,7 @@ proptest! {
         if crlf {
             codec = codec.crlf();
         }
-        let mut output = Outbound::new();
+        let mut output = OutboundBuffer::new();
         let mut expected = Events::new();
         for message in messages {
             let before = output.len();
@@ -376,7 +376,7 @@ proptest! {
         if keep_delimiter {
             codec = codec.keep_delimiter();
         }
-        let mut output = Outbound::new();
+        let mut output = OutboundBuffer::new();
         let mut expected = Events::new();
         for message in messages {
             let before = output.len();

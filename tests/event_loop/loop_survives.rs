@@ -108,8 +108,8 @@ struct Obedient {
 }
 
 impl Handler for Obedient {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn active(&mut self, _: &mut Context<'_, Self>) -> Result {
         if self.fails_at_the_start { Err(unspeakable()) } else { Ok(()) }
@@ -125,7 +125,7 @@ impl Handler for Obedient {
                 Ok(())
             }
             b"idle" => {
-                ctx.set_idle(IdleTimeouts::new().reader(ms(300)));
+                ctx.set_idle_timeouts(IdleTimeouts::new().reader(ms(300)));
                 Ok(())
             }
             b"bye" => {
@@ -185,7 +185,7 @@ fn serve(fixture: &Fixture, failures: usize) -> Server {
         if take() {
             return Err(unspeakable());
         }
-        Ok(Pipeline::new().codec(RawBytes).handler(Obedient::default()))
+        Ok(Pipeline::codec(RawBytes).handler(Obedient::default()))
     });
     server.bind("127.0.0.1:0").unwrap()
 }
@@ -195,7 +195,7 @@ fn serve_from_a_factory_that_is_mine(fixture: &Fixture) -> Server {
     let mine = Mine;
     let server = ServerBootstrap::new(&fixture.group).pipeline(move |_| {
         let _mine = &mine;
-        Pipeline::new().codec(RawBytes).handler(Obedient::default())
+        Pipeline::codec(RawBytes).handler(Obedient::default())
     });
     server.bind("127.0.0.1:0").unwrap()
 }
@@ -272,7 +272,7 @@ fn e_28_a_panic_while_a_connection_begins_costs_that_one_and_no_rest() {
     let take = takes(2);
     let server = ServerBootstrap::new(&fixture.group).pipeline(move |_| {
         let handler = Obedient { fails_at_the_start: take(), ..Obedient::default() };
-        Pipeline::new().codec(RawBytes).handler(handler)
+        Pipeline::codec(RawBytes).handler(handler)
     });
     let server = server.bind("127.0.0.1:0").unwrap();
     // All in one batch, and time stands still: none has to wait for the others.
@@ -411,7 +411,7 @@ fn e_28_a_factory_on_another_loop_may_fail_without_words() {
         if take() {
             return Err(unspeakable());
         }
-        Ok(Pipeline::new().codec(RawBytes).handler(Obedient::default()))
+        Ok(Pipeline::codec(RawBytes).handler(Obedient::default()))
     });
     let server = server.bind("127.0.0.1:0").unwrap();
     for _ in 0..3 {

@@ -198,8 +198,8 @@ fn a_broken_connection_is_one_error() {
 struct Stubborn;
 
 impl Handler for Stubborn {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn idle(&mut self, _: &mut Context<'_, Self>, _: IdleEvent) -> Result {
         Ok(())
@@ -222,7 +222,7 @@ impl Handler for Stubborn {
 fn what_happens_in_the_last_turn_is_counted() {
     let group = one_loop();
     let server = ServerBootstrap::new(&group)
-        .pipeline(|_| Pipeline::new().codec(LengthField::u32()).handler(Stubborn))
+        .pipeline(|_| Pipeline::codec(LengthField::u32()).handler(Stubborn))
         .bind(ANY_PORT)
         .unwrap();
     let mut stream = connect(server.local_address());
@@ -367,7 +367,7 @@ fn idle_entries_are_counted_when_due_and_when_taken_off() {
     let group = EventLoopGroup::builder().threads(1).clock(clock.clone()).build().unwrap();
     let idle = IdleTimeouts::new().reader(Duration::from_secs(60));
     let server = ServerBootstrap::new(&group)
-        .pipeline(move |_| Pipeline::new().idle(idle).codec(LengthField::u32()).handler(Stubborn))
+        .pipeline(move |_| Pipeline::codec(LengthField::u32()).idle(idle).handler(Stubborn))
         .bind(ANY_PORT)
         .unwrap();
     let mut stream = connect(server.local_address());

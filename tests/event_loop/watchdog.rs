@@ -117,8 +117,8 @@ const TOO_MUCH: usize = 15 * 1024 * 1024;
 struct Sleepyhead(Bed);
 
 impl Handler for Sleepyhead {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
         match message[0] {
@@ -153,7 +153,7 @@ impl Handler for Sleepyhead {
 fn sleepy_server(group: &EventLoopGroup) -> (Server, Receiver<ChannelId>, Sender<()>) {
     let (bed, ids, wake) = Bed::made();
     let server = ServerBootstrap::new(group)
-        .pipeline(move |_| Pipeline::new().codec(RawBytes).handler(Sleepyhead(bed.clone())))
+        .pipeline(move |_| Pipeline::codec(RawBytes).handler(Sleepyhead(bed.clone())))
         .bind("127.0.0.1:0")
         .unwrap();
     (server, ids, wake)
@@ -279,7 +279,7 @@ fn watchdog_does_not_blame_who_is_done() {
         .pipeline(move |peer| {
             // The second connection's factory blocks, after the first one's handler was called.
             let _ = (peer, hold.lock().unwrap().recv_timeout(PATIENCE));
-            Pipeline::new().codec(RawBytes).handler(Sleepyhead(bed.clone()))
+            Pipeline::codec(RawBytes).handler(Sleepyhead(bed.clone()))
         })
         .bind("127.0.0.1:0")
         .unwrap();

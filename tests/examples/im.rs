@@ -35,7 +35,7 @@ pub(crate) mod wire;
 
 use hub::Hub;
 use netwheel::{
-    ChannelOptions, ChannelPipeline, TimeLimits,
+    ChannelOptions, Pipeline, TimeLimits,
     prelude::*,
     stage::Json,
     testing::{EmbeddedChannel, ManualClock},
@@ -78,7 +78,7 @@ pub(crate) struct World {
 pub(crate) struct Client(pub(crate) EmbeddedChannel<Reply>);
 
 /// What the server has for each connection.
-pub(crate) fn session(hub: &Arc<Hub>, idle: IdleTimeouts) -> ChannelPipeline<Reply> {
+pub(crate) fn session(hub: &Arc<Hub>, idle: IdleTimeouts) -> Pipeline<Reply> {
     session_with(hub, idle, SETTINGS, TimeLimits::new())
 }
 
@@ -87,11 +87,10 @@ pub(crate) fn session_with(
     idle: IdleTimeouts,
     settings: Settings,
     limits: TimeLimits,
-) -> ChannelPipeline<Reply> {
-    Pipeline::new()
+) -> Pipeline<Reply> {
+    Pipeline::codec(Lines::new(1000))
         .idle(idle)
         .time_limits(limits)
-        .codec(Lines::new(1000))
         .stage(Json::<Request, Reply>::new())
         .handler(Session::new(hub.clone(), settings))
 }

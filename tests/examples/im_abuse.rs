@@ -137,7 +137,7 @@ fn a_talker_waits_while_a_member_does_not_keep_up() {
         ann.hear();
         bob.0.run_pending();
     }
-    bob.0.break_with(std::io::ErrorKind::ConnectionReset.into());
+    bob.0.fail_inbound(std::io::ErrorKind::ConnectionReset.into());
     ann.0.advance(SECOND);
     ann.hear();
     for _ in 0..50 {

@@ -159,7 +159,7 @@ fn a_receiver_that_leaves_fails_what_waits_for_it() {
     assert_eq!(bob.hear(), [psst("ann", 1), psst("cy", 2)]);
     // The third is still on its way to bob's loop.
     ann.direct("bob", 3);
-    bob.0.break_with(std::io::ErrorKind::ConnectionReset.into());
+    bob.0.fail_inbound(std::io::ErrorKind::ConnectionReset.into());
     assert!(bob.0.is_closed());
     let mut failed: Vec<_> = ann.hear().iter().map(|reply| reply["id"].as_u64().unwrap()).collect();
     failed.sort_unstable();

@@ -11,8 +11,8 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    Admission, ChannelPipeline, EventLoopGroupBuilder, LoopMetrics, Peer, RejectReason, Rejection,
-    SettingError, codec::Line, prelude::*, testing::ManualClock,
+    Admission, EventLoopGroupBuilder, LoopMetrics, Peer, Pipeline, RejectReason, Rejection, SettingError,
+    codec::Line, prelude::*, testing::ManualClock,
 };
 use std::{
     io::{ErrorKind, Read, Write},
@@ -25,12 +25,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-fn lines(_: &Peer) -> ChannelPipeline<Bytes> {
+fn lines(_: &Peer) -> Pipeline<Bytes> {
     let echo = Recorder::with(&Log::new(), |ctx, call| match call {
         Event::Read(message) => ctx.write(message.clone()),
         _ => Ok(()),
     });
-    Pipeline::new().codec(Line::new()).handler(echo)
+    Pipeline::codec(Line::new()).handler(echo)
 }
 
 fn serve(group: &EventLoopGroup, admission: Admission) -> Server {
@@ -129,7 +129,7 @@ fn a_place_is_free_whoever_closes_and_also_if_no_pipeline_is_made() {
                 }
                 _ => Ok(()),
             });
-            Ok(Pipeline::new().codec(Line::new()).handler(handler))
+            Ok(Pipeline::codec(Line::new()).handler(handler))
         })
         .bind(ANY_PORT)
         .unwrap();
@@ -159,7 +159,7 @@ fn dial(group: &EventLoopGroup, from: &str, server: &Server) -> (netwheel::Chann
     let inner = log.clone();
     let client = ClientBootstrap::new(group)
         .local_address(SocketAddr::new(from.parse().unwrap(), 0))
-        .pipeline(move |_| Pipeline::new().codec(Line::new()).handler(Recorder::new(&inner)));
+        .pipeline(move |_| Pipeline::codec(Line::new()).handler(Recorder::new(&inner)));
     (done(client.connect(server.local_address())).unwrap(), log)
 }
 

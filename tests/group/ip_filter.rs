@@ -10,8 +10,7 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    Admission, ChannelPipeline, Error, IpFilter, IpRule, Peer, RejectReason, SettingError, codec::Line,
-    prelude::*,
+    Admission, Error, IpFilter, IpRule, Peer, Pipeline, RejectReason, SettingError, codec::Line, prelude::*,
 };
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpStream},
@@ -131,12 +130,12 @@ fn h_07_the_first_rule_that_matches_decides_and_none_lets_in() {
     assert_eq!(collected, filter);
 }
 
-fn lines(_: &Peer) -> ChannelPipeline<Bytes> {
+fn lines(_: &Peer) -> Pipeline<Bytes> {
     let echo = Recorder::with(&Log::new(), |ctx, call| match call {
         Event::Read(message) => ctx.write(message.clone()),
         _ => Ok(()),
     });
-    Pipeline::new().codec(Line::new()).handler(echo)
+    Pipeline::codec(Line::new()).handler(echo)
 }
 
 #[test]

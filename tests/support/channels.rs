@@ -7,7 +7,7 @@ use super::{
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions, ChannelPipeline, Scope, TimeLimits,
+    ChannelOptions, Pipeline, Scope, TimeLimits,
     codec::{LengthField, Line, RawBytes},
     pipeline::Codec,
     prelude::*,
@@ -17,16 +17,16 @@ use std::time::Duration;
 
 // ---- pipelines ---------------------------------------------------------------------------------
 
-pub(crate) fn lines(handler: Recorder) -> ChannelPipeline<Bytes> {
-    Pipeline::new().codec(Line::new()).handler(handler)
+pub(crate) fn lines(handler: Recorder) -> Pipeline<Bytes> {
+    Pipeline::codec(Line::new()).handler(handler)
 }
 
-pub(crate) fn frames(handler: Recorder) -> ChannelPipeline<Bytes> {
-    Pipeline::new().codec(LengthField::u16()).handler(handler)
+pub(crate) fn frames(handler: Recorder) -> Pipeline<Bytes> {
+    Pipeline::codec(LengthField::u16()).handler(handler)
 }
 
-pub(crate) fn raw(handler: Recorder) -> ChannelPipeline<Bytes> {
-    Pipeline::new().codec(RawBytes).handler(handler)
+pub(crate) fn raw(handler: Recorder) -> Pipeline<Bytes> {
+    Pipeline::codec(RawBytes).handler(handler)
 }
 
 // ---- embedded channels -------------------------------------------------------------------------
@@ -47,18 +47,18 @@ pub(crate) fn embedded_raw(options: &ChannelOptions, handler: Recorder) -> Embed
 }
 
 /// An embedded channel with a codec of the test.
-pub(crate) fn with_codec<C: Codec<In = Bytes, Out = Bytes>>(
+pub(crate) fn with_codec<C: Codec<Read = Bytes, Write = Bytes>>(
     options: &ChannelOptions,
     codec: C,
     handler: Recorder,
 ) -> EmbeddedChannel<Bytes> {
-    embedded_pipeline(options, Pipeline::new().codec(codec).handler(handler))
+    embedded_pipeline(options, Pipeline::codec(codec).handler(handler))
 }
 
 /// An embedded channel with a whole pipeline.
 pub(crate) fn embedded_pipeline(
     options: &ChannelOptions,
-    pipeline: ChannelPipeline<Bytes>,
+    pipeline: Pipeline<Bytes>,
 ) -> EmbeddedChannel<Bytes> {
     EmbeddedChannel::with(pipeline, options, ManualClock::new(), ms(1)).unwrap()
 }
@@ -94,7 +94,7 @@ impl Limited {
             }
             hook(ctx, event)
         });
-        let pipeline = Pipeline::new().time_limits(limits).codec(Line::new()).handler(handler);
+        let pipeline = Pipeline::codec(Line::new()).time_limits(limits).handler(handler);
         let channel = EmbeddedChannel::with(pipeline, &ChannelOptions::new(), clock, ms(1)).unwrap();
         Limited { channel, log }
     }

@@ -1,7 +1,7 @@
 //! Codecs that fail on request, and functions that drive a decoder without a channel.
 
 use bytes::Bytes;
-use netwheel::{EncodeError, Error, PeerError, Result, buffer::Outbound, codec::Line, pipeline::Codec};
+use netwheel::{EncodeError, Error, PeerError, Result, buffer::OutboundBuffer, codec::Line, pipeline::Codec};
 
 /// Lines in and out, plus messages that show what happens when encoding and decoding fail:
 /// `fail` after some bytes, `panic` after some bytes; inbound the line `bad`.
@@ -14,8 +14,8 @@ impl Fussy {
 }
 
 impl Codec for Fussy {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
         match self.0.decode(input)? {
@@ -25,7 +25,7 @@ impl Codec for Fussy {
         }
     }
 
-    fn encode(&mut self, message: Bytes, output: &mut Outbound) -> Result {
+    fn encode(&mut self, message: Bytes, output: &mut OutboundBuffer) -> Result {
         match &message[..] {
             b"fail" => {
                 output.put_slice(b"half of it");
@@ -46,8 +46,8 @@ impl Codec for Fussy {
 pub(crate) struct AtLast;
 
 impl Codec for AtLast {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn decode(&mut self, _: &mut Bytes) -> Result<Option<Bytes>> {
         Ok(None)
@@ -57,7 +57,7 @@ impl Codec for AtLast {
         Ok((!input.is_empty()).then(|| input.split_to(1)))
     }
 
-    fn encode(&mut self, message: Bytes, output: &mut Outbound) -> Result {
+    fn encode(&mut self, message: Bytes, output: &mut OutboundBuffer) -> Result {
         output.put(message);
         Ok(())
     }
@@ -71,13 +71,18 @@ pub(crate) type Events = Vec<Result<Bytes, PeerError>>;
 /// Asserts that `stream` decodes to `expected` and leaves `left`, however it is split: in one piece,
 /// in two at every position, and byte by byte.
 #[track_caller]
-pub(crate) fn expect<C: Codec<In = Bytes> + Clone>(codec: &C, stream: &[u8], expected: &Events, left: &[u8]) {
+pub(crate) fn expect<C: Codec<Read = Bytes> + Clone>(
+    codec: &C,
+    stream: &[u8],
+    expected: &Events,
+    left: &[u8],
+) {
     expect_of(codec, stream, expected, left, |event| event);
 }
 
 /// Like [`expect`], but maps each event with `comparable` first.
 #[track_caller]
-pub(crate) fn expect_of<C: Codec<In = Bytes> + Clone>(
+pub(crate) fn expect_of<C: Codec<Read = Bytes> + Clone>(
     codec: &C,
     stream: &[u8],
     expected: &Events,
@@ -114,8 +119,11 @@ pub(crate) fn message(bytes: impl AsRef<[u8]>) -> Result<Bytes, PeerError> {
 }
 
 /// Encodes one message, and asserts that a failure leaves no output.
-pub(crate) fn encoded<C: Codec<Out = Bytes> + Clone>(codec: &C, message: impl AsRef<[u8]>) -> Result<Bytes> {
-    let mut output = Outbound::new();
+pub(crate) fn encoded<C: Codec<Write = Bytes> + Clone>(
+    codec: &C,
+    message: impl AsRef<[u8]>,
+) -> Result<Bytes> {
+    let mut output = OutboundBuffer::new();
     let result = codec.clone().encode(Bytes::copy_from_slice(message.as_ref()), &mut output);
     assert_eq!(result.is_err(), output.is_empty());
     result.map(|()| output.to_bytes())
@@ -126,7 +134,7 @@ pub(crate) fn encoded<C: Codec<Out = Bytes> + Clone>(codec: &C, message: impl As
 /// the remaining bytes.
 pub(crate) fn drive<'a, C>(codec: &mut C, chunks: impl IntoIterator<Item = &'a [u8]>) -> (Events, Bytes)
 where
-    C: Codec<In = Bytes>,
+    C: Codec<Read = Bytes>,
 {
     let mut events = Events::new();
     let mut left = Bytes::new();

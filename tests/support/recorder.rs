@@ -43,7 +43,7 @@ impl fmt::Display for Event {
             Event::Active(_) => f.write_str("active"),
             Event::Read(message) => write!(f, "read {}", String::from_utf8_lossy(message)),
             Event::ReadComplete => f.write_str("read_complete"),
-            Event::InputShutdown => f.write_str("input_shutdown"),
+            Event::InputShutdown => f.write_str("read_closed"),
             Event::Writable(writable) => write!(f, "writable {writable}"),
             Event::Idle(event) => write!(f, "idle {event}"),
             Event::Shutdown => f.write_str("shutdown"),
@@ -132,8 +132,8 @@ impl Recorder {
 }
 
 impl Handler for Recorder {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         let channel = ctx.channel();
@@ -148,7 +148,7 @@ impl Handler for Recorder {
         self.call(ctx, Event::ReadComplete)
     }
 
-    fn input_shutdown(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+    fn read_closed(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         if self.half_open {
             return self.call(ctx, Event::InputShutdown);
         }

@@ -7,7 +7,7 @@ use super::{
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions, ChannelPipeline, Endpoint, Error, Peer, codec::RawBytes, pipeline::Codec, prelude::*,
+    ChannelOptions, Error, Peer, Pipeline, ToAddress, codec::RawBytes, pipeline::Codec, prelude::*,
 };
 use std::sync::{
     Arc, Mutex,
@@ -20,8 +20,8 @@ use std::sync::{
 pub(crate) struct Echo;
 
 impl Handler for Echo {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
         ctx.write(message)
@@ -32,8 +32,8 @@ impl Handler for Echo {
 pub(crate) struct Quiet;
 
 impl Handler for Quiet {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn read(&mut self, _: &mut Context<'_, Self>, _: Bytes) -> Result {
         Ok(())
@@ -81,7 +81,7 @@ pub(crate) fn serve_with<C, F>(
     hook: F,
 ) -> (Server, Events)
 where
-    C: Codec<In = Bytes, Out = Bytes> + Clone + Send + Sync,
+    C: Codec<Read = Bytes, Write = Bytes> + Clone + Send + Sync,
     F: Fn(&mut Context<'_, Recorder>, &Event) -> Result + Send + Sync + 'static,
 {
     serve_at(ANY_PORT, group, settings, codec, hook)
@@ -96,18 +96,18 @@ pub(crate) fn serve_at<E, C, F>(
     hook: F,
 ) -> (Server<E::Address>, Events)
 where
-    E: Endpoint,
-    C: Codec<In = Bytes, Out = Bytes> + Clone + Send + Sync,
+    E: ToAddress,
+    C: Codec<Read = Bytes, Write = Bytes> + Clone + Send + Sync,
     F: Fn(&mut Context<'_, Recorder>, &Event) -> Result + Send + Sync + 'static,
 {
     let (events, received) = mpsc::channel();
     let hook: SharedHook = Arc::new(hook);
     let server = ServerBootstrap::new(group)
         .channel_options(settings.channel.close_timeout(10 * PATIENCE))
-        .child_options(settings.tcp)
+        .tcp_options(settings.tcp)
         .pipeline(move |_| {
             let handler = Recorder::sending(events.clone(), hook.clone());
-            Pipeline::new().codec(codec.clone()).handler(handler)
+            Pipeline::codec(codec.clone()).handler(handler)
         })
         .bind(at)
         .unwrap();
@@ -116,7 +116,7 @@ where
 
 /// Makes connections of raw bytes.
 pub(crate) type RawClient = ClientBootstrap<Arc<Factory>>;
-type Factory = Box<dyn Fn(&Peer) -> ChannelPipeline<Bytes> + Send + Sync>;
+type Factory = Box<dyn Fn(&Peer) -> Pipeline<Bytes> + Send + Sync>;
 
 /// The bootstrap of a client of raw bytes that does what `hook` does; connect it with [`dial`], or by hand.
 pub(crate) fn client<F>(group: &EventLoopGroup, settings: Settings, hook: F) -> (RawClient, Events)
@@ -127,7 +127,7 @@ where
     let hook: SharedHook = Arc::new(hook);
     let factory: Factory = Box::new(move |_| {
         let handler = Recorder::sending(events.clone(), hook.clone());
-        Pipeline::new().codec(RawBytes).handler(handler)
+        Pipeline::codec(RawBytes).handler(handler)
     });
     let bootstrap = ClientBootstrap::new(group)
         .channel_options(settings.channel.close_timeout(10 * PATIENCE))
@@ -139,7 +139,7 @@ where
 /// A client that is connected.
 pub(crate) fn dial<F>(
     group: &EventLoopGroup,
-    to: impl Endpoint,
+    to: impl ToAddress,
     settings: Settings,
     hook: F,
 ) -> (Channel<Bytes>, Events)
@@ -162,8 +162,8 @@ struct ActingEcho {
 }
 
 impl Handler for ActingEcho {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
         (self.action)()?;
@@ -205,7 +205,7 @@ fn serve_acting(
     let errors = Mutex::new(errors);
     let server = ServerBootstrap::new(group).pipeline(move |_peer| {
         let errors = errors.lock().unwrap().clone();
-        Pipeline::new().codec(RawBytes).handler(ActingEcho { action: action.clone(), silent, errors })
+        Pipeline::codec(RawBytes).handler(ActingEcho { action: action.clone(), silent, errors })
     });
     (server.bind("127.0.0.1:0").unwrap(), failed)
 }

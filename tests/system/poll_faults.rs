@@ -124,7 +124,7 @@ fn counting_echo_server() {
 
     let group = one_loop();
     let server = ServerBootstrap::new(&group)
-        .pipeline(|_| Pipeline::new().codec(RawBytes).handler(Echo))
+        .pipeline(|_| Pipeline::codec(RawBytes).handler(Echo))
         .bind(ANY_PORT)
         .unwrap();
     println!("listening on {}", server.local_address());

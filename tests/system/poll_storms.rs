@@ -112,7 +112,7 @@ fn obedient_echo_server() {
     log::set_max_level(log::LevelFilter::Warn);
     let group = one_loop();
     let server = ServerBootstrap::new(&group)
-        .pipeline(|_| Pipeline::new().codec(RawBytes).handler(Echo))
+        .pipeline(|_| Pipeline::codec(RawBytes).handler(Echo))
         .bind(ANY_PORT)
         .unwrap();
     println!("listening on {}", server.local_address());

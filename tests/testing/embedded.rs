@@ -67,7 +67,7 @@ fn c_73_a_stall_runs_what_is_overdue_at_the_late_time() {
 fn c_73_channels_may_share_a_clock() {
     let (log, clock) = (Log::new(), ManualClock::new());
     let channel = |clock: &ManualClock| {
-        let pipeline = Pipeline::new().codec(Line::new()).handler(alarm(&log));
+        let pipeline = Pipeline::codec(Line::new()).handler(alarm(&log));
         EmbeddedChannel::with(pipeline, &ChannelOptions::new(), clock.clone(), SECOND).unwrap()
     };
     let (mut first, mut second) = (channel(&clock), channel(&clock));
@@ -135,13 +135,13 @@ fn c_73_a_delay_of_a_handle_counts_from_its_call() {
 fn c_73_errors_are_the_handlers_and_the_test_sees_what_it_does() {
     struct Fails;
     impl Handler for Fails {
-        type In = Bytes;
-        type Out = Bytes;
+        type Read = Bytes;
+        type Write = Bytes;
         fn read(&mut self, _: &mut Context<'_, Self>, _: Bytes) -> Result {
             Err("no".into())
         }
     }
-    let mut channel = EmbeddedChannel::new(Pipeline::new().codec(Line::new()).handler(Fails));
+    let mut channel = EmbeddedChannel::new(Pipeline::codec(Line::new()).handler(Fails));
     channel.write_inbound(b"a\n").unwrap();
     assert!(channel.is_closed() && !channel.is_open());
 }
@@ -149,8 +149,7 @@ fn c_73_errors_are_the_handlers_and_the_test_sees_what_it_does() {
 #[test]
 fn c_73_it_refuses_use_after_close_and_drops_its_timers() {
     let log = Log::new();
-    let pipeline =
-        Pipeline::new().idle(IdleTimeouts::new().all(SECOND)).codec(Line::new()).handler(alarm(&log));
+    let pipeline = Pipeline::codec(Line::new()).idle(IdleTimeouts::new().all(SECOND)).handler(alarm(&log));
     let mut channel = EmbeddedChannel::new(pipeline);
     channel.write_inbound(b"100\n200\n").unwrap();
     assert_eq!(channel.timers(), 3);
@@ -163,7 +162,7 @@ fn c_73_it_refuses_use_after_close_and_drops_its_timers() {
     log.take();
     channel.advance(10 * SECOND);
     channel.end_inbound();
-    channel.break_with(std::io::ErrorKind::BrokenPipe.into());
+    channel.fail_inbound(std::io::ErrorKind::BrokenPipe.into());
     channel.close();
     assert_eq!(log.take(), [""; 0], "and nothing more is told");
 }
@@ -211,11 +210,11 @@ fn c_73_callbacks_run_as_on_the_channels_loop() {
 
 #[test]
 fn c_73_settings_are_checked() {
-    let pipeline = Pipeline::new().codec(Line::new()).handler(Recorder::new(&Log::new()));
+    let pipeline = Pipeline::codec(Line::new()).handler(Recorder::new(&Log::new()));
     let options = ChannelOptions::new().read_size(0);
     let refused = EmbeddedChannel::with(pipeline, &options, ManualClock::new(), SECOND).unwrap_err();
     assert_eq!(refused.to_string(), "read_size = 0 is refused: allowed is 1 to 65536 bytes");
-    let pipeline = Pipeline::new().codec(Line::new()).handler(Recorder::new(&Log::new()));
+    let pipeline = Pipeline::codec(Line::new()).handler(Recorder::new(&Log::new()));
     let refused = EmbeddedChannel::with(pipeline, &ChannelOptions::new(), ManualClock::new(), Duration::ZERO)
         .unwrap_err();
     assert!(matches!(refused, Error::Setting(_)), "{refused}");
@@ -228,7 +227,7 @@ fn time_ends_without_a_spin() {
     let log = Log::new();
     let idle = IdleTimeouts::new().reader(SECOND).writer(SECOND / 3).all(7 * SECOND);
     let limits = TimeLimits::new().read(EVER).progress(100, EVER);
-    let pipeline = Pipeline::new().idle(idle).time_limits(limits).codec(Line::new());
+    let pipeline = Pipeline::codec(Line::new()).idle(idle).time_limits(limits);
     let pipeline =
         pipeline.stage(Heartbeat::new(SECOND, || Bytes::from_static(b"ping"))).handler(alarm(&log));
     let mut channel = EmbeddedChannel::new(pipeline);
@@ -268,7 +267,7 @@ fn a_channel_without_timers_goes_to_the_end_of_time_in_one_step() {
     clock.advance(SECOND);
     let tick = Duration::from_millis(1);
     let mut late = EmbeddedChannel::with(
-        Pipeline::new().codec(Line::new()).handler(alarm(&log)),
+        Pipeline::codec(Line::new()).handler(alarm(&log)),
         &ChannelOptions::new(),
         clock,
         tick,

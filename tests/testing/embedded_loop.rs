@@ -25,8 +25,8 @@ impl Noting {
 }
 
 impl Handler for Noting {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn active(&mut self, _: &mut Context<'_, Self>) -> Result {
         self.note("active");
@@ -64,7 +64,7 @@ impl Drop for Noting {
 
 fn open(event_loop: &mut EmbeddedLoop, name: &'static str, log: &Log) -> ChannelId {
     let idle = IdleTimeouts::new().reader(10 * SECOND);
-    event_loop.open(Pipeline::new().idle(idle).codec(Line::new()).handler(Noting { name, log: log.clone() }))
+    event_loop.open(Pipeline::codec(Line::new()).idle(idle).handler(Noting { name, log: log.clone() }))
 }
 
 fn take(log: &Log) -> Vec<String> {
@@ -149,8 +149,8 @@ struct Member {
 }
 
 impl Handler for Member {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         self.group.join(ctx.channel());
@@ -172,7 +172,7 @@ fn handles_and_groups_reach_the_channels_that_they_name() {
     for _ in 0..3 {
         let handle = Rc::new(RefCell::new(None));
         let member = Member { group: group.clone(), handle: handle.clone() };
-        ids.push(event_loop.open(Pipeline::new().codec(Line::new()).handler(member)));
+        ids.push(event_loop.open(Pipeline::codec(Line::new()).handler(member)));
         handles.push(handle.borrow_mut().take().unwrap());
     }
     let sender = handles[1].clone();

@@ -7,7 +7,7 @@
 use crate::support::wait::PATIENCE;
 use bytes::Bytes;
 use netwheel::{
-    Backoff, Channel, ChannelPipeline, ManualEventLoop, ReconnectEvent, ShutdownOptions, TimeLimits,
+    Backoff, Channel, ManualEventLoop, Pipeline, ReconnectEvent, ShutdownOptions, TimeLimits,
     codec::{Line, RawBytes},
     prelude::*,
     stage::Heartbeat,
@@ -58,8 +58,8 @@ struct Session {
 }
 
 impl Handler for Session {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn active(&mut self, _: &mut Context<'_, Self>) -> Result {
         self.world.open.fetch_add(1, SeqCst);
@@ -114,10 +114,9 @@ fn serve(by_hand: &ManualEventLoop, world: &Arc<World>) -> Server {
     let world = world.clone();
     let server = ServerBootstrap::new(by_hand.group()).pipeline(move |_| {
         let limits = TimeLimits::new().first_message(seconds(30)).progress(100, seconds(20));
-        Pipeline::new()
+        Pipeline::codec(Line::new())
             .idle(IdleTimeouts::new().reader(seconds(180)))
             .time_limits(limits)
-            .codec(Line::new())
             .handler(Session { world: world.clone(), name: "somebody".to_owned() })
     });
     server.bind("127.0.0.1:0").unwrap()
@@ -132,8 +131,8 @@ struct Client {
 }
 
 impl Handler for Client {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         self.world.open.fetch_sub(1, SeqCst);
@@ -161,7 +160,7 @@ fn dial(
     group: &EventLoopGroup,
     server: &Server,
     world: &Arc<World>,
-    pipeline: impl Fn(Client) -> ChannelPipeline<Bytes> + Send + Sync + 'static,
+    pipeline: impl Fn(Client) -> Pipeline<Bytes> + Send + Sync + 'static,
     first_words: String,
 ) {
     let (mine, done) = (world.clone(), world.clone());
@@ -208,7 +207,7 @@ fn a_day() -> Vec<(u64, String)> {
         let ask = |client| {
             let heartbeat = Heartbeat::new(seconds(60), || Bytes::from_static(b"ping"));
             let heartbeat = heartbeat.answer(|line: &Bytes| line == "pong");
-            Pipeline::new().codec(Line::new()).stage(heartbeat).handler(client)
+            Pipeline::codec(Line::new()).stage(heartbeat).handler(client)
         };
         dial(&group, &server, &world, ask, format!("hello member {n}"));
     }
@@ -220,7 +219,7 @@ fn a_day() -> Vec<(u64, String)> {
     let mute = ClientBootstrap::new(&group)
         .pipeline(move |_| {
             let client = Client { world: mine.clone(), first_words: Bytes::new() };
-            Pipeline::new().codec(Line::new()).handler(client)
+            Pipeline::codec(Line::new()).handler(client)
         })
         .reconnect(backoff)
         .on_event(move |event| {
@@ -248,14 +247,14 @@ fn a_day() -> Vec<(u64, String)> {
     let (hourly, at) = ((group.clone(), server.clone(), world.clone()), seconds(1800));
     let visit = by_hand.event_loop().schedule_at_fixed_rate(at, seconds(3600), move || {
         let (group, server, world) = &hourly;
-        let plain = |client| Pipeline::new().codec(Line::new()).handler(client);
+        let plain = |client| Pipeline::codec(Line::new()).handler(client);
         dial(group, server, world, plain, "hello visitor".to_owned());
         Ok(())
     });
     let once = (group.clone(), server.clone(), world.clone());
     let drip = by_hand.event_loop().schedule(seconds(45_000), move || {
         let (group, server, world) = &once;
-        let raw = |client| Pipeline::new().codec(RawBytes).handler(client);
+        let raw = |client| Pipeline::codec(RawBytes).handler(client);
         dial(group, server, world, raw, "hel".to_owned());
     });
     settle(&mut by_hand, &world);

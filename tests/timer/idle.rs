@@ -47,7 +47,7 @@ impl Quiet {
             }
             hook(ctx, call)
         });
-        let pipeline = Pipeline::new().idle(timeouts).codec(Line::new()).handler(handler);
+        let pipeline = Pipeline::codec(Line::new()).idle(timeouts).handler(handler);
         let channel = EmbeddedChannel::with(pipeline, &ChannelOptions::new(), clock, tick).unwrap();
         Quiet { channel, log }
     }
@@ -163,7 +163,7 @@ fn i_05_a_reset_counts_as_traffic_but_does_not_make_the_next_event_a_first_one()
         let mut quiet = Quiet::new(timeouts);
         assert_eq!(quiet.advance(SECOND), [format!("1s {state:?} idle, first")]);
         quiet.advance(HALF);
-        quiet.execute(move |scope| scope.reset_idle(state));
+        quiet.execute(move |scope| scope.reset_idle_of(state));
         assert_eq!(quiet.advance(SECOND - NANO), NOTHING);
         assert_eq!(quiet.advance(NANO), [format!("2.5s {state:?} idle")]);
     }
@@ -173,7 +173,7 @@ fn i_05_a_reset_counts_as_traffic_but_does_not_make_the_next_event_a_first_one()
 fn i_05_a_reset_of_one_direction_resets_all_idle_and_not_the_other_direction() {
     let mut quiet = Quiet::new(reader().writer(SECOND).all(SECOND));
     quiet.advance(HALF);
-    quiet.execute(|scope| scope.reset_idle(IdleState::Reader));
+    quiet.execute(|scope| scope.reset_idle_of(IdleState::Reader));
     assert_eq!(quiet.advance(HALF), ["1s Writer idle, first"]);
     assert_eq!(quiet.advance(HALF), ["1.5s Reader idle, first", "1.5s All idle, first"]);
 }
@@ -191,7 +191,7 @@ fn i_06_no_event_within_a_burst_of_reads() {
         }
         Ok(())
     });
-    let pipeline = Pipeline::new().idle(reader().all(SECOND)).codec(Line::new()).handler(handler);
+    let pipeline = Pipeline::codec(Line::new()).idle(reader().all(SECOND)).handler(handler);
     let options = ChannelOptions::new().read_size(2);
     let mut channel = EmbeddedChannel::with(pipeline, &options, clock, TICK).unwrap();
     channel.write_inbound(b"a\nb\nc\n").unwrap();
@@ -255,7 +255,7 @@ fn i_11_zero_is_off_and_less_than_a_millisecond_is_a_millisecond() {
 fn i_12_one_timer_from_the_first_moment_to_the_last() {
     let mut quiet = Quiet::with(reader().writer(SECOND).all(SECOND), TICK, |ctx, call| {
         if *call == Event::Inactive {
-            ctx.set_idle(reader());
+            ctx.set_idle_timeouts(reader());
         }
         Ok(())
     });
@@ -358,19 +358,19 @@ fn timeouts_can_be_changed_at_any_time_and_the_quiet_so_far_counts() {
     quiet.advance(2 * SECOND);
     quiet.execute(|scope| {
         assert_eq!(scope.idle_timeouts(), IdleTimeouts::new().reader(10 * SECOND));
-        scope.set_idle(IdleTimeouts::new().reader(3 * SECOND));
+        scope.set_idle_timeouts(IdleTimeouts::new().reader(3 * SECOND));
     });
     assert_eq!(quiet.advance(SECOND), ["3s Reader idle, first"], "shorter");
-    quiet.execute(|scope| scope.set_idle(IdleTimeouts::new().reader(5 * SECOND)));
+    quiet.execute(|scope| scope.set_idle_timeouts(IdleTimeouts::new().reader(5 * SECOND)));
     assert_eq!(quiet.advance(4 * SECOND), NOTHING);
     assert_eq!(quiet.advance(SECOND), ["8s Reader idle"], "longer");
     quiet.advance(4 * SECOND);
-    quiet.execute(|scope| scope.set_idle(reader()));
+    quiet.execute(|scope| scope.set_idle_timeouts(reader()));
     assert_eq!(quiet.advance(TICK).len(), 1, "what is overdue comes at once");
-    quiet.execute(|scope| scope.set_idle(IdleTimeouts::new()));
+    quiet.execute(|scope| scope.set_idle_timeouts(IdleTimeouts::new()));
     assert_eq!(quiet.channel.timers(), 0, "off");
     assert_eq!(quiet.advance(100 * SECOND), NOTHING);
-    quiet.execute(|scope| scope.set_idle(writer()));
+    quiet.execute(|scope| scope.set_idle_timeouts(writer()));
     assert_eq!(quiet.advance(SECOND).len(), 1, "on again, another kind");
 }
 
@@ -378,7 +378,7 @@ fn timeouts_can_be_changed_at_any_time_and_the_quiet_so_far_counts() {
 fn a_channel_without_timeouts_can_be_given_some_later() {
     let mut quiet = Quiet::new(IdleTimeouts::new());
     quiet.advance(10 * SECOND);
-    quiet.execute(|scope| scope.set_idle(reader()));
+    quiet.execute(|scope| scope.set_idle_timeouts(reader()));
     assert_eq!(quiet.channel.timers(), 1);
     let events = quiet.advance(SECOND);
     assert_eq!(events.len(), 1, "{events:?}");
@@ -389,7 +389,7 @@ fn a_channel_without_timeouts_can_be_given_some_later() {
 fn a_kind_that_was_turned_off_by_the_event_before_is_not_told() {
     let mut quiet = Quiet::with(reader().writer(SECOND).all(SECOND), TICK, |ctx, call| {
         if let Event::Idle(_) = call {
-            ctx.set_idle(IdleTimeouts::new().all(SECOND));
+            ctx.set_idle_timeouts(IdleTimeouts::new().all(SECOND));
         }
         Ok(())
     });
@@ -421,7 +421,7 @@ fn over_tcp_idle_events_follow_the_loops_clock() {
     let handler_log = log.clone();
     let server = ServerBootstrap::new(&group)
         .pipeline(move |_| {
-            Pipeline::new().idle(reader().writer(10 * SECOND)).codec(Line::new()).handler(Recorder::with(
+            Pipeline::codec(Line::new()).idle(reader().writer(10 * SECOND)).handler(Recorder::with(
                 &handler_log,
                 |ctx, call| match call {
                     Event::Read(message) => ctx.write(message.clone()),
@@ -463,8 +463,8 @@ fn over_tcp_idle_events_follow_the_loops_clock() {
 struct Unheeding;
 
 impl Handler for Unheeding {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn read(&mut self, ctx: &mut Context<'_, Self>, line: Bytes) -> Result {
         match &line[..] {
@@ -474,14 +474,14 @@ impl Handler for Unheeding {
         Ok(())
     }
 
-    fn input_shutdown(&mut self, _: &mut Context<'_, Self>) -> Result {
+    fn read_closed(&mut self, _: &mut Context<'_, Self>) -> Result {
         Ok(())
     }
 }
 
 /// A channel of a handler that does not implement `idle`.
 fn unheeded(timeouts: IdleTimeouts) -> EmbeddedChannel<Bytes> {
-    let pipeline = Pipeline::new().idle(timeouts).codec(Line::new()).handler(Unheeding);
+    let pipeline = Pipeline::codec(Line::new()).idle(timeouts).handler(Unheeding);
     let options = ChannelOptions::new().half_close(true);
     EmbeddedChannel::with(pipeline, &options, ManualClock::new(), TICK).unwrap()
 }

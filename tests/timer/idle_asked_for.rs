@@ -16,7 +16,7 @@ use netwheel::{
 use std::{io::Read, time::Duration};
 
 /// A server on a manual clock, whose handler writes down all, and does what the test wants.
-fn server<C: netwheel::pipeline::Codec<In = Bytes, Out = Bytes>>(
+fn server<C: netwheel::pipeline::Codec<Read = Bytes, Write = Bytes>>(
     idle: IdleTimeouts,
     codec: fn() -> C,
     log: &Log,
@@ -29,7 +29,7 @@ fn server<C: netwheel::pipeline::Codec<In = Bytes, Out = Bytes>>(
         .pipeline(move |_| {
             let hook = hook.clone();
             let handler = Recorder::with(&log, move |ctx, call| hook(ctx, call));
-            Pipeline::new().idle(idle).codec(codec()).handler(handler)
+            Pipeline::codec(codec()).idle(idle).handler(handler)
         })
         .bind("127.0.0.1:0")
         .unwrap();
@@ -79,7 +79,7 @@ fn idle_slow_big_write_not_idle() {
                 }
                 Ok(())
             });
-            Pipeline::new().idle(IdleTimeouts::new().writer(10 * SECOND)).codec(RawBytes).handler(handler)
+            Pipeline::codec(RawBytes).idle(IdleTimeouts::new().writer(10 * SECOND)).handler(handler)
         })
         .bind("127.0.0.1:0")
         .unwrap();
@@ -119,14 +119,14 @@ fn idle_change_interval_runtime() {
             let interval = (ctx.idle_timeouts(), ctx.now());
             inner.push("ping");
             let next = Duration::from_secs(270 + 60 * (inner.all().len() as u64).min(5));
-            ctx.set_idle(IdleTimeouts::new().writer(next));
+            ctx.set_idle_timeouts(IdleTimeouts::new().writer(next));
             assert_ne!(ctx.idle_timeouts(), interval.0);
             return ctx.write(Bytes::from_static(b"ping"));
         }
         Ok(())
     });
     let idle = IdleTimeouts::new().writer(Duration::from_secs(270));
-    let pipeline = Pipeline::new().idle(idle).codec(Line::new()).handler(handler);
+    let pipeline = Pipeline::codec(Line::new()).idle(idle).handler(handler);
     let mut channel = EmbeddedChannel::with(
         pipeline,
         &ChannelOptions::new(),
@@ -163,7 +163,7 @@ fn timeout_mid_frame_intact() {
     });
     let idle = IdleTimeouts::new().reader(2 * SECOND);
     let limits = TimeLimits::new().read(60 * SECOND);
-    let pipeline = Pipeline::new().idle(idle).time_limits(limits).codec(LengthField::u32()).handler(handler);
+    let pipeline = Pipeline::codec(LengthField::u32()).idle(idle).time_limits(limits).handler(handler);
     let mut channel = EmbeddedChannel::new(pipeline);
     channel.write_inbound(b"\0\0\0\x0ahello").unwrap();
     channel.advance(3 * SECOND);

@@ -178,7 +178,7 @@ fn a_message_that_stops_half_way_is_told_with_its_bytes() {
 #[test]
 fn a_codec_that_takes_every_byte_has_nothing_begun() {
     let limits = TimeLimits::new().progress(1000, SECOND);
-    let pipeline = Pipeline::new().time_limits(limits).codec(RawBytes).handler(Recorder::new(&Log::new()));
+    let pipeline = Pipeline::codec(RawBytes).time_limits(limits).handler(Recorder::new(&Log::new()));
     let mut channel = EmbeddedChannel::new(pipeline);
     for _ in 0..10 {
         channel.write_inbound(b"x").unwrap();
@@ -192,7 +192,7 @@ fn all_limits_and_idle_timeouts_share_one_entry_on_the_wheel() {
     let limits = TimeLimits::new().read(SECOND).write(SECOND).progress(1, SECOND);
     let limits = limits.first_byte(SECOND).first_message(SECOND);
     let idle = IdleTimeouts::new().reader(SECOND).writer(SECOND).all(SECOND);
-    let pipeline = Pipeline::new().idle(idle).time_limits(limits).codec(Line::new());
+    let pipeline = Pipeline::codec(Line::new()).idle(idle).time_limits(limits);
     let mut channel = EmbeddedChannel::new(pipeline.handler(Recorder::new(&Log::new())));
     channel.set_outbound_room(Some(0));
     channel.channel().write("x".into()).unwrap();
@@ -208,7 +208,7 @@ fn over_tcp_a_peer_that_drips_is_closed() {
     let server = ServerBootstrap::new(&group)
         .pipeline(move |_peer| {
             let limits = TimeLimits::new().progress(1000, Duration::from_millis(20));
-            Pipeline::new().time_limits(limits).codec(Line::new()).handler(Recorder::new(&handlers))
+            Pipeline::codec(Line::new()).time_limits(limits).handler(Recorder::new(&handlers))
         })
         .bind("127.0.0.1:0")
         .unwrap();

@@ -36,7 +36,7 @@ fn channel(
         }
         _ => Ok(()),
     });
-    EmbeddedChannel::with(Pipeline::new().codec(Line::new()).handler(handler), options, clock, TICK).unwrap()
+    EmbeddedChannel::with(Pipeline::codec(Line::new()).handler(handler), options, clock, TICK).unwrap()
 }
 
 fn line(channel: &mut EmbeddedChannel<Bytes>) {
@@ -175,7 +175,7 @@ fn one_task_too_many_is_dropped_and_told_and_nothing_else_is_lost() {
 fn a_limit_of_tasks_out_of_range_is_refused_by_name() {
     for tasks in [0, 65_537] {
         let options = ChannelOptions::new().max_scheduled_tasks(tasks);
-        let pipeline = Pipeline::new().codec(Line::new()).handler(Recorder::new(&Log::new()));
+        let pipeline = Pipeline::codec(Line::new()).handler(Recorder::new(&Log::new()));
         let error = EmbeddedChannel::with(pipeline, &options, ManualClock::new(), TICK).unwrap_err();
         let text = error.to_string();
         assert!(text.contains("max_scheduled_tasks") && text.contains("65536"), "{text}");
@@ -199,7 +199,7 @@ fn idle_times(
         }
         Ok(())
     });
-    let pipeline = Pipeline::new().idle(timeouts).codec(Line::new()).handler(handler);
+    let pipeline = Pipeline::codec(Line::new()).idle(timeouts).handler(handler);
     let mut channel = EmbeddedChannel::with(pipeline, &ChannelOptions::new(), clock, tick).unwrap();
     run(&mut channel);
     times.lock().unwrap().clone()
@@ -241,7 +241,7 @@ fn a_touch_counts_as_traffic_of_every_kind() {
         for _ in 0..10 {
             channel.advance(SECOND / 2);
             let touch = |scope: &mut netwheel::Scope<'_, Bytes>| {
-                scope.touch();
+                scope.reset_idle();
                 Ok(())
             };
             channel.channel().execute(touch).unwrap();

@@ -55,8 +55,8 @@ impl Drop for Directory {
 
 fn bootstrap(
     group: &EventLoopGroup,
-) -> ServerBootstrap<impl Fn(&Peer) -> netwheel::ChannelPipeline<Bytes> + Send + Sync + 'static + use<>> {
-    ServerBootstrap::new(group).pipeline(|_: &Peer| Pipeline::new().codec(RawBytes).handler(Echo))
+) -> ServerBootstrap<impl Fn(&Peer) -> netwheel::Pipeline<Bytes> + Send + Sync + 'static + use<>> {
+    ServerBootstrap::new(group).pipeline(|_: &Peer| Pipeline::codec(RawBytes).handler(Echo))
 }
 
 fn name(path: impl AsRef<Path>) -> UnixAddress {
@@ -233,7 +233,7 @@ fn neither_end_has_an_ip_address() {
     let server = ServerBootstrap::new(&group)
         .pipeline(move |peer| {
             sender.lock().unwrap().send(*peer).unwrap();
-            Pipeline::new().codec(RawBytes).handler(Echo)
+            Pipeline::codec(RawBytes).handler(Echo)
         })
         .bind(Address::from(name(directory.join("socket"))))
         .unwrap();
@@ -351,7 +351,7 @@ fn a_pool_gives_out_channels_to_a_unix_socket() {
     let pool = client.pool().size(1).build(server.local_address()).unwrap();
     for _ in 0..2 {
         let channel = done(pool.acquire()).unwrap();
-        done(channel.write_notify("hello".into()).unwrap()).unwrap();
+        done(channel.write_tracked("hello".into()).unwrap()).unwrap();
     }
     assert_eq!(metrics(&group).connected, 1);
     end(&group);
@@ -379,7 +379,7 @@ fn options_of_tcp_are_left_out_and_those_of_sockets_apply() {
         .linger(std::time::Duration::ZERO)
         .send_buffer(64 * 1024)
         .receive_buffer(64 * 1024);
-    let _server = bootstrap(&group).child_options(options.clone()).bind(name(&path)).unwrap();
+    let _server = bootstrap(&group).tcp_options(options.clone()).bind(name(&path)).unwrap();
     ping(&mut connect(&path));
     let settings = servers::Settings { tcp: options, ..servers::Settings::new() };
     let (channel, events) = servers::dial(&group, name(&path), settings, recorder::silent);

@@ -52,7 +52,7 @@ impl<M> Scope<'_, M> {
     ///
     /// 1. The tasks and timeouts of the old pipeline are cancelled, its [`IdleTimeouts`](crate::IdleTimeouts) and
     ///    [`TimeLimits`](crate::TimeLimits) give way to those of the new one, which count from now (the first byte has
-    ///    come already, if one has). So do its limits of traffic ([`Pipeline::traffic`](crate::Pipeline::traffic)): a new
+    ///    come already, if one has). So do its limits of traffic ([`PipelineBuilder::traffic`](crate::pipeline::PipelineBuilder::traffic)): a new
     ///    one that names none has none.
     /// 2. The old handler, its stages and its codec are dropped, including undelivered messages of
     ///    [`Codec::decode_more`](crate::pipeline::Codec::decode_more). Nothing more is delivered to
@@ -60,11 +60,11 @@ impl<M> Scope<'_, M> {
     /// 3. The new handler's [`active`](crate::Handler::active) is called.
     /// 4. Bytes that the old codec has not taken go to the new one, those of the read that is going on at once. If the
     ///    peer had ended its stream already, the new handler is told
-    ///    ([`input_shutdown`](crate::Handler::input_shutdown)). With auto-read off all that waits for its
+    ///    ([`read_closed`](crate::Handler::read_closed)). With auto-read off all that waits for its
     ///    [`read`](Scope::read).
     ///
     /// What was written before is sent before what the new pipeline writes, and completions of
-    /// [`write_notify`](Scope::write_notify) hold. So do auto-read and the water marks. Handles to the channel
+    /// [`write_tracked`](Scope::write_tracked) hold. So do auto-read and the water marks. Handles to the channel
     /// ([`Channel`](crate::Channel), [`Remote`](crate::Remote)) go on working if the new pipeline has the same message type
     /// (the same handler type for a `Remote`); the others answer [`Error::Replaced`] from then on, and what they had in the
     /// loop's queue is dropped. A channel that has another message type by this leaves its
@@ -80,21 +80,21 @@ impl<M> Scope<'_, M> {
     /// struct Session { user: Bytes }
     ///
     /// impl Handler for Login {
-    ///     type In = Bytes;
-    ///     type Out = Bytes;
+    ///     type Read = Bytes;
+    ///     type Write = Bytes;
     ///
     ///     fn read(&mut self, ctx: &mut Context<'_, Self>, user: Bytes) -> Result {
     ///         ctx.write("welcome".into())?;
     ///         // Lines until here, frames from the next byte on.
-    ///         ctx.replace_pipeline(Pipeline::new().codec(LengthField::u32()).handler(Session { user }))
+    ///         ctx.replace_pipeline(Pipeline::codec(LengthField::u32()).handler(Session { user }))
     ///     }
     /// }
     /// # impl Handler for Session {
-    /// #     type In = Bytes;
-    /// #     type Out = Bytes;
+    /// #     type Read = Bytes;
+    /// #     type Write = Bytes;
     /// #     fn read(&mut self, ctx: &mut Context<'_, Self>, m: Bytes) -> Result { ctx.write(m) }
     /// # }
-    /// # let mut channel = netwheel::testing::EmbeddedChannel::new(Pipeline::new().codec(Line::new()).handler(Login));
+    /// # let mut channel = netwheel::testing::EmbeddedChannel::new(Pipeline::codec(Line::new()).handler(Login));
     /// # channel.write_inbound(b"me\n\0\0\0\x02hi")?;
     /// # assert_eq!(channel.read_outbound(), &b"welcome\n\0\0\0\x02hi"[..]);
     /// # Ok::<(), netwheel::Error>(())

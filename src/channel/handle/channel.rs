@@ -186,14 +186,14 @@ impl<M: 'static> Channel<M> {
 
     /// As [`write`](Channel::write), and tells when the kernel has taken the last byte of the message.
     ///
-    /// What [`Scope::write_notify`](crate::Scope::write_notify) says of answers holds here too. If the encoding fails, the completion fails and the
+    /// What [`Scope::write_tracked`](crate::Scope::write_tracked) says of answers holds here too. If the encoding fails, the completion fails and the
     /// handler's [`error`](crate::Handler::error) is called, as for [`write`](Channel::write). If the channel closes first,
     /// the completion alone fails.
     ///
     /// # Errors
     /// As [`write`](Channel::write); the message also comes back, with [`Full`](crate::Error::Full), if 65,536 writes of the
     /// channel are not answered yet.
-    pub fn write_notify(&self, message: M) -> Result<Completion, Refused<M>>
+    pub fn write_tracked(&self, message: M) -> Result<Completion, Refused<M>>
     where
         M: Send,
     {

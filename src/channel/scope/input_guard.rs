@@ -19,7 +19,7 @@ use std::{fmt, sync::Arc};
 
 /// So many bytes of a channel's input that the program still works on; given back when this is dropped, on any thread.
 ///
-/// From [`Scope::hold`]. Send it along with the work: to a queue, a database, another channel.
+/// From [`Scope::hold_input`]. Send it along with the work: to a queue, a database, another channel.
 #[must_use = "what is dropped is not held"]
 pub struct InputGuard {
     bytes: usize,
@@ -41,15 +41,15 @@ impl<M> Scope<'_, M> {
     /// # use bytes::Bytes;
     /// # struct Store(std::sync::mpsc::Sender<(Bytes, netwheel::InputGuard)>);
     /// # impl Handler for Store {
-    /// #   type In = Bytes;
-    /// #   type Out = Bytes;
+    /// #   type Read = Bytes;
+    /// #   type Write = Bytes;
     /// fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
-    ///     let held = ctx.hold(message.len());
+    ///     let held = ctx.hold_input(message.len());
     ///     self.0.send((message, held)).map_err(Error::other) // the thread there drops both when it is done
     /// }
     /// # }
     /// ```
-    pub fn hold(&mut self, bytes: usize) -> InputGuard {
+    pub fn hold_input(&mut self, bytes: usize) -> InputGuard {
         let shared = self.state.share(self.services, self.links.size_hint());
         if shared.holding.add(bytes, self.state.config.inbound_mark) {
             self.state.status.set(ReadDemand::INPUT_HELD);
@@ -61,7 +61,7 @@ impl<M> Scope<'_, M> {
     /// Pauses reading until what is returned is dropped, on any thread: not even the next message of this very read is
     /// delivered. What the program itself says about reading ([`set_auto_read`](Scope::set_auto_read)) is left alone.
     ///
-    /// This is a [`hold`](Scope::hold) of one byte more than the high mark of
+    /// This is a [`hold_input`](Scope::hold_input) of one byte more than the high mark of
     /// [`ChannelOptions::inbound_mark`](crate::ChannelOptions::inbound_mark).
     ///
     /// ```
@@ -69,8 +69,8 @@ impl<M> Scope<'_, M> {
     /// # use bytes::Bytes;
     /// # struct Forward { target: Channel<Bytes> }
     /// # impl Handler for Forward {
-    /// #   type In = Bytes;
-    /// #   type Out = Bytes;
+    /// #   type Read = Bytes;
+    /// #   type Write = Bytes;
     /// fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
     ///     self.target.write(message)?;
     ///     if !self.target.is_writable() {
@@ -82,10 +82,10 @@ impl<M> Scope<'_, M> {
     /// # }
     /// ```
     pub fn pause_reading(&mut self) -> InputGuard {
-        self.hold(self.state.config.inbound_mark.high().saturating_add(1))
+        self.hold_input(self.state.config.inbound_mark.high().saturating_add(1))
     }
 
-    /// Bytes of this channel's input that the program still [holds](Scope::hold).
+    /// Bytes of this channel's input that the program still [holds](Scope::hold_input).
     pub fn held_bytes(&self) -> usize {
         self.state.shared.as_ref().map_or(0, |shared| shared.holding.bytes())
     }

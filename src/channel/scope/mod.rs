@@ -81,7 +81,7 @@ impl<M> Scope<'_, M> {
     /// # use netwheel::prelude::*;
     /// # struct Member { rooms: usize }
     /// # impl Handler for Member {
-    /// #   type In = bytes::Bytes; type Out = bytes::Bytes;
+    /// #   type Read = bytes::Bytes; type Write = bytes::Bytes;
     /// fn read(&mut self, ctx: &mut Context<'_, Self>, room: bytes::Bytes) -> Result {
     ///     if self.rooms == 100 {
     ///         if ctx.may_log("refused joins") {
@@ -108,7 +108,7 @@ impl<M> Scope<'_, M> {
     ///
     /// # Errors
     /// As [`write`](Scope::write); [`Full`](crate::Error::Full) also if 65,536 writes of the channel are not answered yet.
-    pub fn write_notify(&mut self, message: M) -> Result<Completion> {
+    pub fn write_tracked(&mut self, message: M) -> Result<Completion> {
         self.state.may_confirm()?;
         self.write(message)?;
         let (confirmation, completion) = Confirmation::new(self.state.id().event_loop);
@@ -252,8 +252,8 @@ impl<M> Scope<'_, M> {
 
     /// Changes what the channel watches for quiet. The quiet so far counts if the channel was watching before;
     /// otherwise it is counted from now.
-    pub fn set_idle(&mut self, timeouts: IdleTimeouts) {
-        self.state.set_idle(self.services, timeouts);
+    pub fn set_idle_timeouts(&mut self, timeouts: IdleTimeouts) {
+        self.state.set_idle_timeouts(self.services, timeouts);
     }
 
     /// The time limits of the channel.
@@ -281,16 +281,16 @@ impl<M> Scope<'_, M> {
 
     /// Counts as traffic of every kind, without making the next idle event a first one: a sign of life that is not bytes,
     /// like a peer's entry in a database that was renewed. A few stores, whatever is watched.
-    pub fn touch(&mut self) {
+    pub fn reset_idle(&mut self) {
         for kind in [IdleState::Reader, IdleState::Writer] {
-            self.reset_idle(kind);
+            self.reset_idle_of(kind);
         }
     }
 
     /// Counts as traffic of one kind, without making the next idle event a first one.
-    pub fn reset_idle(&mut self, kind: IdleState) {
+    pub fn reset_idle_of(&mut self, kind: IdleState) {
         let now = self.services.now;
-        self.state.reset_idle(kind, now);
+        self.state.reset_idle_of(kind, now);
     }
 
     /// What the channel has moved so far.

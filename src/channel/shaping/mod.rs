@@ -44,14 +44,14 @@ pub use shared::SharedTraffic;
 /// # use netwheel::{SharedTraffic, TrafficLimits, codec::RawBytes, prelude::*};
 /// # struct Echo;
 /// # impl Handler for Echo {
-/// #   type In = bytes::Bytes; type Out = bytes::Bytes;
+/// #   type Read = bytes::Bytes; type Write = bytes::Bytes;
 /// #   fn read(&mut self, ctx: &mut Context<'_, Self>, m: bytes::Bytes) -> Result { ctx.write(m) }
 /// # }
 /// // For all connections together, and for each of them.
 /// let all = SharedTraffic::new(TrafficLimits::new().write(50_000_000));
 /// let each = TrafficLimits::new().read(1_000_000).write(500_000).write_burst(64 * 1024);
 /// let pipeline = move |_peer: &netwheel::Peer| {
-///     Pipeline::new().traffic(each.within(&all)).codec(RawBytes).handler(Echo)
+///     Pipeline::codec(RawBytes).traffic(each.within(&all)).handler(Echo)
 /// };
 /// # let group = EventLoopGroup::new()?;
 /// # ServerBootstrap::new(&group).pipeline(pipeline).bind("127.0.0.1:0")?;
@@ -121,7 +121,7 @@ impl TrafficLimits {
 
 /// What limits the traffic of one channel: limits of its own, those of a group, both or none.
 ///
-/// Given to [`Pipeline::traffic`](crate::Pipeline::traffic) and [`Scope::set_traffic`](crate::Scope::set_traffic), which take
+/// Given to [`PipelineBuilder::traffic`](crate::pipeline::PipelineBuilder::traffic) and [`Scope::set_traffic`](crate::Scope::set_traffic), which take
 /// [`TrafficLimits`] and [`SharedTraffic`] too.
 #[derive(Debug, Clone, Default)]
 #[must_use]

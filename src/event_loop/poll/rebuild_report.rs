@@ -22,7 +22,7 @@ pub enum RebuildCause {
 /// What came of replacing a poll; see [`EventLoop::rebuild_poll`](crate::EventLoop::rebuild_poll).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct RebuildReport {
+pub struct PollRebuild {
     /// Why it was done.
     pub cause: RebuildCause,
     /// Which poll of the loop was replaced; the first is 1.
@@ -47,9 +47,9 @@ impl fmt::Display for RebuildCause {
     }
 }
 
-impl fmt::Display for RebuildReport {
+impl fmt::Display for PollRebuild {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let RebuildReport { cause, old_poll, new_poll, moved, closed, took } = self;
+        let PollRebuild { cause, old_poll, new_poll, moved, closed, took } = self;
         write!(f, "poll rebuilt ({cause}): {moved} sources moved, {closed} closed; ")?;
         write!(f, "poll {new_poll} instead of {old_poll}, in {took:?}")
     }

@@ -31,8 +31,8 @@ fn answer(turn: &mut Turn, wait: Wait, cause: Option<WakeCause>, event: Option<(
 struct Echo;
 
 impl Handler for Echo {
-    type In = bytes::Bytes;
-    type Out = bytes::Bytes;
+    type Read = bytes::Bytes;
+    type Write = bytes::Bytes;
 
     fn read(&mut self, ctx: &mut Context<'_, Self>, message: bytes::Bytes) -> Result {
         ctx.write(message)
@@ -72,7 +72,7 @@ fn a_driver_other_than_the_kernel_says_which_sources_are_ready() {
     let (mut by_hand, _clock) = by_hand();
     let event_loop = by_hand.event_loop().clone();
     let bootstrap = ServerBootstrap::new(by_hand.group());
-    let server = bootstrap.pipeline(|_| Pipeline::new().codec(RawBytes).handler(Echo)).bind("127.0.0.1:0");
+    let server = bootstrap.pipeline(|_| Pipeline::codec(RawBytes).handler(Echo)).bind("127.0.0.1:0");
     let server = server.unwrap();
     let address = server.local_address();
     let turn = turn(&mut by_hand);

@@ -4,7 +4,7 @@
 //! because mio refuses the reverse. A new registration reports present readiness, so no edge is
 //! lost. The waker is swapped afterwards. A wake that went to the old poll is lost, but its mail is
 //! in the queue, which the loop looks at before its next sleep. The log, the metrics and a
-//! [`RebuildReport`] say what was done.
+//! [`PollRebuild`] say what was done.
 //!
 //! Invariants: if a new poll cannot be opened, the old one stays in use. A source that cannot be
 //! moved is closed with its error, and the others continue. How often the loop may rebuild by
@@ -14,7 +14,7 @@
 use super::Turn;
 use crate::{
     Error, Result,
-    event_loop::poll::{RebuildCause, RebuildReport, Successor},
+    event_loop::poll::{PollRebuild, RebuildCause, Successor},
     id::Key,
 };
 use std::{io, time::Duration};
@@ -24,7 +24,7 @@ impl Turn {
     ///
     /// # Errors
     /// If none can be opened (logged already); the old one stays in use then.
-    pub(crate) fn rebuild(&mut self, cause: RebuildCause) -> Result<RebuildReport> {
+    pub(crate) fn rebuild(&mut self, cause: RebuildCause) -> Result<PollRebuild> {
         self.spin.rebuilt();
         if cfg!(windows) {
             // mio leaves it open whether a source may change its poll; there it may not.
@@ -47,7 +47,7 @@ impl Turn {
         self.shared.swap_waker(waker);
         self.io.selector.replace(successor);
         let took = self.time().now().saturating_sub(began);
-        let report = RebuildReport {
+        let report = PollRebuild {
             cause,
             old_poll,
             new_poll: self.io.selector.number(),

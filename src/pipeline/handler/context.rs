@@ -17,7 +17,7 @@ use std::{
 /// The channel, as a callback of handler `H` sees it: everything of [`Scope`], and tasks that get the handler
 /// back.
 pub struct Context<'a, H: Handler> {
-    scope: Scope<'a, H::Out>,
+    scope: Scope<'a, H::Write>,
     handler: PhantomData<fn(&mut H)>,
 }
 
@@ -33,7 +33,7 @@ impl<H: Handler> HandlerTask<H> {
 }
 
 impl<'a, H: Handler> Context<'a, H> {
-    pub(crate) fn new(scope: Scope<'a, H::Out>) -> Self {
+    pub(crate) fn new(scope: Scope<'a, H::Write>) -> Self {
         Context { scope, handler: PhantomData }
     }
 
@@ -46,8 +46,8 @@ impl<'a, H: Handler> Context<'a, H> {
     /// # use netwheel::prelude::*;
     /// # struct Session { user: Option<String> }
     /// # impl Handler for Session {
-    /// #   type In = bytes::Bytes;
-    /// #   type Out = bytes::Bytes;
+    /// #   type Read = bytes::Bytes;
+    /// #   type Write = bytes::Bytes;
     /// #   fn read(&mut self, _: &mut Context<'_, Self>, _: bytes::Bytes) -> Result { Ok(()) }
     /// fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
     ///     ctx.schedule(std::time::Duration::from_secs(10), |me, ctx| {
@@ -86,8 +86,8 @@ impl<'a, H: Handler> Context<'a, H> {
     /// # use netwheel::{TaskKey, prelude::*};
     /// # struct Session { answer: Option<TaskKey> }
     /// # impl Handler for Session {
-    /// #   type In = bytes::Bytes;
-    /// #   type Out = bytes::Bytes;
+    /// #   type Read = bytes::Bytes;
+    /// #   type Write = bytes::Bytes;
     /// #   fn read(&mut self, ctx: &mut Context<'_, Self>, _: bytes::Bytes) -> Result {
     /// #       if let Some(answer) = self.answer.take() { ctx.cancel(answer); }
     /// #       Ok(())
@@ -135,8 +135,8 @@ impl<'a, H: Handler> Context<'a, H> {
     /// # struct Session { user: Option<String> }
     /// # fn look_up(_: &[u8]) -> std::io::Result<String> { Ok(String::new()) }
     /// # impl Handler for Session {
-    /// #   type In = bytes::Bytes;
-    /// #   type Out = bytes::Bytes;
+    /// #   type Read = bytes::Bytes;
+    /// #   type Write = bytes::Bytes;
     /// fn read(&mut self, ctx: &mut Context<'_, Self>, token: bytes::Bytes) -> Result {
     ///     ctx.offload(
     ///         move || look_up(&token), // on a worker: may block
@@ -190,7 +190,7 @@ impl<'a, H: Handler> Context<'a, H> {
 }
 
 impl<'a, H: Handler> Deref for Context<'a, H> {
-    type Target = Scope<'a, H::Out>;
+    type Target = Scope<'a, H::Write>;
 
     #[inline]
     fn deref(&self) -> &Self::Target {

@@ -30,8 +30,8 @@ use log::Level;
 /// struct Echo;
 ///
 /// impl Handler for Echo {
-///     type In = bytes::Bytes;
-///     type Out = bytes::Bytes;
+///     type Read = bytes::Bytes;
+///     type Write = bytes::Bytes;
 ///
 ///     fn read(&mut self, ctx: &mut Context<'_, Self>, message: bytes::Bytes) -> Result {
 ///         ctx.write(message)
@@ -40,9 +40,9 @@ use log::Level;
 /// ```
 pub trait Handler: Sized + 'static {
     /// What the link before it decodes.
-    type In: 'static;
+    type Read: 'static;
     /// What it writes.
-    type Out: 'static;
+    type Write: 'static;
 
     /// The channel is connected.
     ///
@@ -57,7 +57,7 @@ pub trait Handler: Sized + 'static {
     ///
     /// # Errors
     /// Go to [`error`](Handler::error); if that leaves the channel open, the next message is read.
-    fn read(&mut self, ctx: &mut Context<'_, Self>, message: Self::In) -> Result;
+    fn read(&mut self, ctx: &mut Context<'_, Self>, message: Self::Read) -> Result;
 
     /// The bytes at hand are read and decoded; also called when a read brought no whole message, or nothing.
     ///
@@ -92,13 +92,13 @@ pub trait Handler: Sized + 'static {
     /// # use std::time::Duration;
     /// # struct Quiet;
     /// # impl Handler for Quiet {
-    /// #     type In = bytes::Bytes;
-    /// #     type Out = bytes::Bytes;
+    /// #     type Read = bytes::Bytes;
+    /// #     type Write = bytes::Bytes;
     /// #     fn read(&mut self, _: &mut Context<'_, Self>, _: bytes::Bytes) -> Result { Ok(()) }
     /// # }
     /// // `Quiet` does not implement `idle`.
     /// let timeouts = IdleTimeouts::new().reader(Duration::from_secs(60));
-    /// let mut channel = EmbeddedChannel::new(Pipeline::new().idle(timeouts).codec(RawBytes).handler(Quiet));
+    /// let mut channel = EmbeddedChannel::new(Pipeline::codec(RawBytes).idle(timeouts).handler(Quiet));
     /// channel.advance(Duration::from_secs(61));
     /// assert!(channel.is_closed());
     /// ```
@@ -124,7 +124,7 @@ pub trait Handler: Sized + 'static {
     ///
     /// # Errors
     /// Go to [`error`](Handler::error).
-    fn input_shutdown(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+    fn read_closed(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         ctx.close();
         Ok(())
     }

@@ -306,12 +306,12 @@ impl<T> Completion<T> {
     /// # use netwheel::{codec::RawBytes, prelude::*};
     /// # struct Quiet;
     /// # impl Handler for Quiet {
-    /// #   type In = bytes::Bytes; type Out = bytes::Bytes;
+    /// #   type Read = bytes::Bytes; type Write = bytes::Bytes;
     /// #   fn read(&mut self, _: &mut Context<'_, Self>, _: bytes::Bytes) -> Result { Ok(()) }
     /// # }
     /// # fn main() -> Result {
     /// let group = EventLoopGroup::builder().threads(1).build()?;
-    /// let client = ClientBootstrap::new(&group).pipeline(|_peer| Pipeline::new().codec(RawBytes).handler(Quiet));
+    /// let client = ClientBootstrap::new(&group).pipeline(|_peer| Pipeline::codec(RawBytes).handler(Quiet));
     /// let connecting = client.connect("127.0.0.1:9");
     /// if connecting.cancel() {
     ///     assert!(matches!(connecting.wait(), Err(Error::Cancelled)));

@@ -399,7 +399,9 @@ mod tests {
             assert_eq!(mailbox.len(), waiting.len());
             assert_eq!(mailbox.is_crowded(), waiting.len() >= limit / 2);
         }
-        assert!(mailbox.refused() > 0);
+        if !cfg!(miri) {
+            assert!(mailbox.refused() > 0);
+        }
     }
 
     #[test]

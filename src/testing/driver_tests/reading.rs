@@ -89,7 +89,7 @@ fn an_error_behind_the_bytes_of_a_burst_comes_after_read_complete() {
 
 #[test]
 fn a_read_that_finds_nothing_keeps_what_was_kept() {
-    let pipeline = |probe| Pipeline::new().codec(Line::new()).handler(probe);
+    let pipeline = |probe| Pipeline::codec(Line::new()).handler(probe);
     let mut fixture = Fixture::of(&ChannelOptions::new(), pipeline, nothing);
     fixture.receive("half");
     fixture.receive("");
@@ -149,7 +149,7 @@ fn an_event_that_has_to_wait_is_handled_in_the_next_turn() {
 #[test]
 fn an_interrupted_decoding_is_resumed_without_a_read() {
     let options = ChannelOptions::new().auto_read(false).one_message_per_read(true);
-    let pipeline = |probe| Pipeline::new().codec(Line::new()).handler(probe);
+    let pipeline = |probe| Pipeline::codec(Line::new()).handler(probe);
     let mut fixture = Fixture::of(&options, pipeline, nothing);
     fixture.receive("one\ntwo\nthree\n");
     let ask = |fixture: &mut Fixture| {
@@ -172,7 +172,7 @@ fn an_interrupted_decoding_is_resumed_without_a_read() {
 
 #[test]
 fn a_flush_between_two_messages_goes_out_before_the_second() {
-    let pipeline = |probe| Pipeline::new().codec(Line::new()).handler(probe);
+    let pipeline = |probe| Pipeline::codec(Line::new()).handler(probe);
     let script = |ctx: &mut crate::Context<'_, super::Probe>, call: &str| -> Result {
         if call != "complete" && call != "inactive" {
             assert_eq!(ctx.pending_bytes(), 0, "before {call}");

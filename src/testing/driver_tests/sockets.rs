@@ -15,8 +15,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 struct Echo(Sender<String>);
 
 impl Handler for Echo {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> crate::Result {
         ctx.read();
@@ -53,7 +53,7 @@ impl Fixture {
         let (sender, events) = channel();
         let server = ServerBootstrap::new(&group)
             .channel_options(options)
-            .pipeline(move |_| Pipeline::new().codec(Line::new()).handler(Echo(sender.clone())))
+            .pipeline(move |_| Pipeline::codec(Line::new()).handler(Echo(sender.clone())))
             .bind("127.0.0.1:0")
             .unwrap();
         let client = TcpStream::connect(server.local_address()).unwrap();

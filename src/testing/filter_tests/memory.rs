@@ -33,8 +33,8 @@ impl Echo {
 }
 
 impl Handler for Echo {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn active(&mut self, _: &mut Context<'_, Self>) -> Result {
         self.note("active");
@@ -51,7 +51,7 @@ impl Handler for Echo {
             }
             b"swap" => {
                 let log = self.0.clone();
-                ctx.replace_pipeline(Pipeline::new().codec(Line::new()).handler(Echo(log)))
+                ctx.replace_pipeline(Pipeline::codec(Line::new()).handler(Echo(log)))
             }
             _ => ctx.write(line),
         }
@@ -62,7 +62,7 @@ impl Handler for Echo {
         Ok(())
     }
 
-    fn input_shutdown(&mut self, _: &mut Context<'_, Self>) -> Result {
+    fn read_closed(&mut self, _: &mut Context<'_, Self>) -> Result {
         self.note("end");
         Ok(())
     }
@@ -94,7 +94,7 @@ impl Fixture {
         let log = Log::default();
         let mut event_loop =
             EmbeddedLoop::with(options, ManualClock::new(), Duration::from_millis(1)).unwrap();
-        let mut pipeline = Pipeline::new().codec(Line::new()).handler(Echo(log.clone()));
+        let mut pipeline = Pipeline::codec(Line::new()).handler(Echo(log.clone()));
         set(&mut pipeline.settings);
         let id = event_loop.open(pipeline.filters(stack(filters, Xor::server)));
         Fixture { event_loop, id, log, peer: Peer::new(filters) }
@@ -223,13 +223,13 @@ fn plaintext_is_sealed_when_it_is_flushed_and_only_as_far_ahead_as_allowed() {
 }
 
 #[test]
-fn write_notify_completes_when_the_last_sealed_byte_is_taken() {
+fn write_tracked_completes_when_the_last_sealed_byte_is_taken() {
     let mut fixture = Fixture::established(1, &ChannelOptions::new());
     fixture.set_room(Some(0));
     let shared = fixture.event_loop.share(fixture.id).unwrap();
     let channel = crate::Channel::<Bytes>::new(shared);
-    let first = channel.write_notify("first".into()).unwrap();
-    let second = channel.write_notify("second".into()).unwrap();
+    let first = channel.write_tracked("first".into()).unwrap();
+    let second = channel.write_tracked("second".into()).unwrap();
     fixture.event_loop.run_pending();
     // Both lines are one record: header and 13 bytes.
     fixture.set_room(Some(15));

@@ -15,8 +15,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 struct Lines(Sender<String>);
 
 impl Handler for Lines {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> crate::Result {
         let _ = self.0.send("active".into());
@@ -43,7 +43,7 @@ fn serve(filters: usize) -> (EventLoopGroup, SocketAddr, Receiver<String>) {
     let (sender, events) = channel();
     let server = ServerBootstrap::new(&group)
         .pipeline(move |_| {
-            let pipeline = Pipeline::new().codec(Line::new()).handler(Lines(sender.clone()));
+            let pipeline = Pipeline::codec(Line::new()).handler(Lines(sender.clone()));
             pipeline.filters(stack(filters, Xor::server))
         })
         .bind("127.0.0.1:0")

@@ -135,7 +135,7 @@ impl Peer {
     }
 
     pub(super) fn seal(&mut self, plain: &[u8]) -> Vec<u8> {
-        let mut out = crate::buffer::Outbound::new();
+        let mut out = crate::buffer::OutboundBuffer::new();
         out.put_slice(plain);
         let mut wire = Vec::new();
         while !out.is_empty() {

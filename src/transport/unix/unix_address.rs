@@ -19,17 +19,17 @@ use std::{
 /// # use netwheel::{UnixAddress, codec::RawBytes, prelude::*};
 /// # struct Echo;
 /// # impl Handler for Echo {
-/// #   type In = bytes::Bytes; type Out = bytes::Bytes;
+/// #   type Read = bytes::Bytes; type Write = bytes::Bytes;
 /// #   fn read(&mut self, ctx: &mut Context<'_, Self>, m: bytes::Bytes) -> Result { ctx.write(m) }
 /// # }
 /// # fn main() -> Result {
 /// # let path = std::env::temp_dir().join(format!("netwheel-doc-{}.sock", std::process::id()));
 /// let group = EventLoopGroup::builder().threads(1).build()?;
 /// let server = ServerBootstrap::new(&group)
-///     .pipeline(|_peer| Pipeline::new().codec(RawBytes).handler(Echo))
+///     .pipeline(|_peer| Pipeline::codec(RawBytes).handler(Echo))
 ///     .bind(UnixAddress::path(&path)?)?;
 /// let channel = ClientBootstrap::new(&group)
-///     .pipeline(|_peer| Pipeline::new().codec(RawBytes).handler(Echo))
+///     .pipeline(|_peer| Pipeline::codec(RawBytes).handler(Echo))
 ///     .connect(server.local_address())
 ///     .wait()?;
 /// assert_eq!(channel.peer_address(), None, "that is for transports with IP addresses");

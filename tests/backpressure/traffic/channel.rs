@@ -195,7 +195,7 @@ fn h_04_a_read_that_was_asked_for_waits_for_the_end_of_the_pause() {
 #[test]
 fn messages_of_bytes_that_are_there_are_not_held_up() {
     let log = Log::new();
-    let pipeline = Pipeline::new().traffic(TrafficLimits::new().read(SLOW)).codec(Line::new());
+    let pipeline = Pipeline::codec(Line::new()).traffic(TrafficLimits::new().read(SLOW));
     let handler = Recorder::with(&log, |ctx, call| {
         if *call == Event::Read("a".into()) {
             ctx.set_auto_read(false);
@@ -329,8 +329,8 @@ fn a_peer_is_not_blamed_for_our_own_pauses() {
     let log = Log::new();
     let limits = TimeLimits::new().read(ms(20)).progress(1_000, ms(20));
     // The codec wants a line, and none ends.
-    let pipeline = Pipeline::new().traffic(TrafficLimits::new().read(SLOW)).time_limits(limits);
-    let mut channel = EmbeddedChannel::new(pipeline.codec(Line::new()).handler(Recorder::new(&log)));
+    let pipeline = Pipeline::codec(Line::new()).traffic(TrafficLimits::new().read(SLOW)).time_limits(limits);
+    let mut channel = EmbeddedChannel::new(pipeline.handler(Recorder::new(&log)));
     channel.write_inbound(&[b'x'; 400]).unwrap();
     channel.advance(ms(299));
     assert!(channel.is_open(), "{:?}", log.all());
@@ -342,10 +342,9 @@ fn a_peer_is_not_blamed_for_our_own_pauses() {
 #[test]
 fn a_peer_is_not_blamed_for_what_the_limit_holds_up_but_for_what_it_does_not_take() {
     let log = Log::new();
-    let pipeline = Pipeline::new()
+    let pipeline = Pipeline::codec(RawBytes)
         .traffic(TrafficLimits::new().write(SLOW))
         .time_limits(TimeLimits::new().write(ms(20)))
-        .codec(RawBytes)
         .handler(Recorder::new(&log));
     let mut channel = EmbeddedChannel::new(pipeline);
     channel.channel().write(bytes(600)).unwrap();

@@ -25,7 +25,7 @@ fn with(
     traffic: impl Into<TrafficShaping>,
     handler: Recorder,
 ) -> EmbeddedChannel<Bytes> {
-    let pipeline = Pipeline::new().traffic(traffic).codec(RawBytes).handler(handler);
+    let pipeline = Pipeline::codec(RawBytes).traffic(traffic).handler(handler);
     EmbeddedChannel::with(pipeline, options, clock.clone(), ms(1)).unwrap()
 }
 

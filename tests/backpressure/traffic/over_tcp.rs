@@ -38,7 +38,7 @@ fn serve(
                 }
                 Ok(())
             });
-            Pipeline::new().traffic(traffic.clone()).codec(RawBytes).handler(handler)
+            Pipeline::codec(RawBytes).traffic(traffic.clone()).handler(handler)
         })
         .bind("127.0.0.1:0")
         .unwrap();
@@ -151,10 +151,9 @@ fn over_tcp_a_quiet_peer_is_late_when_the_pause_is_over() {
     let handler_log = log.clone();
     let server = ServerBootstrap::new(&group)
         .pipeline(move |_| {
-            Pipeline::new()
+            Pipeline::codec(RawBytes)
                 .traffic(TrafficLimits::new().read(100_000))
                 .time_limits(TimeLimits::new().read(ms(300)))
-                .codec(RawBytes)
                 .handler(Recorder::new(&handler_log))
         })
         .bind("127.0.0.1:0")
@@ -185,7 +184,7 @@ fn h_06_over_tcp_loops_share_a_limit() {
                 Event::Read(message) => ctx.write(message.clone()),
                 _ => Ok(()),
             });
-            Pipeline::new().traffic(&shared).codec(RawBytes).handler(echo)
+            Pipeline::codec(RawBytes).traffic(&shared).handler(echo)
         })
         .bind("127.0.0.1:0")
         .unwrap();

@@ -85,7 +85,7 @@ fn a_peer_that_pipelines_small_requests_with_large_answers_gets_all_of_them() {
         let group = EventLoopGroup::builder().threads(1).build().unwrap();
         let bootstrap = ServerBootstrap::new(&group).channel_options(options.clone());
         let bootstrap = bootstrap.pipeline(move |_| {
-            Pipeline::new().codec(Line::new().max_len(1 << 20)).handler(answers(&Log::new(), pauses))
+            Pipeline::codec(Line::new().max_len(1 << 20)).handler(answers(&Log::new(), pauses))
         });
         let server = bootstrap.bind(anywhere()).unwrap();
         let mut peer = connect(&server);

@@ -12,7 +12,7 @@ fn a_notified_write_too_many_is_handed_back_and_those_before_and_behind_it_are_s
     let mut accepted = Vec::new();
     for n in 0..MOST + 100 {
         // The loop stands still: nothing of this is seen by the channel before it goes on.
-        match handle.write_notify(format!("{n}").into()) {
+        match handle.write_tracked(format!("{n}").into()) {
             Ok(completion) => {
                 completion.detach();
                 accepted.push(n);
@@ -29,7 +29,7 @@ fn a_notified_write_too_many_is_handed_back_and_those_before_and_behind_it_are_s
     assert!(accepted.iter().all(|n| lines.next() == Some(&format!("{n}")[..])));
     assert_eq!(lines.collect::<Vec<_>>(), ["afterwards"]);
     assert!(channel.is_open());
-    handle.write_notify("room again".into()).unwrap().detach();
+    handle.write_tracked("room again".into()).unwrap().detach();
 }
 
 /// A handler that forgives every error does not forgive this one: the message was accepted, and others are behind it.
@@ -65,7 +65,7 @@ fn a_notified_write_that_finds_no_room_fails_and_ends_the_channel() {
     handle.write(zeros(499)).unwrap();
     channel.run_pending();
     handle.execute(|scope| scope.write(zeros(449))).unwrap();
-    let answer = handle.write_notify(zeros(299)).unwrap();
+    let answer = handle.write_tracked(zeros(299)).unwrap();
     channel.run_pending();
     assert!(matches!(answer.wait(), Err(Error::Full { limit: 1000, .. })));
     assert!(!channel.is_open());

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 /// An embedded channel of lines whose peer takes nothing yet.
 fn blocked(options: &ChannelOptions, handler: Recorder) -> EmbeddedChannel<Bytes> {
-    let pipeline = Pipeline::new().codec(Line::new().max_len(64 << 20)).handler(handler);
+    let pipeline = Pipeline::codec(Line::new().max_len(64 << 20)).handler(handler);
     let clock = ManualClock::new();
     let mut channel = EmbeddedChannel::with(pipeline, options, clock, Duration::from_millis(1)).unwrap();
     channel.set_outbound_room(Some(0));

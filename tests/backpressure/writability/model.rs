@@ -157,8 +157,8 @@ impl Obedient {
 }
 
 impl Handler for Obedient {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         self.0.lock().unwrap().remote = Some(ctx.remote());
@@ -205,7 +205,7 @@ proptest! {
     ) {
         let high = low + above;
         let seen = Arc::new(Mutex::new(Seen::default()));
-        let pipeline = Pipeline::new().codec(codec()).handler(Obedient(seen.clone()));
+        let pipeline = Pipeline::codec(codec()).handler(Obedient(seen.clone()));
         let options = options(policy, low, high, most);
         let mut channel =
             EmbeddedChannel::with(pipeline, &options, ManualClock::new(), Duration::from_millis(1)).unwrap();
@@ -340,8 +340,8 @@ impl Writer {
 }
 
 impl Handler for Writer {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         if let Some(sender) = self.run.channel.lock().unwrap().take() {
@@ -401,7 +401,7 @@ fn one_connection(seed: u64) {
     let server = ServerBootstrap::new(&group)
         .pipeline(move |_| {
             let (run, sizes) = (inner.clone(), of_handler.clone());
-            Pipeline::new().codec(codec()).handler(Writer { run, sizes, next: 0, offloaded: false })
+            Pipeline::codec(codec()).handler(Writer { run, sizes, next: 0, offloaded: false })
         })
         .bind(anywhere())
         .unwrap();

@@ -12,7 +12,7 @@ use crate::writability::{blocked, zeros};
 use bytes::Bytes;
 use netwheel::{
     ChannelOptions, Error, Overflow, Result,
-    buffer::Outbound,
+    buffer::OutboundBuffer,
     codec::RawBytes,
     pipeline::Codec,
     prelude::*,
@@ -104,14 +104,14 @@ fn writable_entitles_to_one_write_as_is_writable_does() {
 struct Expanding;
 
 impl Codec for Expanding {
-    type In = Bytes;
-    type Out = u8;
+    type Read = Bytes;
+    type Write = u8;
 
     fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
         RawBytes.decode(input)
     }
 
-    fn encode(&mut self, byte: u8, output: &mut Outbound) -> Result {
+    fn encode(&mut self, byte: u8, output: &mut OutboundBuffer) -> Result {
         output.put_slice(&[byte; 30_000]);
         Ok(())
     }
@@ -120,8 +120,8 @@ impl Codec for Expanding {
 struct Quiet;
 
 impl Handler for Quiet {
-    type In = Bytes;
-    type Out = u8;
+    type Read = Bytes;
+    type Write = u8;
 
     fn read(&mut self, _: &mut Context<'_, Self>, _: Bytes) -> Result {
         Ok(())
@@ -130,7 +130,7 @@ impl Handler for Quiet {
 
 #[test]
 fn a_message_of_unknown_size_counts_as_the_longest_recent_one() {
-    let pipeline = Pipeline::new().codec(Expanding).handler(Quiet);
+    let pipeline = Pipeline::codec(Expanding).handler(Quiet);
     let mut channel = EmbeddedChannel::new(pipeline);
     channel.set_outbound_room(Some(0));
     let handle = channel.channel();
@@ -154,15 +154,14 @@ fn messages_of_stages_count_their_encoded_size() {
     use netwheel::stage::{Heartbeat, Json};
     struct Texts;
     impl Handler for Texts {
-        type In = String;
-        type Out = String;
+        type Read = String;
+        type Write = String;
 
         fn read(&mut self, _: &mut Context<'_, Self>, _: String) -> Result {
             Ok(())
         }
     }
-    let pipeline = Pipeline::new()
-        .codec(netwheel::codec::LengthField::u32())
+    let pipeline = Pipeline::codec(netwheel::codec::LengthField::u32())
         .stage(Json::<String, String>::new())
         .stage(Heartbeat::new(Duration::from_secs(1), String::new))
         .handler(Texts);
@@ -180,9 +179,7 @@ fn a_producer_that_obeys_outlives_a_loop_that_is_held_up() {
     let group = EventLoopGroup::builder().threads(1).build().unwrap();
     let (hand_over, channels) = hand_over();
     let server = ServerBootstrap::new(&group)
-        .pipeline(move |_| {
-            Pipeline::new().codec(RawBytes).handler(Recorder::with(&Log::new(), hand_over.clone()))
-        })
+        .pipeline(move |_| Pipeline::codec(RawBytes).handler(Recorder::with(&Log::new(), hand_over.clone())))
         .bind(anywhere())
         .unwrap();
     let mut peer = connect(&server);
@@ -219,7 +216,7 @@ fn a_producer_that_obeys_outlives_a_loop_that_is_held_up() {
 #[test]
 fn the_weight_of_a_closed_channel_is_nobodys() {
     let clock = ManualClock::new();
-    let pipeline = Pipeline::new().codec(RawBytes).handler(Recorder::new(&Log::new()));
+    let pipeline = Pipeline::codec(RawBytes).handler(Recorder::new(&Log::new()));
     let tick = Duration::from_millis(1);
     let mut channel = EmbeddedChannel::with(pipeline, &ChannelOptions::new(), clock, tick).unwrap();
     let handle = channel.channel();

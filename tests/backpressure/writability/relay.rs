@@ -18,9 +18,9 @@ fn proxy(to: SocketAddr, half_close: bool) -> (EventLoopGroup, Server) {
         .channel_options(options)
         .pipeline(move |_| {
             let client = ClientBootstrap::new(&connector).channel_options(back.clone());
-            Pipeline::new().codec(RawBytes).handler(Relay::dial(move |front: Channel<Bytes>| {
+            Pipeline::codec(RawBytes).handler(Relay::dial(move |front: Channel<Bytes>| {
                 client
-                    .pipeline(move |_| Pipeline::new().codec(RawBytes).handler(Relay::to(front.clone())))
+                    .pipeline(move |_| Pipeline::codec(RawBytes).handler(Relay::to(front.clone())))
                     .connect(to)
             }))
         })

@@ -43,8 +43,8 @@ impl Counted {
 }
 
 impl Handler for Counted {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
         match &message[..] {
@@ -89,7 +89,7 @@ fn never_are_more_handlers_alive_than_connections_may_be() {
     let server = ServerBootstrap::new(&children)
         .acceptor_group(&acceptors)
         .admission(Admission::new().max_connections(LIMIT))
-        .pipeline(move |_| Pipeline::new().codec(RawBytes).handler(Counted::new(&handlers, &acceptor)))
+        .pipeline(move |_| Pipeline::codec(RawBytes).handler(Counted::new(&handlers, &acceptor)))
         .bind("127.0.0.1:0")
         .unwrap();
     let to = server.local_address();
@@ -107,8 +107,8 @@ fn never_are_more_handlers_alive_than_connections_may_be() {
 fn the_connection_counts_while_its_handler_is_told_of_the_end_and_dropped() {
     struct Last(EventLoop, std::sync::mpsc::Sender<usize>);
     impl Handler for Last {
-        type In = Bytes;
-        type Out = Bytes;
+        type Read = Bytes;
+        type Write = Bytes;
 
         fn read(&mut self, _: &mut Context<'_, Self>, _: Bytes) -> Result {
             Ok(())
@@ -132,7 +132,7 @@ fn the_connection_counts_while_its_handler_is_told_of_the_end_and_dropped() {
         let (sender, counts) = std::sync::mpsc::channel();
         let me = event_loop.clone();
         let client = ClientBootstrap::new(&group)
-            .pipeline(move |_| Pipeline::new().codec(RawBytes).handler(Last(me.clone(), sender.clone())));
+            .pipeline(move |_| Pipeline::codec(RawBytes).handler(Last(me.clone(), sender.clone())));
         let channel = done(client.connect(nobody.local_addr().unwrap())).unwrap();
         close(&channel);
         for _ in 0..2 {

@@ -224,15 +224,15 @@ fn the_default_answer_to_the_end_of_the_input_is_to_close() {
     struct Plain;
 
     impl Handler for Plain {
-        type In = Bytes;
-        type Out = Bytes;
+        type Read = Bytes;
+        type Write = Bytes;
 
         fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
             ctx.write(message)
         }
     }
 
-    let pipeline = Pipeline::new().codec(RawBytes).handler(Plain);
+    let pipeline = Pipeline::codec(RawBytes).handler(Plain);
     let options = ChannelOptions::new().half_close(true);
     let tick = std::time::Duration::from_millis(1);
     let mut channel = EmbeddedChannel::with(pipeline, &options, ManualClock::new(), tick).unwrap();
@@ -247,14 +247,14 @@ fn an_embedded_channel_ends_in_each_direction_by_itself() {
     struct Says;
 
     impl Handler for Says {
-        type In = Bytes;
-        type Out = Bytes;
+        type Read = Bytes;
+        type Write = Bytes;
 
         fn read(&mut self, _: &mut Context<'_, Self>, _: Bytes) -> Result {
             Ok(())
         }
 
-        fn input_shutdown(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        fn read_closed(&mut self, ctx: &mut Context<'_, Self>) -> Result {
             ctx.write("noted".into())
         }
     }
@@ -262,7 +262,7 @@ fn an_embedded_channel_ends_in_each_direction_by_itself() {
     let options = ChannelOptions::new().half_close(true);
     let tick = std::time::Duration::from_millis(1);
     let new = || {
-        let pipeline = Pipeline::new().codec(RawBytes).handler(Says);
+        let pipeline = Pipeline::codec(RawBytes).handler(Says);
         EmbeddedChannel::with(pipeline, &options, ManualClock::new(), tick).unwrap()
     };
     let mut channel = new();

@@ -31,8 +31,8 @@ struct Farewell {
 }
 
 impl Handler for Farewell {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn read(&mut self, ctx: &mut Context<'_, Self>, _: Bytes) -> Result {
         ctx.write(self.backlog.clone())?;
@@ -64,8 +64,8 @@ impl House {
         let server = ServerBootstrap::new(&group)
             .admission(admission(Admission::new()))
             .channel_options(ChannelOptions::new().close_timeout(CLOSE_TIMEOUT))
-            .child_options(TcpOptions::new().send_buffer(SEND_BUFFER))
-            .pipeline(move |_| Pipeline::new().codec(RawBytes).handler(Farewell { backlog: backlog.clone() }))
+            .tcp_options(TcpOptions::new().send_buffer(SEND_BUFFER))
+            .pipeline(move |_| Pipeline::codec(RawBytes).handler(Farewell { backlog: backlog.clone() }))
             .bind("127.0.0.1:0")
             .unwrap();
         House { event_loop, clock, server, group }
@@ -246,7 +246,7 @@ fn nothing_lingers_where_the_loop_or_the_channel_has_no_room_or_no_time_for_it()
     let (group, event_loop) = single(EventLoopGroup::builder());
     let server = ServerBootstrap::new(&group)
         .channel_options(ChannelOptions::new().close_timeout(Duration::ZERO))
-        .pipeline(|_| Pipeline::new().codec(RawBytes).handler(Farewell { backlog: Bytes::new() }))
+        .pipeline(|_| Pipeline::codec(RawBytes).handler(Farewell { backlog: Bytes::new() }))
         .bind("127.0.0.1:0")
         .unwrap();
     let mut peer = Peer::connect(server.local_address());
@@ -349,7 +349,7 @@ mod traced {
         }
         let (group, _) = single(EventLoopGroup::builder().name("closing"));
         let server = ServerBootstrap::new(&group)
-            .pipeline(|_| Pipeline::new().codec(RawBytes).handler(Farewell { backlog: Bytes::new() }))
+            .pipeline(|_| Pipeline::codec(RawBytes).handler(Farewell { backlog: Bytes::new() }))
             .bind("127.0.0.1:0")
             .unwrap();
         println!("listening on {}", server.local_address());

@@ -11,8 +11,8 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions, ChannelPipeline, Overflow, PeerError, Scope, ShutdownOptions, TimeLimits,
-    buffer::Outbound,
+    ChannelOptions, Overflow, PeerError, Pipeline, Scope, ShutdownOptions, TimeLimits,
+    buffer::OutboundBuffer,
     pipeline::Codec,
     prelude::*,
     testing::{EmbeddedChannel, EmbeddedLoop, ManualClock},
@@ -37,8 +37,8 @@ const MUCH: usize = 15 * 1024 * 1024;
 struct Words;
 
 impl Codec for Words {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
         if &input[..] == b"bad" {
@@ -48,7 +48,7 @@ impl Codec for Words {
         Ok((!all.is_empty()).then_some(all))
     }
 
-    fn encode(&mut self, message: Bytes, output: &mut Outbound) -> Result {
+    fn encode(&mut self, message: Bytes, output: &mut OutboundBuffer) -> Result {
         output.put(message);
         Ok(())
     }
@@ -63,7 +63,7 @@ impl Drop for Guard {
     }
 }
 
-/// Records the events of its end. Closes in `input_shutdown`, `idle`, `shutdown` and `error`.
+/// Records the events of its end. Closes in `read_closed`, `idle`, `shutdown` and `error`.
 struct Mortal {
     journal: Journal<&'static str>,
     stays: bool,
@@ -77,8 +77,8 @@ impl Mortal {
 }
 
 impl Handler for Mortal {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         let closed = self.journal.clone();
@@ -99,8 +99,8 @@ impl Handler for Mortal {
         }
     }
 
-    fn input_shutdown(&mut self, ctx: &mut Context<'_, Self>) -> Result {
-        self.journal.push("input_shutdown");
+    fn read_closed(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        self.journal.push("read_closed");
         ctx.close();
         Ok(())
     }
@@ -159,9 +159,9 @@ impl Setup {
         Setup { options: set(usual.options), ..usual }
     }
 
-    fn pipeline(&self, journal: &Journal<&'static str>) -> ChannelPipeline<Bytes> {
+    fn pipeline(&self, journal: &Journal<&'static str>) -> Pipeline<Bytes> {
         let handler = Mortal::new(journal, self.stays);
-        Pipeline::new().idle(self.idle).time_limits(self.limits).codec(Words).handler(handler)
+        Pipeline::codec(Words).idle(self.idle).time_limits(self.limits).handler(handler)
     }
 }
 
@@ -185,7 +185,7 @@ trait Ends {
 fn write(channel: &mut dyn Ends, journal: &Journal<&'static str>, bytes: usize) {
     let journal = journal.clone();
     channel.execute(Box::new(move |scope| {
-        let written = scope.write_notify(Bytes::from(vec![b'.'; bytes])).unwrap();
+        let written = scope.write_tracked(Bytes::from(vec![b'.'; bytes])).unwrap();
         written.on_complete(move |result| journal.push(if result.is_ok() { "written" } else { "unsent" }));
         Ok(())
     }));
@@ -299,7 +299,7 @@ impl Ends for EmbeddedChannel<Bytes> {
     }
 
     fn reset(&mut self) {
-        self.break_with(std::io::ErrorKind::ConnectionReset.into());
+        self.fail_inbound(std::io::ErrorKind::ConnectionReset.into());
     }
 
     fn pass(&mut self, time: Duration) {
@@ -426,7 +426,7 @@ fn a_factory_fails() -> Vec<&'static str> {
     let (group, _) = single(EventLoopGroup::builder());
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let client = ClientBootstrap::new(&group)
-        .pipeline(|_| -> Result<ChannelPipeline<Bytes>> { Err(Error::other("on purpose")) });
+        .pipeline(|_| -> Result<Pipeline<Bytes>> { Err(Error::other("on purpose")) });
     let connected = done(client.connect(listener.local_addr().unwrap()));
     let mut end = Vec::new();
     listener.accept().unwrap().0.read_to_end(&mut end).unwrap();
@@ -517,7 +517,7 @@ fn what_is_kept_is_decoded_at_the_peers_end_and_neither_at_ones_own_nor_after_a_
         (close, &["inactive"]),
     ] {
         let log = Log::new();
-        let mut channel = EmbeddedChannel::new(Pipeline::new().codec(AtLast).handler(Recorder::new(&log)));
+        let mut channel = EmbeddedChannel::new(Pipeline::codec(AtLast).handler(Recorder::new(&log)));
         channel.write_inbound(b"ab").unwrap();
         assert_eq!(log.take(), ["active", "read_complete"]);
         act(&mut channel);

@@ -124,7 +124,7 @@ fn play(world: &Shared, ctx: &mut Scope<'_, Bytes>, act: Act) -> Result {
         Act::Notify(len) => {
             let (number, bytes) = message(world, len);
             let len = bytes.len();
-            if let Ok(answer) = ctx.write_notify(bytes) {
+            if let Ok(answer) = ctx.write_tracked(bytes) {
                 let mut world = world.borrow_mut();
                 world.written.push((number, len));
                 world.answers.push((number, answer));
@@ -146,8 +146,8 @@ fn play(world: &Shared, ctx: &mut Scope<'_, Bytes>, act: Act) -> Result {
 }
 
 impl Handler for Player {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         assert!(!self.active);
@@ -173,7 +173,7 @@ impl Handler for Player {
         self.called(ctx)
     }
 
-    fn input_shutdown(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+    fn read_closed(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         self.called(ctx)
     }
 
@@ -194,8 +194,8 @@ impl Drop for Player {
     }
 }
 
-fn pipeline(player: Player) -> netwheel::pipeline::ChannelPipeline<Bytes> {
-    Pipeline::new().codec(LengthField::u16()).handler(player)
+fn pipeline(player: Player) -> netwheel::pipeline::Pipeline<Bytes> {
+    Pipeline::codec(LengthField::u16()).handler(player)
 }
 
 /// The peer's messages: number `n` is so long that reads cut them anywhere.
@@ -281,7 +281,7 @@ fn check(options: &ChannelOptions, policy: Overflow, steps: Vec<Step>) {
                 ended = true;
                 channel.end_inbound();
             }
-            Step::Break => channel.break_with(std::io::ErrorKind::ConnectionReset.into()),
+            Step::Break => channel.fail_inbound(std::io::ErrorKind::ConnectionReset.into()),
             Step::Room(room) => channel.set_outbound_room(room),
             Step::Wait(ms) => channel.advance(Duration::from_millis(ms)),
             Step::Next(act) => world.borrow_mut().next.push_back(act),
@@ -300,7 +300,7 @@ fn check(options: &ChannelOptions, policy: Overflow, steps: Vec<Step>) {
             Step::Notify(len) => {
                 let (number, bytes) = message(&world, len);
                 let len = bytes.len();
-                if let Ok(answer) = handle.write_notify(bytes) {
+                if let Ok(answer) = handle.write_tracked(bytes) {
                     let mut world = world.borrow_mut();
                     world.written.push((number, len));
                     world.answers.push((number, answer));
@@ -328,7 +328,7 @@ fn check(options: &ChannelOptions, policy: Overflow, steps: Vec<Step>) {
     let free = |scope: &mut Scope<'_, Bytes>| {
         scope.set_auto_read(true);
         scope.set_traffic(TrafficLimits::new());
-        scope.set_idle(IdleTimeouts::new());
+        scope.set_idle_timeouts(IdleTimeouts::new());
         Ok(())
     };
     handle.execute(free).ok();

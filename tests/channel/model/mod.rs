@@ -29,13 +29,13 @@ impl Operation {
     fn run(self, ctx: &mut Scope<'_, Bytes>) -> Result<Option<InputGuard>> {
         match self {
             Operation::Flush => ctx.flush(),
-            Operation::Hold(bytes) => return Ok(Some(ctx.hold(bytes))),
+            Operation::Hold(bytes) => return Ok(Some(ctx.hold_input(bytes))),
             Operation::AutoRead(on) => ctx.set_auto_read(on),
             Operation::Read => ctx.read(),
             Operation::EndOutput => ctx.shutdown_write(),
             Operation::Close => ctx.close(),
             Operation::CloseNow => ctx.close_now(),
-            Operation::Idle(ms) => ctx.set_idle(IdleTimeouts::new().all(Duration::from_millis(ms))),
+            Operation::Idle(ms) => ctx.set_idle_timeouts(IdleTimeouts::new().all(Duration::from_millis(ms))),
             Operation::Fail => return Err(Error::other("on purpose")),
         }
         Ok(None)

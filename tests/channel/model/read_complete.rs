@@ -88,10 +88,7 @@ impl Player {
             }
             Act::Replace => {
                 let player = Player::new(&self.world, self.apart);
-                told(
-                    &self.world,
-                    ctx.replace_pipeline(Pipeline::new().codec(LengthField::u16()).handler(player)),
-                );
+                told(&self.world, ctx.replace_pipeline(Pipeline::codec(LengthField::u16()).handler(player)));
             }
             Act::Tasks(n) => {
                 for _ in 0..n {
@@ -111,8 +108,8 @@ impl Player {
 }
 
 impl Handler for Player {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         if self.apart {
@@ -132,8 +129,8 @@ impl Handler for Player {
     fn idle(&mut self, ctx: &mut Context<'_, Self>, event: IdleEvent) -> Result {
         self.called(ctx, format!("{event:?}"))
     }
-    fn input_shutdown(&mut self, ctx: &mut Context<'_, Self>) -> Result {
-        self.called(ctx, "input_shutdown".into())
+    fn read_closed(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        self.called(ctx, "read_closed".into())
     }
     fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> Result {
         let fatal = matches!(error, Error::Panicked(_) | Error::Peer(_));
@@ -177,7 +174,7 @@ fn story(options: &ChannelOptions, steps: &[Step], apart: bool) -> Vec<String> {
     let world = Shared::default();
     let player = Player::new(&world, apart);
     let mut channel = EmbeddedChannel::with(
-        Pipeline::new().codec(LengthField::u16()).handler(player),
+        Pipeline::codec(LengthField::u16()).handler(player),
         options,
         ManualClock::new(),
         Duration::from_millis(1),

@@ -133,7 +133,7 @@ fn c_60_a_read_error_comes_after_the_bytes_and_closes() {
     // Staying open is not this handler's to decide: the connection is broken.
     let mut channel = raw(&ChannelOptions::new(), Recorder::exactly(&log, |_, _| Ok(())));
     channel.write_inbound(b"abc").unwrap();
-    channel.break_with(io::ErrorKind::ConnectionReset.into());
+    channel.fail_inbound(io::ErrorKind::ConnectionReset.into());
     assert_eq!(
         log.take(),
         ["active", "read abc", "read_complete", "error reading: connection reset", "inactive"]

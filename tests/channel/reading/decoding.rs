@@ -13,7 +13,7 @@ use crate::support::{
 use bytes::Bytes;
 use netwheel::{
     ChannelOptions,
-    buffer::Outbound,
+    buffer::OutboundBuffer,
     codec::{LengthField, Line},
     pipeline::{Codec, Stage, StageContext},
     prelude::*,
@@ -48,8 +48,8 @@ fn c_59_what_is_left_at_the_end_is_decoded_for_the_last_time_even_across_flushes
 struct Asked(Log);
 
 impl Codec for Asked {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
         self.0.push(format!("decode {}", String::from_utf8_lossy(input)));
@@ -61,7 +61,7 @@ impl Codec for Asked {
         Ok((!input.is_empty()).then(|| input.split_to(input.len())))
     }
 
-    fn encode(&mut self, message: Bytes, output: &mut Outbound) -> Result {
+    fn encode(&mut self, message: Bytes, output: &mut OutboundBuffer) -> Result {
         output.put(message);
         Ok(())
     }
@@ -94,15 +94,15 @@ fn d_07_the_last_decoding_is_asked_until_nothing_is_left_also_at_a_half_close() 
 struct Unasking;
 
 impl Codec for Unasking {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
         let len = usize::from(input[0] - b'0');
         Ok((input.len() > len).then(|| input.split_to(len + 1).slice(1..)))
     }
 
-    fn encode(&mut self, message: Bytes, output: &mut Outbound) -> Result {
+    fn encode(&mut self, message: Bytes, output: &mut OutboundBuffer) -> Result {
         output.put(message);
         Ok(())
     }
@@ -158,15 +158,15 @@ fn a_codec_is_not_asked_to_decode_no_bytes_over_a_socket() {
 struct Fours(Rc<RefCell<Vec<Bytes>>>);
 
 impl Codec for Fours {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
         self.0.borrow_mut().push(input.clone());
         Ok((input.len() >= 4).then(|| input.split_to(4)))
     }
 
-    fn encode(&mut self, message: Bytes, output: &mut Outbound) -> Result {
+    fn encode(&mut self, message: Bytes, output: &mut OutboundBuffer) -> Result {
         output.put(message);
         Ok(())
     }
@@ -241,8 +241,8 @@ fn a_large_frame_grows_across_many_reads() {
 struct Shouting;
 
 impl Stage for Shouting {
-    type In = Bytes;
-    type Out = Bytes;
+    type ReadIn = Bytes;
+    type ReadOut = Bytes;
     type WriteIn = Bytes;
     type WriteOut = Bytes;
 
@@ -270,8 +270,7 @@ fn a_stage_may_swallow_answer_change_and_close() {
         Event::Read(message) => ctx.write(message.clone()),
         _ => Ok(()),
     });
-    let mut channel =
-        EmbeddedChannel::new(Pipeline::new().codec(Line::new()).stage(Shouting).handler(handler));
+    let mut channel = EmbeddedChannel::new(Pipeline::codec(Line::new()).stage(Shouting).handler(handler));
     channel.write_inbound(b"-a\nb\n?\n-c\nd\n.\ne\n").unwrap();
     assert_eq!(log.take(), ["active", "read B", "read D", "inactive"]);
     assert_eq!(channel.read_outbound(), "B\nanswer\nD\n");

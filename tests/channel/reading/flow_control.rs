@@ -239,8 +239,8 @@ fn d_09_a_request_that_was_taken_back_does_not_go_on() {
 struct Swallow;
 
 impl Stage for Swallow {
-    type In = Bytes;
-    type Out = Bytes;
+    type ReadIn = Bytes;
+    type ReadOut = Bytes;
     type WriteIn = Bytes;
     type WriteOut = Bytes;
 
@@ -264,7 +264,7 @@ fn d_09_over_tcp_a_request_goes_on_across_partial_and_swallowed_messages() {
         .channel_options(one_by_one())
         .pipeline(move |_| {
             let handler = Recorder::with(&inner, hand_over.clone());
-            Pipeline::new().codec(Line::new()).stage(Swallow).handler(handler)
+            Pipeline::codec(Line::new()).stage(Swallow).handler(handler)
         })
         .bind(ANY_PORT)
         .unwrap();
@@ -394,7 +394,7 @@ fn c_61_a_burst_goes_on_while_reads_are_full() {
 fn c_63_the_size_of_a_read_has_a_range_and_is_the_most_that_one_takes() {
     for (size, allowed) in [(0, false), (1, true), (65_536, true), (65_537, false)] {
         let log = Log::new();
-        let pipeline = Pipeline::new().codec(RawBytes).handler(Recorder::new(&log));
+        let pipeline = Pipeline::codec(RawBytes).handler(Recorder::new(&log));
         let made = EmbeddedChannel::with(
             pipeline,
             &ChannelOptions::new().read_size(size),

@@ -13,7 +13,7 @@ use crate::support::{
 use bytes::{Buf, Bytes};
 use netwheel::{
     ChannelOptions,
-    buffer::Outbound,
+    buffer::OutboundBuffer,
     codec::{LengthField, Line, RawBytes},
     pipeline::{Codec, Stage, StageContext},
     prelude::*,
@@ -39,8 +39,8 @@ impl Runs {
 }
 
 impl Codec for Runs {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
         assert!(!self.has_more(), "asked for more input before its messages were taken");
@@ -69,7 +69,7 @@ impl Codec for Runs {
         if input.is_empty() { Ok(None) } else { self.begin(input.get_u8(), 3000) }
     }
 
-    fn encode(&mut self, message: Bytes, output: &mut Outbound) -> Result {
+    fn encode(&mut self, message: Bytes, output: &mut OutboundBuffer) -> Result {
         output.put(message);
         Ok(())
     }
@@ -204,7 +204,7 @@ fn another_pipeline_gets_the_bytes_and_not_the_messages_of_the_one_before() {
             &ChannelOptions::new(),
             Recorder::with(&log, move |ctx, call| match call {
                 Event::Read(_) => {
-                    let lines = Pipeline::new().codec(Line::new()).handler(Recorder::new(&other));
+                    let lines = Pipeline::codec(Line::new()).handler(Recorder::new(&other));
                     ctx.replace_pipeline(lines)
                 }
                 _ => Ok(()),
@@ -223,8 +223,8 @@ fn an_error_between_two_messages_costs_neither() {
     #[derive(Default)]
     struct Fails(VecDeque<Result<Bytes>>);
     impl Codec for Fails {
-        type In = Bytes;
-        type Out = Bytes;
+        type Read = Bytes;
+        type Write = Bytes;
         fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
             input.clear();
             self.0 = [Ok("two".into()), Err("bang".into()), Ok("three".into())].into();
@@ -236,7 +236,7 @@ fn an_error_between_two_messages_costs_neither() {
         fn decode_more(&mut self) -> Result<Option<Bytes>> {
             self.0.pop_front().transpose()
         }
-        fn encode(&mut self, _: Bytes, _: &mut Outbound) -> Result {
+        fn encode(&mut self, _: Bytes, _: &mut OutboundBuffer) -> Result {
             Ok(())
         }
     }
@@ -253,15 +253,15 @@ fn a_codec_that_promises_more_and_has_none_does_not_go_round_for_ever() {
     #[derive(Clone)]
     struct Promises;
     impl Codec for Promises {
-        type In = Bytes;
-        type Out = Bytes;
+        type Read = Bytes;
+        type Write = Bytes;
         fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
             Ok(Some(input.split_to(1)))
         }
         fn has_more(&self) -> bool {
             true
         }
-        fn encode(&mut self, _: Bytes, _: &mut Outbound) -> Result {
+        fn encode(&mut self, _: Bytes, _: &mut OutboundBuffer) -> Result {
             Ok(())
         }
     }
@@ -277,8 +277,8 @@ fn a_codec_that_panics_when_it_is_asked_for_more_closes_its_channel_alone() {
     #[derive(Default)]
     struct Panics(bool);
     impl Codec for Panics {
-        type In = Bytes;
-        type Out = Bytes;
+        type Read = Bytes;
+        type Write = Bytes;
         fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
             self.0 = true;
             Ok(Some(input.split_to(1)))
@@ -287,7 +287,7 @@ fn a_codec_that_panics_when_it_is_asked_for_more_closes_its_channel_alone() {
             assert!(!self.0, "on purpose");
             false
         }
-        fn encode(&mut self, _: Bytes, _: &mut Outbound) -> Result {
+        fn encode(&mut self, _: Bytes, _: &mut OutboundBuffer) -> Result {
             Ok(())
         }
     }
@@ -309,8 +309,8 @@ struct Twice {
 }
 
 impl Stage for Twice {
-    type In = Bytes;
-    type Out = Bytes;
+    type ReadIn = Bytes;
+    type ReadOut = Bytes;
     type WriteIn = Bytes;
     type WriteOut = Bytes;
 
@@ -348,8 +348,7 @@ impl Stage for Twice {
 #[test]
 fn stages_that_make_several_messages_stand_behind_each_other_and_behind_such_a_codec() {
     let log = Log::new();
-    let pipeline = Pipeline::new()
-        .codec(Runs::default())
+    let pipeline = Pipeline::codec(Runs::default())
         .stage(Twice::default())
         .stage(Twice::default())
         .handler(Recorder::new(&log));
@@ -363,7 +362,7 @@ fn stages_that_make_several_messages_stand_behind_each_other_and_behind_such_a_c
 fn auto_read_off_between_two_messages_of_a_stage_leaves_the_others_for_the_next_read() {
     let log = Log::new();
     let handler = Recorder::with(&log, stop_reading);
-    let pipeline = Pipeline::new().codec(Runs::default()).stage(Twice::default()).handler(handler);
+    let pipeline = Pipeline::codec(Runs::default()).stage(Twice::default()).handler(handler);
     let mut channel = EmbeddedChannel::new(pipeline);
     channel.write_inbound(b"2a").unwrap();
     assert_eq!(log.take(), ["active", "read a1", "read_complete"]);
@@ -381,7 +380,7 @@ fn auto_read_off_between_two_messages_of_a_stage_leaves_the_others_for_the_next_
 fn what_a_stage_makes_when_its_timer_expires_needs_no_input() {
     let log = Log::new();
     let stage = Twice { timer: Some(Duration::from_secs(1)), ..Twice::default() };
-    let pipeline = Pipeline::new().codec(LengthField::u8()).stage(stage).handler(Recorder::new(&log));
+    let pipeline = Pipeline::codec(LengthField::u8()).stage(stage).handler(Recorder::new(&log));
     let mut channel = EmbeddedChannel::new(pipeline);
     // An incomplete frame is kept meanwhile.
     channel.write_inbound(b"\x02h").unwrap();
@@ -399,7 +398,7 @@ fn what_a_stage_makes_when_its_timer_expires_comes_over_a_socket_too() {
     let server = ServerBootstrap::new(&group)
         .pipeline(move |_| {
             let stage = Twice { timer: Some(Duration::from_millis(1)), ..Twice::default() };
-            Pipeline::new().codec(RawBytes).stage(stage).handler(Recorder::new(&handlers))
+            Pipeline::codec(RawBytes).stage(stage).handler(Recorder::new(&handlers))
         })
         .bind(anywhere())
         .unwrap();
@@ -455,7 +454,7 @@ proptest! {
         });
         let options = ChannelOptions::new().one_message_per_read(one_message_per_read);
         let (clock, tick) = (ManualClock::new(), Duration::from_millis(1));
-        let begin = Pipeline::new().codec(Runs::default());
+        let begin = Pipeline::codec(Runs::default());
         let mut channel = if twice {
             EmbeddedChannel::with(begin.stage(Twice::default()).handler(handler), &options, clock, tick)
         } else {
@@ -485,8 +484,8 @@ proptest! {
 struct Endless(bool);
 
 impl Codec for Endless {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
         self.0 = true;
@@ -501,7 +500,7 @@ impl Codec for Endless {
         Ok(Some("more".into()))
     }
 
-    fn encode(&mut self, message: Bytes, output: &mut Outbound) -> Result {
+    fn encode(&mut self, message: Bytes, output: &mut OutboundBuffer) -> Result {
         output.put(message);
         Ok(())
     }

@@ -12,7 +12,7 @@ use crate::support::{
     tcp::read_to_end,
 };
 use bytes::{Buf, Bytes};
-use netwheel::{ChannelOptions, PeerError, buffer::Outbound, codec::Line, pipeline::Codec, prelude::*};
+use netwheel::{ChannelOptions, PeerError, buffer::OutboundBuffer, codec::Line, pipeline::Codec, prelude::*};
 use std::{io::Write, net::Shutdown};
 
 #[test]
@@ -52,14 +52,14 @@ fn max_inbound_over_tcp_closes_the_connection_whatever_the_handler_does() {
 struct Stuck;
 
 impl Codec for Stuck {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
         if input.is_empty() { Ok(None) } else { Err("stuck".into()) }
     }
 
-    fn encode(&mut self, message: Bytes, output: &mut Outbound) -> Result {
+    fn encode(&mut self, message: Bytes, output: &mut OutboundBuffer) -> Result {
         output.put(message);
         Ok(())
     }
@@ -91,15 +91,15 @@ fn a_codec_that_is_stuck_at_the_end_does_not_go_round_for_ever() {
     /// Fails whenever it is asked for the last message.
     struct StuckAtLast;
     impl Codec for StuckAtLast {
-        type In = Bytes;
-        type Out = Bytes;
+        type Read = Bytes;
+        type Write = Bytes;
         fn decode(&mut self, _: &mut Bytes) -> Result<Option<Bytes>> {
             Ok(None)
         }
         fn decode_last(&mut self, _: &mut Bytes) -> Result<Option<Bytes>> {
             Err("stuck at last".into())
         }
-        fn encode(&mut self, _: Bytes, _: &mut Outbound) -> Result {
+        fn encode(&mut self, _: Bytes, _: &mut OutboundBuffer) -> Result {
             Ok(())
         }
     }
@@ -126,8 +126,8 @@ fn errors_that_take_no_byte_close_only_if_nothing_moves_in_between() {
     #[derive(Default)]
     struct Resumes(bool);
     impl Codec for Resumes {
-        type In = Bytes;
-        type Out = Bytes;
+        type Read = Bytes;
+        type Write = Bytes;
         fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
             while let Some(&first) = input.first() {
                 if first == b'!' && !std::mem::replace(&mut self.0, true) {
@@ -138,7 +138,7 @@ fn errors_that_take_no_byte_close_only_if_nothing_moves_in_between() {
             }
             Ok(None)
         }
-        fn encode(&mut self, _: Bytes, _: &mut Outbound) -> Result {
+        fn encode(&mut self, _: Bytes, _: &mut OutboundBuffer) -> Result {
             Ok(())
         }
     }
@@ -157,12 +157,12 @@ fn errors_that_take_no_byte_close_only_if_nothing_moves_in_between() {
 fn a_codec_that_makes_messages_of_no_bytes_does_not_go_round_for_ever() {
     struct Endless;
     impl Codec for Endless {
-        type In = Bytes;
-        type Out = Bytes;
+        type Read = Bytes;
+        type Write = Bytes;
         fn decode(&mut self, _: &mut Bytes) -> Result<Option<Bytes>> {
             Ok(Some(Bytes::new()))
         }
-        fn encode(&mut self, _: Bytes, _: &mut Outbound) -> Result {
+        fn encode(&mut self, _: Bytes, _: &mut OutboundBuffer) -> Result {
             Ok(())
         }
     }
@@ -178,8 +178,8 @@ fn a_codec_that_makes_messages_of_no_bytes_does_not_go_round_for_ever() {
 struct EndlessAtLast;
 
 impl Codec for EndlessAtLast {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn decode(&mut self, _: &mut Bytes) -> Result<Option<Bytes>> {
         Ok(None)
@@ -189,7 +189,7 @@ impl Codec for EndlessAtLast {
         Ok(Some("last".into()))
     }
 
-    fn encode(&mut self, message: Bytes, output: &mut Outbound) -> Result {
+    fn encode(&mut self, message: Bytes, output: &mut OutboundBuffer) -> Result {
         output.put(message);
         Ok(())
     }

@@ -9,7 +9,7 @@ use crate::support::{
     tcp::{connect, read_to_end},
 };
 use bytes::Bytes;
-use netwheel::{ChannelOptions, buffer::Outbound, codec::Line, pipeline::Codec, prelude::*};
+use netwheel::{ChannelOptions, buffer::OutboundBuffer, codec::Line, pipeline::Codec, prelude::*};
 use std::{
     io::Write,
     net::Shutdown,
@@ -21,8 +21,8 @@ use std::{
 struct NotAtLast(Line);
 
 impl Codec for NotAtLast {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
         self.0.decode(input)
@@ -32,7 +32,7 @@ impl Codec for NotAtLast {
         panic!("decode_last of a codec that was replaced");
     }
 
-    fn encode(&mut self, message: Bytes, output: &mut Outbound) -> Result {
+    fn encode(&mut self, message: Bytes, output: &mut OutboundBuffer) -> Result {
         self.0.encode(message, output)
     }
 }
@@ -46,10 +46,10 @@ fn d_08_a_codec_that_was_replaced_is_not_asked_at_the_end() {
         _ => Ok(()),
     });
     let options = ChannelOptions::new().half_close(true);
-    let mut channel = embedded_pipeline(&options, Pipeline::new().codec(NotAtLast(Line::new())).handler(old));
+    let mut channel = embedded_pipeline(&options, Pipeline::codec(NotAtLast(Line::new())).handler(old));
     channel.write_inbound(b"a\nb\nc").unwrap();
     channel.end_inbound();
-    assert!(log.take().ends_with(&["new read_complete".into(), "new input_shutdown".into()]));
+    assert!(log.take().ends_with(&["new read_complete".into(), "new read_closed".into()]));
     assert!(channel.is_open());
 }
 
@@ -65,13 +65,13 @@ fn d_08_in_the_last_decoding_what_is_left_is_decoded_for_the_last_time_by_the_ne
             Event::Active(_) => ctx.set_auto_read(true),
             Event::ReadComplete => ctx.set_auto_read(true),
             Event::Read(message) if message == "b" => {
-                ctx.replace_pipeline(Pipeline::new().codec(AtLast).handler(quiet("new", &inner)))?
+                ctx.replace_pipeline(Pipeline::codec(AtLast).handler(quiet("new", &inner)))?
             }
             _ => {}
         }
         Ok(())
     });
-    let mut channel = embedded_pipeline(&ChannelOptions::new(), Pipeline::new().codec(AtLast).handler(old));
+    let mut channel = embedded_pipeline(&ChannelOptions::new(), Pipeline::codec(AtLast).handler(old));
     channel.write_inbound(b"abcd").unwrap();
     channel.end_inbound();
     assert_eq!(
@@ -106,7 +106,7 @@ fn d_05_in_the_last_read_complete() {
         // Half a line at its end is a message only where the codec says so; this one leaves it.
         channel.write_inbound(b"a\nrest").unwrap();
         channel.end_inbound();
-        let end = if half_close { "new input_shutdown" } else { "new inactive" };
+        let end = if half_close { "new read_closed" } else { "new inactive" };
         assert_eq!(
             log.take(),
             [
@@ -170,7 +170,7 @@ fn over_tcp_the_old_one_is_dropped_on_the_loop_and_the_end_is_told_to_the_new_on
     log.wait_for("new drop");
     assert_eq!(dropped.lock().unwrap().as_deref(), Some("replacing-0"));
     let told = log.take();
-    for once in ["old input_shutdown", "old drop", "new active", "new input_shutdown", "new inactive"] {
+    for once in ["old read_closed", "old drop", "new active", "new read_closed", "new inactive"] {
         assert_eq!(told.iter().filter(|e| *e == once).count(), 1, "{told:?}");
     }
     end(&group);

@@ -9,7 +9,7 @@ use crate::support::{
     tcp::{self, connect, read_to_end},
 };
 use bytes::Bytes;
-use netwheel::{ChannelPipeline, Error, codec::Line, prelude::*, testing::EmbeddedChannel};
+use netwheel::{Error, Pipeline, codec::Line, prelude::*, testing::EmbeddedChannel};
 use std::io::{self, Write};
 
 /// C-24: one that cannot be made, or whose making panics, closes just this channel, and the old handler is told why.
@@ -21,7 +21,7 @@ fn c_24_one_that_cannot_be_made_closes_just_this_channel() {
     let inner = log.clone();
     let server = ServerBootstrap::new(&group)
         .pipeline(move |_| {
-            let make = |line: &Bytes, log: &Log| -> Result<ChannelPipeline<Bytes>> {
+            let make = |line: &Bytes, log: &Log| -> Result<Pipeline<Bytes>> {
                 match &line[..] {
                     b"fail" => Err("cannot be made".into()),
                     b"panic" => panic!("made on purpose"),
@@ -92,7 +92,7 @@ fn the_error_of_a_callback_may_ask_as_well_but_not_on_a_broken_connection() {
         old.closes = false;
         let mut channel = EmbeddedChannel::new(lines(old));
         if broken {
-            channel.break_with(io::ErrorKind::ConnectionReset.into());
+            channel.fail_inbound(io::ErrorKind::ConnectionReset.into());
             let error = "old error reading: connection reset";
             assert_eq!(log.take(), ["old active", error, "new drop", "old inactive"]);
         } else {
@@ -132,8 +132,8 @@ fn the_new_one_that_fails_in_active_closes_just_its_channel() {
 fn an_old_handler_that_panics_when_it_is_dropped_does_no_harm() {
     struct Sore(Log);
     impl Handler for Sore {
-        type In = Bytes;
-        type Out = Bytes;
+        type Read = Bytes;
+        type Write = Bytes;
         fn read(&mut self, ctx: &mut Context<'_, Self>, _: Bytes) -> Result {
             ctx.replace_pipeline(raw(quiet("new", &self.0)))
         }
@@ -146,7 +146,7 @@ fn an_old_handler_that_panics_when_it_is_dropped_does_no_harm() {
     }
     quiet_panics();
     let log = Log::new();
-    let mut channel = EmbeddedChannel::new(Pipeline::new().codec(Line::new()).handler(Sore(log.clone())));
+    let mut channel = EmbeddedChannel::new(Pipeline::codec(Line::new()).handler(Sore(log.clone())));
     channel.write_inbound(b"go\nrest").unwrap();
     assert_eq!(log.take(), ["sore drop", "new active", "new read rest", "new read_complete"]);
     assert!(channel.is_open());

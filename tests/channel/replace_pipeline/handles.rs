@@ -8,7 +8,7 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelGroup, Error, Remote, buffer::Outbound, codec::Line, pipeline::Codec, prelude::*,
+    ChannelGroup, Error, Remote, buffer::OutboundBuffer, codec::Line, pipeline::Codec, prelude::*,
     testing::EmbeddedChannel,
 };
 use std::sync::mpsc;
@@ -17,14 +17,14 @@ use std::sync::mpsc;
 struct Text(Line);
 
 impl Codec for Text {
-    type In = String;
-    type Out = String;
+    type Read = String;
+    type Write = String;
 
     fn decode(&mut self, input: &mut Bytes) -> Result<Option<String>> {
         Ok(self.0.decode(input)?.map(|line| String::from_utf8_lossy(&line).into_owned()))
     }
 
-    fn encode(&mut self, message: String, output: &mut Outbound) -> Result {
+    fn encode(&mut self, message: String, output: &mut OutboundBuffer) -> Result {
         self.0.encode(message.into(), output)
     }
 }
@@ -36,8 +36,8 @@ struct Texts {
 }
 
 impl Handler for Texts {
-    type In = String;
-    type Out = String;
+    type Read = String;
+    type Write = String;
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         if let Some(handle) = self.handle.take() {
@@ -67,7 +67,7 @@ fn handles_of_another_message_type_are_told_so_and_get_the_message_back() {
             Event::Active(_) => sender.send(ctx.remote()).unwrap(),
             Event::Read(_) => {
                 let new = Texts { handle: handle.take(), heard: 0 };
-                ctx.replace_pipeline(Pipeline::new().codec(Text(Line::new())).handler(new))?;
+                ctx.replace_pipeline(Pipeline::codec(Text(Line::new())).handler(new))?;
             }
             _ => {}
         }
@@ -85,7 +85,7 @@ fn handles_of_another_message_type_are_told_so_and_get_the_message_back() {
 
     let refused = old.write("stale".into()).unwrap_err();
     assert!(matches!(refused.reason, Error::Replaced) && refused.value == "stale", "{refused}");
-    assert!(matches!(old.write_notify("stale".into()).unwrap_err().reason, Error::Replaced));
+    assert!(matches!(old.write_tracked("stale".into()).unwrap_err().reason, Error::Replaced));
     assert!(matches!(old.execute(|_| panic!("it runs")), Err(Error::Replaced)));
     assert!(matches!(old.schedule(SECOND, |_| panic!("it runs")), Err(Error::Replaced)));
     assert!(matches!(old_remote.execute(|_, _| panic!("it runs")), Err(Error::Replaced)));
@@ -125,11 +125,11 @@ fn what_such_handles_had_in_the_queue_is_dropped_and_answered_and_is_nobodys_err
     let old = remote.channel().clone();
     old.execute(|scope| {
         let new = Texts { handle: None, heard: 0 };
-        scope.replace_pipeline(Pipeline::new().codec(Text(Line::new())).handler(new))
+        scope.replace_pipeline(Pipeline::codec(Text(Line::new())).handler(new))
     })
     .unwrap();
     old.write("stale".into()).unwrap();
-    let answer = old.write_notify("stale".into()).unwrap();
+    let answer = old.write_tracked("stale".into()).unwrap();
     let guards = ["task", "later", "remote"].map(|name| Guard(name, log.clone()));
     let [task, later, of_remote] = guards;
     old.execute(move |_| task.runs()).unwrap();
@@ -161,7 +161,7 @@ fn handles_of_the_same_types_go_on() {
     channel.write_inbound(b"go\n").unwrap();
     log.take();
     remote.channel().write("one".into()).unwrap();
-    let answer = remote.channel().write_notify("two".into()).unwrap();
+    let answer = remote.channel().write_tracked("two".into()).unwrap();
     remote
         .execute(|me, _| {
             me.log.push(format!("{} has it", me.name));
@@ -189,7 +189,7 @@ fn groups_are_left_if_the_message_type_changes() {
     handle
         .execute(|scope| {
             let new = Texts { handle: None, heard: 0 };
-            scope.replace_pipeline(Pipeline::new().codec(Text(Line::new())).handler(new))
+            scope.replace_pipeline(Pipeline::codec(Text(Line::new())).handler(new))
         })
         .unwrap();
     // On its way when the pipelines change.

@@ -10,12 +10,12 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions, ChannelPipeline, buffer::WaterMark, codec::Line, prelude::*, testing::EmbeddedChannel,
+    ChannelOptions, Pipeline, buffer::WaterMark, codec::Line, prelude::*, testing::EmbeddedChannel,
 };
 use std::{io::Write, net::Shutdown};
 
 /// Reads lines until one says `upgrade`, answers that, and gives way to frames, which are echoed.
-fn upgrading(log: &Log) -> ChannelPipeline<Bytes> {
+fn upgrading(log: &Log) -> Pipeline<Bytes> {
     let inner = log.clone();
     lines(named("old", log, move |ctx, call| match call {
         Event::Read(line) if line == "upgrade" => {
@@ -120,7 +120,7 @@ fn d_05_from_every_callback_with_and_without_bytes_that_are_left() {
             channel.channel().write(vec![b'x'; 100].into()).unwrap();
             channel.run_pending();
         }),
-        ("input_shutdown", |channel| channel.end_inbound()),
+        ("read_closed", |channel| channel.end_inbound()),
     ];
     for (when, trigger) in cases {
         for left in ["", "par"] {
@@ -144,7 +144,7 @@ fn d_05_from_every_callback_with_and_without_bytes_that_are_left() {
             });
             handler.closes = false;
             let pipeline =
-                Pipeline::new().idle(IdleTimeouts::new().reader(SECOND)).codec(Line::new()).handler(handler);
+                Pipeline::codec(Line::new()).idle(IdleTimeouts::new().reader(SECOND)).handler(handler);
             let options = ChannelOptions::new().half_close(true).water_mark(WaterMark::new(1, 50).unwrap());
             let mut channel = embedded_pipeline(&options, pipeline);
             channel.set_outbound_room(Some(0));
@@ -163,12 +163,12 @@ fn d_05_from_every_callback_with_and_without_bytes_that_are_left() {
             }
             match when {
                 // The end of the stream is the new one's as well.
-                "input_shutdown" if left.is_empty() => {
-                    expected.extend(["new read_complete".into(), "new input_shutdown".into()]);
+                "read_closed" if left.is_empty() => {
+                    expected.extend(["new read_complete".into(), "new read_closed".into()]);
                 }
-                "input_shutdown" => {
+                "read_closed" => {
                     expected.extend(["new read_complete"; 2].map(String::from));
-                    expected.push("new input_shutdown".into());
+                    expected.push("new read_closed".into());
                 }
                 // The read that is going on has an end, whoever hears of it.
                 "read now" => expected.push("new read_complete".into()),
@@ -180,7 +180,7 @@ fn d_05_from_every_callback_with_and_without_bytes_that_are_left() {
                 expected.push("new read_complete".into());
             }
             assert_eq!(told, expected, "{when}, {left:?} left");
-            if when != "input_shutdown" {
+            if when != "read_closed" {
                 channel.write_inbound(b"more").unwrap();
                 assert_eq!(log.take(), ["new read more", "new read_complete"], "{when}");
             }
@@ -255,7 +255,7 @@ fn asked_for_twice_in_one_callback_the_second_counts() {
 }
 
 /// Takes over from itself `left` times when it is told `active`.
-fn chain(log: &Log, left: usize) -> ChannelPipeline<Bytes> {
+fn chain(log: &Log, left: usize) -> Pipeline<Bytes> {
     let inner = log.clone();
     lines(named("link", log, move |ctx, call| match call {
         Event::Active(_) if left > 0 => ctx.replace_pipeline(chain(&inner, left - 1)),
@@ -286,7 +286,7 @@ fn one_may_take_over_from_the_other_so_often_at_once_and_no_more() {
 fn c_15_each_of_many_begins_once_and_ends_once() {
     const NAMES: [&str; 20] =
         ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q", "r", "s", "t"];
-    fn link(log: &Log, names: &'static [&'static str]) -> ChannelPipeline<Bytes> {
+    fn link(log: &Log, names: &'static [&'static str]) -> Pipeline<Bytes> {
         let inner = log.clone();
         lines(named(names[0], log, move |ctx, call| match call {
             Event::Read(_) if names.len() > 1 => ctx.replace_pipeline(link(&inner, &names[1..])),

@@ -8,8 +8,8 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions, ChannelPipeline, TimeLimits,
-    buffer::Outbound,
+    ChannelOptions, Pipeline, TimeLimits,
+    buffer::OutboundBuffer,
     codec::Line,
     pipeline::{Codec, Stage, StageContext},
     prelude::*,
@@ -74,17 +74,15 @@ fn its_tasks_are_cancelled_and_what_they_hold_is_dropped_before_the_new_one_begi
 fn idle_timeouts_and_time_limits_are_those_of_the_new_one_from_now_on() {
     let log = Log::new();
     let inner = log.clone();
-    let old = Pipeline::new()
+    let old = Pipeline::codec(Line::new())
         .idle(IdleTimeouts::new().reader(SECOND).all(SECOND))
         .time_limits(TimeLimits::new().read(SECOND).first_message(SECOND))
-        .codec(Line::new())
         .handler(named("old", &log, move |ctx, call| match call {
             Event::Idle(_) => {
                 // Both kinds of quiet and both limits are due: of these the new one hears nothing.
-                let new = Pipeline::new()
+                let new = Pipeline::codec(Line::new())
                     .idle(IdleTimeouts::new().reader(3 * SECOND).all(3 * SECOND))
                     .time_limits(TimeLimits::new().first_message(5 * SECOND))
-                    .codec(Line::new())
                     .handler(quiet("new", &inner));
                 ctx.replace_pipeline(new)
             }
@@ -109,7 +107,7 @@ fn the_first_message_is_waited_for_anew() {
     let mut channel = EmbeddedChannel::new(lines(named("old", &log, move |ctx, call| match call {
         Event::Read(_) => {
             let limits = TimeLimits::new().first_byte(SECOND).first_message(2 * SECOND);
-            let new = Pipeline::new().time_limits(limits).codec(Line::new()).handler(quiet("new", &inner));
+            let new = Pipeline::codec(Line::new()).time_limits(limits).handler(quiet("new", &inner));
             ctx.replace_pipeline(new)
         }
         _ => Ok(()),
@@ -147,8 +145,8 @@ fn a_task_of_the_old_one_that_was_refused_is_no_error_of_the_new_one() {
 struct Picky;
 
 impl Codec for Picky {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
         match input.first() {
@@ -158,7 +156,7 @@ impl Codec for Picky {
         }
     }
 
-    fn encode(&mut self, message: Bytes, output: &mut Outbound) -> Result {
+    fn encode(&mut self, message: Bytes, output: &mut OutboundBuffer) -> Result {
         output.put(message);
         Ok(())
     }
@@ -167,7 +165,7 @@ impl Codec for Picky {
 /// Each codec may fail once without taking a byte: here three do so on the same byte, and the fourth takes it.
 #[test]
 fn what_the_old_codec_failed_on_is_the_new_ones_to_try() {
-    fn link(log: &Log, names: &'static [&'static str]) -> ChannelPipeline<Bytes> {
+    fn link(log: &Log, names: &'static [&'static str]) -> Pipeline<Bytes> {
         let inner = log.clone();
         let mut handler = named(names[0], log, move |ctx, call| match call {
             Event::Error(_) if names.len() == 1 => ctx.replace_pipeline(raw(quiet("last", &inner))),
@@ -175,7 +173,7 @@ fn what_the_old_codec_failed_on_is_the_new_ones_to_try() {
             _ => Ok(()),
         });
         handler.closes = false;
-        Pipeline::new().codec(Picky).handler(handler)
+        Pipeline::codec(Picky).handler(handler)
     }
     let log = Log::new();
     let mut channel = EmbeddedChannel::new(link(&log, &["a", "b", "c"]));
@@ -188,7 +186,7 @@ fn what_the_old_codec_failed_on_is_the_new_ones_to_try() {
 fn without_idle_timeouts_nothing_is_left_on_the_wheel() {
     let log = Log::new();
     let inner = log.clone();
-    let old = Pipeline::new().idle(IdleTimeouts::new().reader(SECOND)).codec(Line::new()).handler(named(
+    let old = Pipeline::codec(Line::new()).idle(IdleTimeouts::new().reader(SECOND)).handler(named(
         "old",
         &log,
         move |ctx, call| match call {
@@ -206,8 +204,8 @@ fn without_idle_timeouts_nothing_is_left_on_the_wheel() {
 struct Ticking(&'static str, Log);
 
 impl Stage for Ticking {
-    type In = Bytes;
-    type Out = Bytes;
+    type ReadIn = Bytes;
+    type ReadOut = Bytes;
     type WriteIn = Bytes;
     type WriteOut = Bytes;
 
@@ -236,7 +234,7 @@ impl Stage for Ticking {
 fn stages_and_their_timers_give_way_too() {
     let log = Log::new();
     let ticking = |name, log: &Log, handler| {
-        Pipeline::new().codec(Line::new()).stage(Ticking(name, log.clone())).handler(handler)
+        Pipeline::codec(Line::new()).stage(Ticking(name, log.clone())).handler(handler)
     };
     let inner = log.clone();
     let old = named("old", &log, move |ctx, call| match call {

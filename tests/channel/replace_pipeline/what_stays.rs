@@ -22,7 +22,7 @@ fn what_the_old_one_wrote_goes_first_and_its_completions_hold() {
     let mut channel = EmbeddedChannel::new(lines(named("old", &log, move |ctx, call| {
         if let Event::Read(_) = call {
             ctx.set_auto_read(false);
-            sender.send(ctx.write_notify("old words".into())?).unwrap();
+            sender.send(ctx.write_tracked("old words".into())?).unwrap();
             ctx.replace_pipeline(frames(named("new", &inner, |ctx, call| match call {
                 Event::Active(_) => {
                     assert!(!ctx.auto_read() && !ctx.is_writable());

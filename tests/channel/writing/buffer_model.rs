@@ -2,7 +2,7 @@
 //! consume and roll back, is tested beside the source.)
 
 use bytes::{BufMut, Bytes, BytesMut};
-use netwheel::buffer::{KEEP_FROM, Outbound};
+use netwheel::buffer::{KEEP_FROM, OutboundBuffer};
 use proptest::prelude::*;
 use std::io::Write;
 
@@ -39,7 +39,7 @@ proptest! {
 
     #[test]
     fn it_holds_what_was_put_in_order(puts in prop::collection::vec(put(), 0..30)) {
-        let (mut out, mut model) = (Outbound::new(), BytesMut::new());
+        let (mut out, mut model) = (OutboundBuffer::new(), BytesMut::new());
         for put in puts {
             match put {
                 Put::Slice(bytes) => {

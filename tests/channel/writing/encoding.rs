@@ -9,7 +9,7 @@ use crate::writing::zeros;
 use bytes::Bytes;
 use netwheel::{
     EncodeError, Error,
-    buffer::{KEEP_FROM, Outbound},
+    buffer::{KEEP_FROM, OutboundBuffer},
     pipeline::{Codec, Stage, StageContext},
     prelude::*,
     testing::EmbeddedChannel,
@@ -36,7 +36,7 @@ fn c_42_a_failed_encode_is_rolled_back_and_its_neighbours_are_whole() {
         }
         _ => Ok(()),
     });
-    let mut channel = EmbeddedChannel::new(Pipeline::new().codec(Fussy::new()).handler(handler));
+    let mut channel = EmbeddedChannel::new(Pipeline::codec(Fussy::new()).handler(handler));
     assert_eq!(log.take(), ["active", "failed"], "the caller has the error, nobody else");
     let mut expected = b"one\ntwo\n".to_vec();
     expected.extend_from_slice(&[0; KEEP_FROM]);
@@ -48,9 +48,8 @@ fn c_42_a_failed_encode_is_rolled_back_and_its_neighbours_are_whole() {
 #[test]
 fn c_42_a_failed_encode_behind_a_partly_sent_one_takes_back_its_own_bytes_only() {
     let log = Log::new();
-    let mut channel = EmbeddedChannel::new(
-        Pipeline::new().codec(Fussy::new()).handler(Recorder::exactly(&log, |_, _| Ok(()))),
-    );
+    let mut channel =
+        EmbeddedChannel::new(Pipeline::codec(Fussy::new()).handler(Recorder::exactly(&log, |_, _| Ok(()))));
     channel.set_outbound_room(Some(2));
     channel.channel().write("one".into()).unwrap();
     channel.run_pending();
@@ -71,8 +70,8 @@ fn c_42_a_failed_encode_behind_a_partly_sent_one_takes_back_its_own_bytes_only()
 struct Twice;
 
 impl Stage for Twice {
-    type In = Bytes;
-    type Out = Bytes;
+    type ReadIn = Bytes;
+    type ReadOut = Bytes;
     type WriteIn = Bytes;
     type WriteOut = Bytes;
 
@@ -98,7 +97,7 @@ fn c_42_a_message_of_which_a_stage_makes_two_goes_whole_or_not_at_all() {
         }
         _ => Ok(()),
     });
-    let mut channel = EmbeddedChannel::new(Pipeline::new().codec(Fussy::new()).stage(Twice).handler(handler));
+    let mut channel = EmbeddedChannel::new(Pipeline::codec(Fussy::new()).stage(Twice).handler(handler));
     assert_eq!(channel.read_outbound(), "first\ngood\n");
 }
 
@@ -106,14 +105,14 @@ fn c_42_a_message_of_which_a_stage_makes_two_goes_whole_or_not_at_all() {
 struct Parts;
 
 impl Codec for Parts {
-    type In = Bytes;
-    type Out = u64;
+    type Read = Bytes;
+    type Write = u64;
 
     fn decode(&mut self, _: &mut Bytes) -> Result<Option<Bytes>> {
         Ok(None)
     }
 
-    fn encode(&mut self, message: u64, output: &mut Outbound) -> Result {
+    fn encode(&mut self, message: u64, output: &mut OutboundBuffer) -> Result {
         use std::io::Write as _;
         output.put_u8(message as u8);
         output.put_u16(message as u16);
@@ -126,8 +125,8 @@ impl Codec for Parts {
 struct Silent;
 
 impl Handler for Silent {
-    type In = Bytes;
-    type Out = u64;
+    type Read = Bytes;
+    type Write = u64;
 
     fn read(&mut self, _: &mut Context<'_, Self>, _: Bytes) -> Result {
         Ok(())
@@ -136,7 +135,7 @@ impl Handler for Silent {
 
 #[test]
 fn numbers_are_written_with_the_most_significant_byte_first() {
-    let mut channel = EmbeddedChannel::new(Pipeline::new().codec(Parts).handler(Silent));
+    let mut channel = EmbeddedChannel::new(Pipeline::codec(Parts).handler(Silent));
     channel.channel().write(0x0102_0304_0506_0708).unwrap();
     channel.run_pending();
     let expected: &[u8] = b"\x08\x07\x08\x05\x06\x07\x08\x01\x02\x03\x04\x05\x06\x07\x0872623859790382856";

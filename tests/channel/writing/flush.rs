@@ -29,7 +29,7 @@ where
     let log = Mutex::new(log.clone());
     ServerBootstrap::new(group)
         .pipeline(move |_| {
-            Pipeline::new().codec(Line::new()).handler(Recorder::with(&log.lock().unwrap(), hook.clone()))
+            Pipeline::codec(Line::new()).handler(Recorder::with(&log.lock().unwrap(), hook.clone()))
         })
         .bind("127.0.0.1:0")
         .unwrap()
@@ -101,7 +101,7 @@ fn h_14_what_waits_is_sent_at_the_latest_when_the_channel_closes_or_fails() {
     let server = ServerBootstrap::new(&group)
         .channel_options(options)
         .pipeline(|_| {
-            Pipeline::new().codec(Line::new()).handler(Recorder::with(&Log::new(), |ctx, call| match call {
+            Pipeline::codec(Line::new()).handler(Recorder::with(&Log::new(), |ctx, call| match call {
                 Event::Read(message) => ctx.write(message.clone()),
                 _ => Ok(()),
             }))
@@ -140,9 +140,9 @@ fn h_15_what_is_written_when_a_write_is_answered_is_not_lost() {
     let mut peer = connect(server.local_address());
     let channel: Channel<Bytes> = channels.recv().unwrap();
     let (again, (told, answered)) = (channel.clone(), mpsc::channel());
-    channel.write_notify("first".into()).unwrap().on_complete(move |sent| {
+    channel.write_tracked("first".into()).unwrap().on_complete(move |sent| {
         sent.unwrap();
-        let second = again.write_notify("second".into()).unwrap();
+        let second = again.write_tracked("second".into()).unwrap();
         told.send(second).unwrap();
     });
     ask(&mut peer, "", "first\nsecond\n");
@@ -162,7 +162,7 @@ fn write_to_another_channel_calls_nothing_from_within_the_callback() {
         .channel_options(ChannelOptions::new().water_mark(WaterMark::new(2, 3).unwrap()))
         .pipeline(move |_| {
             let log = inner.clone();
-            Pipeline::new().codec(Line::new()).handler(Recorder::with(&inner, move |ctx, call| {
+            Pipeline::codec(Line::new()).handler(Recorder::with(&inner, move |ctx, call| {
                 match call {
                     Event::Active(_) => others.lock().unwrap().push(ctx.channel()),
                     Event::Read(message) => {
@@ -200,8 +200,8 @@ struct Answers {
 }
 
 impl Handler for Answers {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn read(&mut self, ctx: &mut Context<'_, Self>, _: Bytes) -> Result {
         self.seen.send(self.event_loop.metrics().bytes_written).map_err(Error::other)?;
@@ -219,7 +219,7 @@ fn an_answer_leaves_before_the_next_channel_is_read() {
         let server = ServerBootstrap::new(by_hand.group())
             .pipeline(move |_| {
                 let (seen, event_loop) = (made.0.lock().unwrap().clone(), made.1.clone());
-                Pipeline::new().codec(RawBytes).handler(Answers { bytes, event_loop, seen })
+                Pipeline::codec(RawBytes).handler(Answers { bytes, event_loop, seen })
             })
             .bind("127.0.0.1:0")
             .unwrap();

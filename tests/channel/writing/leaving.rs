@@ -50,7 +50,7 @@ fn c_40_over_tcp_the_writes_of_a_turn_leave_in_one_system_call() {
     let group = one_loop();
     let server = ServerBootstrap::new(&group)
         .pipeline(|_| {
-            Pipeline::new().codec(Line::new()).handler(Recorder::with(&Log::new(), |ctx, call| match call {
+            Pipeline::codec(Line::new()).handler(Recorder::with(&Log::new(), |ctx, call| match call {
                 Event::Active(_) => {
                     for n in 0..100 {
                         ctx.write(format!("{n:02}").into())?;
@@ -140,7 +140,7 @@ fn c_43_more_slices_than_one_system_call_takes_arrive_in_order() {
         .collect();
     let server = ServerBootstrap::new(&group)
         .pipeline(|_| {
-            Pipeline::new().codec(RawBytes).handler(Recorder::with(&Log::new(), |ctx, call| {
+            Pipeline::codec(RawBytes).handler(Recorder::with(&Log::new(), |ctx, call| {
                 if call.is_active() {
                     for n in 0..500u32 {
                         let size = if n % 3 == 0 { 7 } else { KEEP_FROM + n as usize };
@@ -196,23 +196,20 @@ fn c_47_over_tcp_what_is_written_while_flushing_is_sent_without_another_trigger(
         .channel_options(marks(2, 3))
         .pipeline(|_| {
             let more = Cell::new(1000);
-            Pipeline::new().codec(RawBytes).handler(Recorder::with(
-                &Log::new(),
-                move |ctx, call| match call {
-                    Event::Active(_) => ctx.write("abcd".into()),
-                    Event::Writable(true) if more.get() > 0 => {
-                        more.set(more.get() - 1);
-                        ctx.write("cdef".into())?;
-                        ctx.flush();
-                        Ok(())
-                    }
-                    Event::Writable(true) => {
-                        ctx.close();
-                        Ok(())
-                    }
-                    _ => Ok(()),
-                },
-            ))
+            Pipeline::codec(RawBytes).handler(Recorder::with(&Log::new(), move |ctx, call| match call {
+                Event::Active(_) => ctx.write("abcd".into()),
+                Event::Writable(true) if more.get() > 0 => {
+                    more.set(more.get() - 1);
+                    ctx.write("cdef".into())?;
+                    ctx.flush();
+                    Ok(())
+                }
+                Event::Writable(true) => {
+                    ctx.close();
+                    Ok(())
+                }
+                _ => Ok(()),
+            }))
         })
         .bind(anywhere())
         .unwrap();
@@ -245,7 +242,7 @@ fn c_53_a_flush_that_spent_its_writes_goes_on_in_the_next_turn() {
         .channel_options(ChannelOptions::new().writes_per_turn(1))
         .pipeline(move |_| {
             let sender = sender.lock().unwrap().clone();
-            Pipeline::new().codec(RawBytes).handler(Recorder::with(&Log::new(), move |ctx, call| {
+            Pipeline::codec(RawBytes).handler(Recorder::with(&Log::new(), move |ctx, call| {
                 if call.is_active() {
                     for _ in 0..CHUNKS {
                         ctx.write(zeros(KEEP_FROM))?;
@@ -271,9 +268,7 @@ fn c_54_a_full_socket_is_not_tried_again_until_it_says_that_it_takes_more() {
     let (hand_over, channels) = hand_over();
     let server = ServerBootstrap::new(&group)
         .channel_options(ChannelOptions::new().max_outbound(usize::MAX))
-        .pipeline(move |_| {
-            Pipeline::new().codec(RawBytes).handler(Recorder::with(&Log::new(), hand_over.clone()))
-        })
+        .pipeline(move |_| Pipeline::codec(RawBytes).handler(Recorder::with(&Log::new(), hand_over.clone())))
         .bind(anywhere())
         .unwrap();
     let mut peer = connect(&server);
@@ -338,7 +333,7 @@ fn many_threads_write_and_each_ones_order_holds() {
     let (hand_over, channels) = hand_over();
     let server = ServerBootstrap::new(&group)
         .pipeline(move |_| {
-            Pipeline::new().codec(Line::new()).handler(Recorder::with(&Log::new(), hand_over.clone()))
+            Pipeline::codec(Line::new()).handler(Recorder::with(&Log::new(), hand_over.clone()))
         })
         .bind(anywhere())
         .unwrap();

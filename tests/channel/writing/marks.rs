@@ -138,9 +138,7 @@ fn c_46_a_write_that_the_loops_queue_refuses_does_not_stay_counted() {
     let (hand_over, channels) = hand_over();
     let server = ServerBootstrap::new(&group)
         .channel_options(marks(1, 3 * OVERHEAD))
-        .pipeline(move |_| {
-            Pipeline::new().codec(RawBytes).handler(Recorder::with(&Log::new(), hand_over.clone()))
-        })
+        .pipeline(move |_| Pipeline::codec(RawBytes).handler(Recorder::with(&Log::new(), hand_over.clone())))
         .bind(anywhere())
         .unwrap();
     let mut peer = connect(&server);

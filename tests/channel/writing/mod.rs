@@ -24,7 +24,7 @@ const OVERHEAD: usize = 96;
 
 /// A channel of bytes without any framing, so that a test can count them.
 fn raw(options: &ChannelOptions, handler: Recorder) -> EmbeddedChannel<Bytes> {
-    let pipeline = Pipeline::new().codec(RawBytes).handler(handler);
+    let pipeline = Pipeline::codec(RawBytes).handler(handler);
     EmbeddedChannel::with(pipeline, options, ManualClock::new(), Duration::from_millis(1)).unwrap()
 }
 

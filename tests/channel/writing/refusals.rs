@@ -55,7 +55,7 @@ fn c_50_over_tcp_a_write_in_inactive_is_refused() {
     let server = ServerBootstrap::new(&group)
         .pipeline(move |_| {
             let inner = handler_log.clone();
-            Pipeline::new().codec(Line::new()).handler(Recorder::with(&handler_log, move |ctx, call| {
+            Pipeline::codec(Line::new()).handler(Recorder::with(&handler_log, move |ctx, call| {
                 if *call == Event::Inactive {
                     let (own, handle) = (ctx.write("late".into()), ctx.channel());
                     inner.push(format!("{} / {}", own.unwrap_err(), reason(handle.write("late".into()))));

@@ -12,7 +12,7 @@ use crate::support::{
     wait::done,
 };
 use bytes::Bytes;
-use netwheel::{ChannelPool, PoolBuilder, Pooled, prelude::*, testing::ManualClock};
+use netwheel::{ChannelPool, ChannelPoolBuilder, PooledChannel, prelude::*, testing::ManualClock};
 use std::net::SocketAddr;
 
 /// A loop whose time stands still, a server on it, and a pool of channels to that server.
@@ -25,7 +25,7 @@ struct Trial {
 }
 
 type Builder =
-    PoolBuilder<Box<dyn Fn(&netwheel::Peer) -> netwheel::ChannelPipeline<Bytes> + Send + Sync>, Bytes>;
+    ChannelPoolBuilder<Box<dyn Fn(&netwheel::Peer) -> netwheel::Pipeline<Bytes> + Send + Sync>, Bytes>;
 
 impl Trial {
     fn new(settings: impl FnOnce(Builder) -> Builder) -> Self {
@@ -48,7 +48,7 @@ impl Trial {
     }
 
     #[track_caller]
-    fn get(&self) -> Pooled<Bytes> {
+    fn get(&self) -> PooledChannel<Bytes> {
         done(self.pool.acquire()).unwrap()
     }
 

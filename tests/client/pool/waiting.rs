@@ -6,7 +6,7 @@ use crate::support::{
     wait::{done, ms, receive},
 };
 use bytes::Bytes;
-use netwheel::{ChannelPool, PoolTimeout, prelude::*};
+use netwheel::{AcquireTimeout, ChannelPool, prelude::*};
 use std::sync::mpsc;
 
 #[test]
@@ -81,7 +81,7 @@ fn h_19_who_waits_for_too_long_fails() {
 
 #[test]
 fn h_19_or_gets_a_new_channel_by_choice() {
-    let trial = Trial::new(|pool| pool.size(1).acquire_timeout(ms(500)).on_timeout(PoolTimeout::Open));
+    let trial = Trial::new(|pool| pool.size(1).acquire_timeout(ms(500)).on_timeout(AcquireTimeout::Open));
     let held = trial.get();
     let waiting = trial.pool.acquire();
     some_turns(&trial.group);
@@ -109,7 +109,7 @@ fn h_19_zero_is_not_to_wait_at_all() {
     drop(trial.get());
     end(&trial.group);
 
-    let trial = Trial::new(|pool| pool.size(1).acquire_timeout(ms(0)).on_timeout(PoolTimeout::Open));
+    let trial = Trial::new(|pool| pool.size(1).acquire_timeout(ms(0)).on_timeout(AcquireTimeout::Open));
     let both = (trial.get(), trial.get());
     assert_eq!(trial.counts(), (2, 0, 0));
     drop(both);

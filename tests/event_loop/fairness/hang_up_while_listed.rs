@@ -21,8 +21,8 @@ use std::{
 struct Pauses(Journal<(u16, Channel<Bytes>)>, bool);
 
 impl Handler for Pauses {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn read(&mut self, ctx: &mut Context<'_, Self>, _: Bytes) -> Result {
         if !std::mem::replace(&mut self.1, true) {
@@ -44,7 +44,7 @@ fn a_close_before_a_listed_channel_was_read_to_its_end_is_no_reset() {
     let channels = Journal::new();
     let journal = channels.clone();
     let server = ServerBootstrap::new(&group)
-        .pipeline(move |_| Pipeline::new().codec(Line::new()).handler(Pauses(journal.clone(), false)))
+        .pipeline(move |_| Pipeline::codec(Line::new()).handler(Pauses(journal.clone(), false)))
         .bind("127.0.0.1:0")
         .unwrap();
     let mut clients: Vec<_> = (0..CHANNELS)

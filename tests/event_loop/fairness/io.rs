@@ -67,8 +67,8 @@ impl Reader {
 }
 
 impl Handler for Reader {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn read(&mut self, _ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
         let (turn, client) = (turn(&self.event_loop), self.client.port());
@@ -106,7 +106,7 @@ impl Sink {
             .pipeline(move |peer: &Peer| {
                 let (event_loop, client, bytes) = (me.clone(), peer.address.unwrap(), 0);
                 let (seen, at_read) = (mine.clone(), at_read.clone());
-                Pipeline::new().codec(RawBytes).handler(Reader { event_loop, client, bytes, seen, at_read })
+                Pipeline::codec(RawBytes).handler(Reader { event_loop, client, bytes, seen, at_read })
             })
             .bind("127.0.0.1:0")
             .unwrap();
@@ -308,7 +308,7 @@ fn a_listener_accepts_64_a_turn() {
             ServerBootstrap::new(&group)
                 .pipeline(move |_peer| {
                     accepted.push((server, turn(&me)));
-                    Pipeline::new().codec(RawBytes).handler(Reader::indifferent(&me))
+                    Pipeline::codec(RawBytes).handler(Reader::indifferent(&me))
                 })
                 .bind("127.0.0.1:0")
                 .unwrap()
@@ -350,7 +350,7 @@ fn a_listener_that_is_carried_over_has_no_second_share() {
             if mine.len() <= 300 {
                 again();
             }
-            Pipeline::new().codec(RawBytes).handler(Reader::indifferent(&me))
+            Pipeline::codec(RawBytes).handler(Reader::indifferent(&me))
         })
         .bind("127.0.0.1:0")
         .unwrap();
@@ -407,8 +407,8 @@ struct SlowLines {
 }
 
 impl Handler for SlowLines {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn read(&mut self, _ctx: &mut Context<'_, Self>, line: Bytes) -> Result {
         self.seen.push((turn(&self.event_loop), Some(line)));
@@ -435,7 +435,7 @@ fn slow_requests_of_one_read_are_interrupted_between_two_messages() {
     let server = ServerBootstrap::new(&group)
         .pipeline(move |_peer: &Peer| {
             let (event_loop, clock, seen) = (me.clone(), time.clone(), mine.clone());
-            Pipeline::new().codec(Line::new()).handler(SlowLines { event_loop, clock, seen })
+            Pipeline::codec(Line::new()).handler(SlowLines { event_loop, clock, seen })
         })
         .bind("127.0.0.1:0")
         .unwrap();
@@ -488,7 +488,7 @@ fn slow_pipelines_interrupt_a_listener() {
         .pipeline(move |_peer| {
             mine.push(turn(&me));
             clock.advance(ms(8));
-            Pipeline::new().codec(RawBytes).handler(Reader::indifferent(&me))
+            Pipeline::codec(RawBytes).handler(Reader::indifferent(&me))
         })
         .bind("127.0.0.1:0")
         .unwrap();

@@ -365,8 +365,8 @@ fn e_49_only_a_channel_that_cannot_be_moved_is_closed() {
 fn e_49_a_channel_that_is_closed_before_the_rebuild_is_skipped() {
     struct Announced(Sender<Result<Channel<Bytes>, Error>>);
     impl Handler for Announced {
-        type In = Bytes;
-        type Out = Bytes;
+        type Read = Bytes;
+        type Write = Bytes;
         fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
             self.0.send(Ok(ctx.channel())).map_err(|_| "the test is over".into())
         }
@@ -380,7 +380,7 @@ fn e_49_a_channel_that_is_closed_before_the_rebuild_is_skipped() {
 
     let (group, event_loop) = single(EventLoopGroup::builder());
     let (told, news) = channel();
-    let pipeline = move |_: &_| Pipeline::new().codec(RawBytes).handler(Announced(told.clone()));
+    let pipeline = move |_: &_| Pipeline::codec(RawBytes).handler(Announced(told.clone()));
     let server = ServerBootstrap::new(&group).pipeline(pipeline).bind("127.0.0.1:0").unwrap();
     let open = || {
         let mut peer = connect(server.local_address());

@@ -30,7 +30,7 @@ pub(in crate::pipeline) struct Assembled<P, H> {
     pub(in crate::pipeline) handler: H,
 }
 
-impl<H: Handler, P: Push<H::Out>> Assembled<P, H> {
+impl<H: Handler, P: Push<H::Write>> Assembled<P, H> {
     #[inline]
     fn split<'a>(
         &'a mut self,
@@ -42,7 +42,7 @@ impl<H: Handler, P: Push<H::Out>> Assembled<P, H> {
     }
 }
 
-impl<H: Handler, P: Pull<Item = H::In>> Assembled<P, H> {
+impl<H: Handler, P: Pull<Item = H::Read>> Assembled<P, H> {
     /// Makes the driver deliver messages that stages have queued outside of `read`.
     #[inline]
     fn announce_more(&self, state: &mut ChannelState) {
@@ -52,7 +52,7 @@ impl<H: Handler, P: Pull<Item = H::In>> Assembled<P, H> {
     }
 }
 
-impl<H: Handler, P: Pull<Item = H::In> + Push<H::Out>> Links for Assembled<P, H> {
+impl<H: Handler, P: Pull<Item = H::Read> + Push<H::Write>> Links for Assembled<P, H> {
     fn read(
         &mut self,
         state: &mut ChannelState,
@@ -86,7 +86,7 @@ impl<H: Handler, P: Pull<Item = H::In> + Push<H::Out>> Links for Assembled<P, H>
         match event {
             Event::Active => stages.and(handler.active(&mut ctx)),
             Event::ReadComplete => handler.read_complete(&mut ctx),
-            Event::InputShutdown => handler.input_shutdown(&mut ctx),
+            Event::InputShutdown => handler.read_closed(&mut ctx),
             Event::Writability(writable) => handler.writability_changed(&mut ctx, writable),
             Event::Idle(event) => handler.idle(&mut ctx, event),
             Event::Shutdown => handler.shutdown(&mut ctx),
@@ -97,7 +97,7 @@ impl<H: Handler, P: Pull<Item = H::In> + Push<H::Out>> Links for Assembled<P, H>
     }
 
     fn write(&mut self, state: &mut ChannelState, message: Box<dyn Any + Send>) -> Result {
-        match message.downcast::<H::Out>() {
+        match message.downcast::<H::Write>() {
             Ok(message) => self.links.push(state, *message),
             // The handle belongs to an earlier pipeline.
             Err(message) => {
@@ -113,8 +113,8 @@ impl<H: Handler, P: Pull<Item = H::In> + Push<H::Out>> Links for Assembled<P, H>
         message: &dyn SharedMessage,
         memo: &mut EncodingMemo,
     ) -> Result {
-        let key = self.links.shared_encoding();
-        write_shared::<H::Out, P>(&mut self.links, state, key, message, memo)
+        let key = self.links.encoding_key();
+        write_shared::<H::Write, P>(&mut self.links, state, key, message, memo)
     }
 
     fn run(&mut self, state: &mut ChannelState, services: &mut LoopServices, task: Box<dyn Any>) -> Result {
@@ -127,7 +127,7 @@ impl<H: Handler, P: Pull<Item = H::In> + Push<H::Out>> Links for Assembled<P, H>
             Ok(task) => return task.run(handler, &mut ctx),
             Err(task) => task,
         };
-        match task.downcast::<ScopeTask<H::Out>>() {
+        match task.downcast::<ScopeTask<H::Write>>() {
             Ok(task) => task.run(&mut ctx),
             // The sender raced with a replacement of the pipeline, which is not an error.
             Err(task) => {
@@ -151,7 +151,7 @@ impl<H: Handler, P: Pull<Item = H::In> + Push<H::Out>> Links for Assembled<P, H>
 
     fn types(&self) -> PipelineTypes {
         PipelineTypes {
-            message: TypeId::of::<H::Out>(),
+            message: TypeId::of::<H::Write>(),
             handler: TypeId::of::<H>(),
             size_hint: self.links.size_hint(),
         }
