@@ -2,10 +2,10 @@
 //! loop (E-28). An error that does end the loop is reported to the callers that wait for its end
 //! (E-27).
 //!
-//! Such panics come from user code that the loop runs besides callbacks: a `log::Log`, the
-//! `Display` of an error, the `Drop` of a value or of a panic's payload, the `Wake` of a task. The
-//! logger of the test kit panics at every record that contains [`TRAP`]. So each test makes the
-//! loop log a text that contains it.
+//! Such panics come from user code that the loop runs besides callbacks. Examples are a `log::Log`,
+//! the `Display` of an error, the `Drop` of a value or of a panic's payload, and the `Wake` of a
+//! task. The logger of the test kit panics at every record that contains [`TRAP`]. So each test
+//! makes the loop log a text that contains it.
 
 use crate::support::{
     logs::{self, TRAP},

@@ -412,7 +412,7 @@ fn a_thousand_rejections_are_rate_limited_log_lines_and_a_hook_may_panic() {
     assert_eq!(lines().len(), 2, "{:#?}", lines());
     let suppressed = "connections beyond a limit: 499 more lines were suppressed in the last 10.0s";
     assert_eq!(logs::lines_with(suppressed).len(), 1);
-    let part = format!("on {}: being recording of that panicked", server.local_address());
+    let part = format!("on {}: being told of that panicked", server.local_address());
     assert_eq!(logs::lines_with(&part).len(), 2);
     assert_eq!(event_loop.metrics().io_panics, 0);
     echoes(&mut there);

@@ -1,5 +1,5 @@
-//! System calls of a busy loop, counted instead of timed: the exact calls that an echo, a burst of
-//! frames, a broadcast and a short connection make on the loop's thread.
+//! System calls of a busy loop, counted instead of timed. The tests check the exact calls that an
+//! echo, a burst of frames, a broadcast and a short connection make on the loop's thread.
 //!
 //! Linux only. Where strace is missing or may not attach, the tests say so and pass, except where
 //! `CI=true`.

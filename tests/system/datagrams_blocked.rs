@@ -222,7 +222,7 @@ impl DatagramHandler for Counting {
     }
 
     fn inactive(&mut self, _: &mut DatagramContext<'_, Self>) -> Result {
-        println!("told {} times", self.0);
+        println!("received {} errors", self.0);
         Ok(())
     }
 }
@@ -249,6 +249,6 @@ fn a_socket_whose_receives_always_fail_is_closed_after_sixteen_attempts() {
     let mut child = Process::strace(&BROKEN, &play("broken_receiver"));
     let address: SocketAddr = child.stdout.wait_for("address ").parse().unwrap();
     UdpSocket::bind("127.0.0.1:0").unwrap().send_to(b"hello", address).unwrap();
-    assert_eq!(child.stdout.wait_for("told "), "16 times");
+    assert_eq!(child.stdout.wait_for("received "), "16 errors");
     child.succeed();
 }

@@ -65,7 +65,7 @@ fn ten_seconds_of_ten_thousand_pending_timeouts_make_no_system_call() {
         process.say(&format!("{word}\n"));
         process.stdout.wait_for("done");
     };
-    // Shows that strace sees how the thread until_sleep for an earlier timeout and sleeps again.
+    // Shows that strace sees how the thread wakes for an earlier timeout and sleeps again.
     // strace shows the call in progress at its start in different ways, so skip all of this.
     tell("sooner");
     until_sleep(&mut strace.stderr);

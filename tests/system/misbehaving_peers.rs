@@ -205,7 +205,7 @@ fn impatient_server() {
     }
     let is_mute = |told: &Result<Bytes>| matches!(told, Err(Error::TimedOut { what: "the first byte", .. }));
     let told: Vec<_> = errors.try_iter().filter(|told| told.is_err()).collect();
-    println!("told {}", told.iter().filter(|told| is_mute(told)).count());
+    println!("timed out {}", told.iter().filter(|told| is_mute(told)).count());
     println!("of {}", told.len());
     println!("watched {}", metrics(&group).wheel_pending);
     end(&group);
@@ -235,7 +235,7 @@ fn ten_thousand_silent_connections_are_closed_in_time() {
     ping(&mut talks, &frame(b"still here"));
     drop(child.take_stdin());
     let mut count = |what: &str| -> usize { child.stdout.wait_for(what).trim().parse().unwrap() };
-    assert_eq!((count("told "), count("of ")), (mute, mute), "each expiry is reported once");
+    assert_eq!((count("timed out "), count("of ")), (mute, mute), "each expiry is reported once");
     assert_eq!(count("watched "), 0);
     drop(talks);
     child.succeed();

@@ -1,5 +1,5 @@
-//! Peers that do not read, and a server's memory: its resident size, as the kernel counts it, stays
-//! within the limits, the other peers receive everything, and each overflow policy works.
+//! Peers that do not read, and a server's memory. The resident size, as the kernel counts it, stays
+//! within the limits. The other peers receive everything, and each overflow policy works.
 //!
 //! The server is a process of its own, which pushes messages on command. Linux only.
 

@@ -2,8 +2,8 @@
 //!
 //! Entries are never early, at most a tick late, never lost and never duplicated. Counts are exact,
 //! and the next expiry is never late. The operations include stalls of hours, a clock that steps
-//! back, delays from zero to the maximum, and more entries in a slot than one call of the wheel can
-//! move.
+//! back, and delays from zero to the maximum. They also put more entries into a slot than one call
+//! of the wheel can move.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

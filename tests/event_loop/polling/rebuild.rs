@@ -2,7 +2,7 @@
 //! E-49).
 //!
 //! The tests make a poll return for no reason with a clock that stands still but claims to run in
-//! real time: the poll sleeps for the requested millisecond, and the deadline is as far away as
+//! real time. The poll sleeps for the requested millisecond, and the deadline is as far away as
 //! before.
 
 use crate::support::{

@@ -197,7 +197,7 @@ fn waiting_broadcasts_have_a_limit() {
     let (server, events) = room_server(&group, &room, ChannelOptions::new(), Line::new());
     let _peers = join(&server, &events, 4);
     assert_eq!(
-        room.broadcast("nobody".into()).unwrap().loops(),
+        room.broadcast("none".into()).unwrap().loops(),
         2,
         "a broadcast that its loop has handled does not wait"
     );
@@ -246,8 +246,8 @@ fn members_of_a_loop_whose_queue_is_full_are_not_reached() {
     assert_eq!(report, expected);
     // If no member can be reached, the message is handed back.
     let refused =
-        room.broadcast_where(|channel| on_stuck.contains(&channel.id()), "nobody".into()).unwrap_err();
-    assert_eq!(refused.value, "nobody");
+        room.broadcast_where(|channel| on_stuck.contains(&channel.id()), "none".into()).unwrap_err();
+    assert_eq!(refused.value, "none");
     assert!(matches!(refused.reason, Error::Full { limit: QUEUE, .. }), "{}", refused.reason);
     drop(release);
     drop(peers);
