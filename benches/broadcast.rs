@@ -17,8 +17,8 @@ const MEMBERS: [u64; 3] = [10, 100, 1000];
 struct Member(ChannelGroup<Bytes>);
 
 impl Handler for Member {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         assert!(self.0.join(ctx.channel()));
@@ -36,7 +36,7 @@ fn broadcast(c: &mut Criterion) {
         group.throughput(Throughput::Elements(members));
         let room = ChannelGroup::new();
         let mut channels = EmbeddedLoop::new();
-        let open = |_| channels.open(Pipeline::new().codec(LengthField::u32()).handler(Member(room.clone())));
+        let open = |_| channels.open(Pipeline::codec(LengthField::u32()).handler(Member(room.clone())));
         let ids: Vec<_> = (0..members).map(open).collect();
         let message = Bytes::from(vec![7; 64]);
         let mut timed = |rounds: u64, write: &dyn Fn()| {

@@ -10,7 +10,7 @@ use criterion::{
     BatchSize, BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main, measurement::WallTime,
 };
 use netwheel::{
-    buffer::Outbound,
+    buffer::OutboundBuffer,
     codec::{LengthField, Line, RawBytes},
     pipeline::Codec,
 };
@@ -56,11 +56,11 @@ fn encode(c: &mut Criterion) {
     group.finish();
 }
 
-fn encode_with<C: Codec<Out = Bytes>>(group: &mut Group<'_>, name: &str, mut codec: C) {
+fn encode_with<C: Codec<Write = Bytes>>(group: &mut Group<'_>, name: &str, mut codec: C) {
     let message = Bytes::from_static(&PAYLOAD);
     group.bench_function(name, |b| {
         b.iter_batched_ref(
-            Outbound::new,
+            OutboundBuffer::new,
             |output| {
                 for _ in 0..MESSAGES {
                     codec.encode(message.clone(), output).expect("a message within the limits");

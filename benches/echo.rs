@@ -17,7 +17,7 @@ use fastrand::Rng;
 use netwheel::{
     ChannelId,
     codec::{LengthField, RawBytes},
-    pipeline::{ChannelPipeline, Codec},
+    pipeline::{Pipeline, Codec},
     prelude::*,
     testing::EmbeddedLoop,
 };
@@ -33,21 +33,21 @@ const SEED: u64 = 1987;
 struct Echo;
 
 impl Handler for Echo {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
         ctx.write(message)
     }
 }
 
-fn plain<C: Codec<In = Bytes, Out = Bytes>>(codec: C) -> ChannelPipeline<Bytes> {
-    Pipeline::new().codec(codec).handler(Echo)
+fn plain<C: Codec<Read = Bytes, Write = Bytes>>(codec: C) -> Pipeline<Bytes> {
+    Pipeline::codec(codec).handler(Echo)
 }
 
-fn watched<C: Codec<In = Bytes, Out = Bytes>>(codec: C) -> ChannelPipeline<Bytes> {
+fn watched<C: Codec<Read = Bytes, Write = Bytes>>(codec: C) -> Pipeline<Bytes> {
     let idle = IdleTimeouts::new().reader(Duration::from_secs(60));
-    Pipeline::new().idle(idle).codec(codec).handler(Echo)
+    Pipeline::codec(codec).idle(idle).handler(Echo)
 }
 
 /// Many channels of one kind, and the order in which they are served.
@@ -58,7 +58,7 @@ struct Crowd {
 }
 
 impl Crowd {
-    fn new(count: usize, pipeline: fn() -> ChannelPipeline<Bytes>) -> Self {
+    fn new(count: usize, pipeline: fn() -> Pipeline<Bytes>) -> Self {
         let mut event_loop = EmbeddedLoop::new();
         let mut channels: Vec<ChannelId> = (0..count).map(|_| event_loop.open(pipeline())).collect();
         Rng::with_seed(SEED).shuffle(&mut channels);
@@ -74,7 +74,7 @@ impl Crowd {
     }
 }
 
-type Factory = fn() -> ChannelPipeline<Bytes>;
+type Factory = fn() -> Pipeline<Bytes>;
 
 /// Measures each kind of pipeline with each number of channels and of messages per read.
 fn of(

@@ -51,8 +51,8 @@ const REGULARS: usize = 20;
 struct Echo;
 
 impl Handler for Echo {
-    type In = bytes::Bytes;
-    type Out = bytes::Bytes;
+    type Read = bytes::Bytes;
+    type Write = bytes::Bytes;
 
     fn read(&mut self, ctx: &mut Context<'_, Self>, message: bytes::Bytes) -> Result {
         ctx.write(message)
@@ -76,7 +76,7 @@ fn serve(descriptors: u64) -> Result<(), BoxError> {
     let group = EventLoopGroup::builder().threads(1).build()?;
     let server = ServerBootstrap::new(&group)
         .backlog(4096)
-        .pipeline(|_| Pipeline::new().codec(RawBytes).handler(Echo))
+        .pipeline(|_| Pipeline::codec(RawBytes).handler(Echo))
         .bind("127.0.0.1:0")?;
     println!("{}", server.local_address());
     io::stdin().read_to_end(&mut Vec::new())?;

@@ -69,8 +69,8 @@ fn reading(c: &mut Criterion) {
 struct Echo;
 
 impl Handler for Echo {
-    type In = bytes::Bytes;
-    type Out = bytes::Bytes;
+    type Read = bytes::Bytes;
+    type Write = bytes::Bytes;
 
     fn read(&mut self, ctx: &mut Context<'_, Self>, message: bytes::Bytes) -> Result {
         ctx.write(message)
@@ -110,7 +110,7 @@ fn count_echo(metrics: &Metrics) {
 fn share(_: &mut Criterion) {
     let group = EventLoopGroup::builder().threads(1).build().expect("a loop");
     let server = ServerBootstrap::new(&group)
-        .pipeline(|_peer| Pipeline::new().codec(RawBytes).handler(Echo))
+        .pipeline(|_peer| Pipeline::codec(RawBytes).handler(Echo))
         .bind("127.0.0.1:0")
         .expect("a port");
     let mut client = TcpStream::connect(server.local_address()).expect("a server");

@@ -8,7 +8,7 @@
 
 use bytes::Bytes;
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use netwheel::buffer::Outbound;
+use netwheel::buffer::OutboundBuffer;
 use std::hint::black_box;
 
 /// Pieces in a batch: a turn's worth of small messages for one channel.
@@ -23,7 +23,7 @@ fn append(c: &mut Criterion) {
         let bytes = Bytes::from(vec![7; size]);
         group.bench_function(BenchmarkId::new("put_slice", size), |b| {
             b.iter_batched_ref(
-                Outbound::new,
+                OutboundBuffer::new,
                 |output| {
                     for _ in 0..PIECES {
                         output.put_slice(black_box(&bytes));
@@ -35,7 +35,7 @@ fn append(c: &mut Criterion) {
         });
         group.bench_function(BenchmarkId::new("put", size), |b| {
             b.iter_batched_ref(
-                Outbound::new,
+                OutboundBuffer::new,
                 |output| {
                     for _ in 0..PIECES {
                         output.put(black_box(bytes.clone()));

@@ -21,8 +21,8 @@ const FRAMES: usize = 64;
 struct Echo;
 
 impl Handler for Echo {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
         ctx.write(message)
@@ -33,8 +33,8 @@ impl Handler for Echo {
 struct Through;
 
 impl Stage for Through {
-    type In = Bytes;
-    type Out = Bytes;
+    type ReadIn = Bytes;
+    type ReadOut = Bytes;
     type WriteIn = Bytes;
     type WriteOut = Bytes;
 
@@ -60,11 +60,11 @@ fn echo(c: &mut Criterion) {
             });
         });
     };
-    run("raw bytes", EmbeddedChannel::new(Pipeline::new().codec(RawBytes).handler(Echo)), &frames);
-    run("frames", EmbeddedChannel::new(Pipeline::new().codec(LengthField::u32()).handler(Echo)), &frames);
-    let staged = Pipeline::new().codec(LengthField::u32()).stage(Through).stage(Through).handler(Echo);
+    run("raw bytes", EmbeddedChannel::new(Pipeline::codec(RawBytes).handler(Echo)), &frames);
+    run("frames", EmbeddedChannel::new(Pipeline::codec(LengthField::u32()).handler(Echo)), &frames);
+    let staged = Pipeline::codec(LengthField::u32()).stage(Through).stage(Through).handler(Echo);
     run("frames, two stages", EmbeddedChannel::new(staged), &frames);
-    run("lines", EmbeddedChannel::new(Pipeline::new().codec(Line::new()).handler(Echo)), &lines);
+    run("lines", EmbeddedChannel::new(Pipeline::codec(Line::new()).handler(Echo)), &lines);
     group.finish();
 }
 

@@ -61,8 +61,8 @@ const FRAME: [u8; 8] = [0, 0, 0, 4, b'p', b'i', b'n', b'g'];
 struct Heart;
 
 impl Handler for Heart {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn read(&mut self, ctx: &mut Context<'_, Self>, beat: Bytes) -> Result {
         ctx.write(beat)
@@ -91,7 +91,7 @@ fn main() -> Result {
 
 fn measure(count: u32, minutes: u32) -> Result {
     let idle = IdleTimeouts::new().reader(READ_TIMEOUT);
-    let pipeline = || Pipeline::new().idle(idle).codec(LengthField::u32()).handler(Heart);
+    let pipeline = || Pipeline::codec(LengthField::u32()).idle(idle).handler(Heart);
     let event_loop = EmbeddedLoop::with(&ChannelOptions::new(), ManualClock::new(), STEP)?;
     let mut run = Run { event_loop, channels: Vec::with_capacity(count as usize) };
     let before = resident();

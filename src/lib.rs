@@ -12,8 +12,8 @@
 //! struct Echo;
 //!
 //! impl Handler for Echo {
-//!     type In = bytes::Bytes;
-//!     type Out = bytes::Bytes;
+//!     type Read = bytes::Bytes;
+//!     type Write = bytes::Bytes;
 //!
 //!     fn read(&mut self, ctx: &mut Context<'_, Self>, frame: bytes::Bytes) -> Result {
 //!         ctx.write(frame)
@@ -29,9 +29,8 @@
 //!     let group = EventLoopGroup::builder().threads(2).build()?;
 //!     let server = ServerBootstrap::new(&group)
 //!         .pipeline(|_peer| {
-//!             Pipeline::new()
+//!             Pipeline::codec(LengthField::u32().max_len(64 * 1024))
 //!                 .idle(IdleTimeouts::new().reader(Duration::from_secs(60)))
-//!                 .codec(LengthField::u32().max_len(64 * 1024))
 //!                 .handler(Echo)
 //!         })
 //!         .bind("127.0.0.1:7000")?;
@@ -88,12 +87,12 @@ mod settings;
 
 pub use admission::{Admission, IpFilter, IpRule, RejectReason, Rejection};
 pub use bootstrap::{
-    Backoff, ChannelPool, ClientBootstrap, DatagramBootstrap, PoolBuilder, PoolOrder, PoolTimeout, Pooled,
-    Reconnect, ReconnectEvent, Reconnecting, Server, ServerBootstrap,
+    AcquireTimeout, Backoff, ChannelPool, ChannelPoolBuilder, ClientBootstrap, DatagramBootstrap, PoolOrder,
+    PooledChannel, ReconnectBuilder, ReconnectEvent, ReconnectingChannel, Server, ServerBootstrap,
 };
 pub use channel::{
     Attributes, Broadcast, BroadcastReport, Channel, ChannelGroup, ChannelGroupBuilder, ChannelOptions,
-    ChannelStats, IdleEvent, IdleState, IdleTimeouts, InputGuard, Overflow, Scope, SharedTraffic, TaskKey,
+    ChannelStats, IdleEvent, IdleState, IdleTimeouts, InputGuard, Overflow, SharedTraffic, TaskKey,
     TimeLimits, TrafficLimits, TrafficShaping, WireLog,
 };
 #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -102,7 +101,7 @@ pub use clock::{Clock, SystemClock};
 pub use datagram::{DatagramChannel, DatagramContext, DatagramHandler, DatagramScope};
 pub use error::{BoxError, EncodeError, Error, PeerError, Refused, Result, SettingError};
 pub use event_loop::{
-    EventLoop, MissedRuns, Peer, Periodic, RebuildCause, RebuildReport, ScheduledTask, ShutdownOptions,
+    EventLoop, MissedRuns, Peer, Periodic, PollRebuild, RebuildCause, ScheduledTask, ShutdownOptions,
     ShutdownReport, Stall, Watchdog,
 };
 #[cfg(unix)]
@@ -112,12 +111,14 @@ pub use group::{
 };
 pub use id::ChannelId;
 pub use metrics::{Histogram, LoopMetrics};
-pub use pipeline::{ChannelPipeline, Context, Handler, Pipeline, Remote};
+pub use pipeline::{AnyHandler, ChannelContext, Context, Handler, Pipeline, Remote};
 pub use relay::Relay;
 pub use sync::{Completion, Phase};
 #[cfg(unix)]
 pub use transport::UnixAddress;
-pub use transport::{Address, Adoptable, Endpoint, ListenerOptions, MulticastGroup, TcpOptions, UdpOptions};
+pub use transport::{
+    Address, IntoListener, ListenerOptions, MulticastGroup, TcpOptions, ToAddress, UdpOptions,
+};
 pub use worker_pool::{WorkerMetrics, WorkerPool, WorkerPoolBuilder};
 
 /// The README's code, compiled with the tests.

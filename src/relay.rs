@@ -33,9 +33,9 @@ use crate::{Channel, Completion, Context, Error, Handler, InputGuard, Result};
 ///         .channel_options(options)
 ///         .pipeline(move |_| {
 ///             let client = ClientBootstrap::new(&connector).channel_options(back.clone());
-///             Pipeline::new().codec(RawBytes).handler(Relay::dial(move |front| {
+///             Pipeline::codec(RawBytes).handler(Relay::dial(move |front| {
 ///                 client
-///                     .pipeline(move |_| Pipeline::new().codec(RawBytes).handler(Relay::to(front.clone())))
+///                     .pipeline(move |_| Pipeline::codec(RawBytes).handler(Relay::to(front.clone())))
 ///                     .connect("127.0.0.1:7001")
 ///             }))
 ///         })
@@ -109,8 +109,8 @@ impl<M: Send + 'static> Relay<M> {
 }
 
 impl<M: Send + 'static> Handler for Relay<M> {
-    type In = M;
-    type Out = M;
+    type Read = M;
+    type Write = M;
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         match std::mem::replace(&mut self.target, Target::Dialing) {
@@ -146,7 +146,7 @@ impl<M: Send + 'static> Handler for Relay<M> {
         Ok(())
     }
 
-    fn input_shutdown(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+    fn read_closed(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         match &self.target {
             Target::Connected(target) => target.shutdown_write(),
             _ => ctx.close(),

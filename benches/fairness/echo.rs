@@ -30,8 +30,8 @@ const SIZE: usize = 64;
 struct Echo;
 
 impl Handler for Echo {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
         compute(REQUEST);
@@ -42,7 +42,7 @@ impl Handler for Echo {
 pub(crate) fn measure(ratio: u32, load: u32, time: Duration) -> Result<Record> {
     let stage = Stage::new(ratio)?;
     let server = ServerBootstrap::new(&stage.group)
-        .pipeline(|_peer| Pipeline::new().codec(RawBytes).handler(Echo))
+        .pipeline(|_peer| Pipeline::codec(RawBytes).handler(Echo))
         .bind("127.0.0.1:0")?;
     let tasks = offer_tasks(&stage.event_loop, load);
     let (counts, histogram) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(latencies())));

@@ -28,8 +28,8 @@ struct Joins {
 }
 
 impl Handler for Joins {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         let room = if self.is_crowd.load(Ordering::Relaxed) { &self.crowd } else { &self.few };
@@ -52,7 +52,7 @@ pub(crate) fn measure(thousands: u32, time: Duration) -> Result<Record> {
         .channel_options(ChannelOptions::new().overflow(Overflow::DropNewest))
         .pipeline(move |_peer| {
             let (crowd, few, is_crowd) = rooms.clone();
-            Pipeline::new().codec(Line::new()).handler(Joins { crowd, few, is_crowd })
+            Pipeline::codec(Line::new()).handler(Joins { crowd, few, is_crowd })
         })
         .bind("127.0.0.1:0")?;
     let connect = |room: &ChannelGroup<Bytes>, n: usize| -> Result<Vec<TcpStream>> {

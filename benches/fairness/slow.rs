@@ -88,8 +88,8 @@ pub(crate) fn measure_tasks(each: u32, time: Duration) -> Result<Record> {
 struct Requests;
 
 impl Handler for Requests {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn read(&mut self, _ctx: &mut Context<'_, Self>, _message: Bytes) -> Result {
         compute(REQUEST);
@@ -103,7 +103,7 @@ pub(crate) fn measure_requests(max_io_time: u32, peers: u32, time: Duration) -> 
     let limit = Duration::from_millis(max_io_time.into());
     let stage = Stage::of(EventLoopGroup::builder().max_io_time(limit))?;
     let server = ServerBootstrap::new(&stage.group)
-        .pipeline(|_peer| Pipeline::new().codec(Line::new()).handler(Requests))
+        .pipeline(|_peer| Pipeline::codec(Line::new()).handler(Requests))
         .bind("127.0.0.1:0")?;
     let failed = |e| Error::other(format!("connecting: {e}"));
     let mut senders = Vec::new();

@@ -32,8 +32,8 @@ struct Lateness {
 }
 
 impl Handler for Lateness {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         (0..TIMERS).for_each(|_| schedule(ctx));
@@ -66,8 +66,8 @@ const READ: Duration = Duration::from_micros(40);
 struct Sink;
 
 impl Handler for Sink {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn read(&mut self, _ctx: &mut Context<'_, Self>, _message: Bytes) -> Result {
         compute(READ);
@@ -81,11 +81,11 @@ pub(crate) fn measure(ratio: u32, connections: u32, time: Duration) -> Result<Re
         Lateness { histogram: Arc::new(Mutex::new(latencies())), counts: Arc::new(AtomicBool::new(false)) };
     let (histogram, counts) = (lateness.histogram.clone(), lateness.counts.clone());
     let timed = ServerBootstrap::new(&stage.group)
-        .pipeline(move |_peer| Pipeline::new().codec(RawBytes).handler(lateness.clone()))
+        .pipeline(move |_peer| Pipeline::codec(RawBytes).handler(lateness.clone()))
         .bind("127.0.0.1:0")?;
     let _quiet = connect(timed.local_address())?;
     let sink = ServerBootstrap::new(&stage.group)
-        .pipeline(|_peer| Pipeline::new().codec(RawBytes).handler(Sink))
+        .pipeline(|_peer| Pipeline::codec(RawBytes).handler(Sink))
         .bind("127.0.0.1:0")?;
     let senders = (0..connections).map(|_| connect(sink.local_address())).collect::<Result<Vec<_>>>()?;
     let tasks = flood_with_tasks(&stage.event_loop);

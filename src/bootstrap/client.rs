@@ -22,7 +22,7 @@ use crate::{
     pipeline::IntoPipeline,
     resource::CONNECTIONS,
     sync::{Completer, Unwanted, cancellable},
-    transport::{Address, Endpoint, Stream, TcpOptions},
+    transport::{Address, Stream, TcpOptions, ToAddress},
 };
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -39,12 +39,12 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 /// # use netwheel::codec::Line;
 /// # struct Printer;
 /// # impl Handler for Printer {
-/// #   type In = bytes::Bytes; type Out = bytes::Bytes;
+/// #   type Read = bytes::Bytes; type Write = bytes::Bytes;
 /// #   fn read(&mut self, _: &mut Context<'_, Self>, m: bytes::Bytes) -> Result { println!("{m:?}"); Ok(()) }
 /// # }
 /// # fn main() -> Result {
 /// let group = EventLoopGroup::builder().threads(1).build()?;
-/// let client = ClientBootstrap::new(&group).pipeline(|_peer| Pipeline::new().codec(Line::new()).handler(Printer));
+/// let client = ClientBootstrap::new(&group).pipeline(|_peer| Pipeline::codec(Line::new()).handler(Printer));
 /// let channel = client.connect("127.0.0.1:7000").wait()?;
 /// channel.write("hello".into())?;
 /// # Ok(())
@@ -129,7 +129,7 @@ where
     /// as it may have, [`Error::ShutDown`] if the loop is; and with [`Error::Io`] if the system refuses, which says in
     /// `during` what it was about: "resolving an address", "binding the local address", or "connecting", if the peer
     /// refuses. A Unix socket whose listener has a full backlog answers `WouldBlock` at once, on Linux; elsewhere it refuses.
-    pub fn connect(&self, address: impl Endpoint) -> Completion<Channel<P::Message>> {
+    pub fn connect(&self, address: impl ToAddress) -> Completion<Channel<P::Message>> {
         let prepared = self.check().and_then(|config| {
             let peer = address.addresses()?.swap_remove(0);
             let (event_loop, assignment) = self.assign(&config)?;

@@ -9,7 +9,7 @@ mod server_handle;
 
 pub use client::ClientBootstrap;
 pub use datagram::DatagramBootstrap;
-pub use pool::{ChannelPool, PoolBuilder, PoolOrder, PoolTimeout, Pooled};
-pub use reconnect::{Backoff, Reconnect, ReconnectEvent, Reconnecting};
+pub use pool::{AcquireTimeout, ChannelPool, ChannelPoolBuilder, PoolOrder, PooledChannel};
+pub use reconnect::{Backoff, ReconnectBuilder, ReconnectEvent, ReconnectingChannel};
 pub use server::ServerBootstrap;
 pub use server_handle::Server;

@@ -10,7 +10,7 @@ use crate::{
         Peer, ServerShared,
     },
     pipeline::IntoPipeline,
-    transport::{Address, Adoptable, Endpoint, Listener, ListenerOptions, TcpOptions, socket_options},
+    transport::{Address, IntoListener, Listener, ListenerOptions, TcpOptions, ToAddress, socket_options},
 };
 use std::{fmt, sync::Arc};
 
@@ -24,22 +24,22 @@ use std::{fmt, sync::Arc};
 /// | `admission` | everybody: see [`Admission`] | |
 /// | `accepting` | on | |
 /// | `backlog`, `reuse_address`, `reuse_port`, `remove_stale_socket`, `listener_options` | see [`ListenerOptions`] | |
-/// | `child_options`, `channel_options` | see [`TcpOptions`], [`ChannelOptions`] | |
+/// | `tcp_options`, `channel_options` | see [`TcpOptions`], [`ChannelOptions`] | |
 ///
 /// ```no_run
 /// # use netwheel::prelude::*;
 /// # use netwheel::codec::RawBytes;
 /// # struct Echo;
 /// # impl Handler for Echo {
-/// #   type In = bytes::Bytes; type Out = bytes::Bytes;
+/// #   type Read = bytes::Bytes; type Write = bytes::Bytes;
 /// #   fn read(&mut self, ctx: &mut Context<'_, Self>, m: bytes::Bytes) -> Result { ctx.write(m) }
 /// # }
 /// # fn main() -> Result {
 /// let group = EventLoopGroup::new()?;
 /// let server = ServerBootstrap::new(&group)
 ///     .backlog(1024)
-///     .child_options(TcpOptions::new().nodelay(true))
-///     .pipeline(|_peer| Pipeline::new().codec(RawBytes).handler(Echo))
+///     .tcp_options(TcpOptions::new().nodelay(true))
+///     .pipeline(|_peer| Pipeline::codec(RawBytes).handler(Echo))
 ///     .bind("127.0.0.1:7000")?;
 /// server.closed().wait()
 /// # }
@@ -160,7 +160,7 @@ impl<F> ServerBootstrap<F> {
     }
 
     /// Socket options of accepted connections.
-    pub fn child_options(mut self, options: TcpOptions) -> Self {
+    pub fn tcp_options(mut self, options: TcpOptions) -> Self {
         self.settings.child = options;
         self
     }
@@ -204,7 +204,7 @@ where
     /// # Errors
     /// If a setting is out of its range, the address cannot be bound, or the loops are shut down; if `listener_per_loop`
     /// is on for a Unix socket, of which there is one for a name.
-    pub fn bind<E: Endpoint>(self, address: E) -> Result<Server<E::Address>> {
+    pub fn bind<E: ToAddress>(self, address: E) -> Result<Server<E::Address>> {
         let ServerSettings { listener: options, listener_per_loop, .. } = &self.settings;
         options.check()?;
         let mut options = options.clone();
@@ -239,14 +239,14 @@ where
     /// # use std::net::TcpListener;
     /// # struct Echo;
     /// # impl Handler for Echo {
-    /// #   type In = bytes::Bytes; type Out = bytes::Bytes;
+    /// #   type Read = bytes::Bytes; type Write = bytes::Bytes;
     /// #   fn read(&mut self, ctx: &mut Context<'_, Self>, m: bytes::Bytes) -> Result { ctx.write(m) }
     /// # }
     /// # fn main() -> Result {
     /// let handed_over = TcpListener::bind("127.0.0.1:0").map_err(|e| Error::other(e))?;
     /// let group = EventLoopGroup::builder().threads(1).build()?;
     /// let server = ServerBootstrap::new(&group)
-    ///     .pipeline(|_peer| Pipeline::new().codec(RawBytes).handler(Echo))
+    ///     .pipeline(|_peer| Pipeline::codec(RawBytes).handler(Echo))
     ///     .adopt(handed_over)?;
     /// # server.close().wait()
     /// # }
@@ -259,13 +259,13 @@ where
     /// # use netwheel::{codec::RawBytes, prelude::*};
     /// # struct Echo;
     /// # impl Handler for Echo {
-    /// #   type In = bytes::Bytes; type Out = bytes::Bytes;
+    /// #   type Read = bytes::Bytes; type Write = bytes::Bytes;
     /// #   fn read(&mut self, ctx: &mut Context<'_, Self>, m: bytes::Bytes) -> Result { ctx.write(m) }
     /// # }
     /// # fn main() -> Result {
     /// # let group = EventLoopGroup::new()?;
     /// let bootstrap =
-    ///     ServerBootstrap::new(&group).pipeline(|_peer| Pipeline::new().codec(RawBytes).handler(Echo));
+    ///     ServerBootstrap::new(&group).pipeline(|_peer| Pipeline::codec(RawBytes).handler(Echo));
     /// // The first of the sockets that the unit file lists, or one of our own if nobody handed one over.
     /// let server = match listenfd::ListenFd::from_env().take_tcp_listener(0)? {
     ///     Some(handed_over) => bootstrap.adopt(handed_over)?,
@@ -281,7 +281,7 @@ where
     /// # Errors
     /// If a setting is out of its range, the socket cannot be made non-blocking, or the loops are shut down; if
     /// `listener_per_loop` is on, since there is one socket only.
-    pub fn adopt<L: Adoptable>(self, listener: L) -> Result<Server<L::Address>> {
+    pub fn adopt<L: IntoListener>(self, listener: L) -> Result<Server<L::Address>> {
         if self.settings.listener_per_loop {
             return Err(Error::setting("listener_per_loop", true, "off where a listener is adopted"));
         }

@@ -1,4 +1,4 @@
-//! Buffers: bytes to send, bytes received, and the marks between which a writer pauses.
+//! Buffers for outbound and received bytes, and the water marks for backpressure.
 //!
 //! Pure data structures, without sockets, clocks or threads.
 
@@ -7,7 +7,7 @@ mod receive;
 mod water_mark;
 
 pub(crate) use outbound::OutboundMark;
-pub use outbound::{KEEP_FROM, Outbound};
+pub use outbound::{KEEP_FROM, OutboundBuffer};
 pub(crate) use receive::{ReceiveBuffers, Received, SIZE as RECEIVE_SIZE};
 pub(crate) use water_mark::ENTRY_OVERHEAD;
 pub use water_mark::WaterMark;

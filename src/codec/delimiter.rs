@@ -7,7 +7,7 @@
 use super::delimiter_set::{DelimiterSet, MAX_DELIMITER_LEN, Match};
 use crate::{
     EncodeError, Error, PeerError, Result,
-    buffer::Outbound,
+    buffer::OutboundBuffer,
     pipeline::{Codec, combine},
 };
 use bytes::{Buf, Bytes};
@@ -48,7 +48,7 @@ const DEFAULT_MAX_LEN: usize = 64 * 1024;
 ///
 /// ```
 /// use bytes::Bytes;
-/// use netwheel::{buffer::Outbound, codec::Delimiter, pipeline::Codec};
+/// use netwheel::{buffer::OutboundBuffer, codec::Delimiter, pipeline::Codec};
 ///
 /// # fn main() -> netwheel::Result {
 /// let mut records = Delimiter::new(["||"])?.max_len(8 * 1024);
@@ -58,7 +58,7 @@ const DEFAULT_MAX_LEN: usize = 64 * 1024;
 /// assert!(records.decode(&mut input)?.is_none());
 /// assert_eq!(input, "c|");
 ///
-/// let mut output = Outbound::new();
+/// let mut output = OutboundBuffer::new();
 /// records.encode(Bytes::from_static(b"d"), &mut output)?;
 /// assert_eq!(output.to_bytes(), "d||");
 /// # Ok(())
@@ -203,8 +203,8 @@ impl Delimiter {
 }
 
 impl Codec for Delimiter {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     #[inline]
     fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
@@ -244,7 +244,7 @@ impl Codec for Delimiter {
     /// [`EncodeError::TooLong`] beyond [`max_len`](Delimiter::max_len). [`EncodeError::Unencodable`]
     /// for a message that contains a delimiter, or that makes one together with the appended
     /// delimiter, because the peer would read another message.
-    fn encode(&mut self, message: Bytes, output: &mut Outbound) -> Result {
+    fn encode(&mut self, message: Bytes, output: &mut OutboundBuffer) -> Result {
         let written = self.delimiters.written();
         let Some(found) = self.first_in_encoded(&message) else {
             return Err(EncodeError::Unencodable("a message without an end".into()).into());
@@ -266,7 +266,7 @@ impl Codec for Delimiter {
         Ok(())
     }
 
-    fn shared_encoding(&self) -> Option<u64> {
+    fn encoding_key(&self) -> Option<u64> {
         let settings = combine(self.max_len as u64, u64::from(self.keep_delimiter));
         Some(combine(settings, self.delimiters.key()))
     }

@@ -1,6 +1,6 @@
 //! Frames that all have the same length.
 
-use crate::{EncodeError, Error, Result, buffer::Outbound, pipeline::Codec};
+use crate::{EncodeError, Error, Result, buffer::OutboundBuffer, pipeline::Codec};
 use bytes::Bytes;
 
 /// A codec for frames of a fixed number of bytes.
@@ -17,7 +17,7 @@ use bytes::Bytes;
 ///
 /// ```
 /// use bytes::Bytes;
-/// use netwheel::{buffer::Outbound, codec::FixedLength, pipeline::Codec};
+/// use netwheel::{buffer::OutboundBuffer, codec::FixedLength, pipeline::Codec};
 ///
 /// # fn main() -> netwheel::Result {
 /// let mut frames = FixedLength::new(3)?;
@@ -26,7 +26,7 @@ use bytes::Bytes;
 /// assert_eq!(frames.decode(&mut input)?.unwrap(), "abc");
 /// assert!(frames.decode(&mut input)?.is_none());
 ///
-/// let mut output = Outbound::new();
+/// let mut output = OutboundBuffer::new();
 /// frames.encode(Bytes::from_static(b"xyz"), &mut output)?;
 /// assert!(frames.encode(Bytes::from_static(b"xy"), &mut output).is_err());
 /// assert_eq!(output.to_bytes(), "xyz");
@@ -54,8 +54,8 @@ impl FixedLength {
 }
 
 impl Codec for FixedLength {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     #[inline]
     fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
@@ -66,7 +66,7 @@ impl Codec for FixedLength {
     ///
     /// # Errors
     /// [`EncodeError::Unencodable`] for a message of another length.
-    fn encode(&mut self, message: Bytes, output: &mut Outbound) -> Result {
+    fn encode(&mut self, message: Bytes, output: &mut OutboundBuffer) -> Result {
         if message.len() != self.length {
             let why = format!("a message of {} bytes; a frame has {}", message.len(), self.length);
             return Err(EncodeError::Unencodable(why).into());
@@ -75,7 +75,7 @@ impl Codec for FixedLength {
         Ok(())
     }
 
-    fn shared_encoding(&self) -> Option<u64> {
+    fn encoding_key(&self) -> Option<u64> {
         Some(self.length as u64)
     }
 }

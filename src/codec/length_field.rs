@@ -8,7 +8,7 @@
 use super::header_shape::{Narrow, Shape};
 use crate::{
     EncodeError, Error, PeerError, Result,
-    buffer::Outbound,
+    buffer::OutboundBuffer,
     pipeline::{Codec, combine},
 };
 use bytes::{Buf, Bytes};
@@ -81,12 +81,12 @@ const DEFAULT_MAX_LEN: usize = 1024 * 1024;
 ///
 /// ```
 /// use bytes::Bytes;
-/// use netwheel::{buffer::Outbound, codec::LengthField, pipeline::Codec};
+/// use netwheel::{buffer::OutboundBuffer, codec::LengthField, pipeline::Codec};
 ///
 /// # fn main() -> netwheel::Result {
 /// let mut frames = LengthField::u32().max_len(64 * 1024);
 ///
-/// let mut output = Outbound::new();
+/// let mut output = OutboundBuffer::new();
 /// frames.encode(Bytes::from_static(b"hello"), &mut output)?;
 /// assert_eq!(output.to_bytes(), &b"\0\0\0\x05hello"[..]);
 ///
@@ -320,7 +320,7 @@ impl LengthField {
 
     /// Any configuration; see `decode_any`.
     #[inline(never)]
-    fn encode_any(&self, mut message: Bytes, output: &mut Outbound) -> Result {
+    fn encode_any(&self, mut message: Bytes, output: &mut OutboundBuffer) -> Result {
         let shape = self.shape();
         let (header, offset) = (self.header(shape), shape.offset());
         // The part of the length field that reading leaves in the message.
@@ -372,8 +372,8 @@ impl Overlong {
 }
 
 impl Codec for LengthField {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     #[inline]
     fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
@@ -414,7 +414,7 @@ impl Codec for LengthField {
     /// [`EncodeError::Unencodable`] for a length that would be negative, and for a message that lacks the
     /// bytes of the header that it has to bring, or brings a wrong length.
     #[inline]
-    fn encode(&mut self, message: Bytes, output: &mut Outbound) -> Result {
+    fn encode(&mut self, message: Bytes, output: &mut OutboundBuffer) -> Result {
         if self.plain
             && message.len() <= self.max_len - 4
             && let Ok(length) = u32::try_from(message.len())
@@ -431,7 +431,7 @@ impl Codec for LengthField {
     }
 
     #[inline]
-    fn shared_encoding(&self) -> Option<u64> {
+    fn encoding_key(&self) -> Option<u64> {
         if self.plain {
             return Some(self.max_len as u64);
         }

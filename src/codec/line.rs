@@ -7,7 +7,7 @@
 
 use crate::{
     EncodeError, Error, PeerError, Result,
-    buffer::Outbound,
+    buffer::OutboundBuffer,
     pipeline::{Codec, combine},
 };
 use bytes::{Buf, Bytes};
@@ -44,7 +44,7 @@ const DEFAULT_MAX_LEN: usize = 64 * 1024;
 ///
 /// ```
 /// use bytes::Bytes;
-/// use netwheel::{buffer::Outbound, codec::Line, pipeline::Codec};
+/// use netwheel::{buffer::OutboundBuffer, codec::Line, pipeline::Codec};
 ///
 /// # fn main() -> netwheel::Result {
 /// let mut lines = Line::new().max_len(8 * 1024).crlf();
@@ -54,7 +54,7 @@ const DEFAULT_MAX_LEN: usize = 64 * 1024;
 /// assert!(lines.decode(&mut input)?.is_none());
 /// assert_eq!(input, "QUI");
 ///
-/// let mut output = Outbound::new();
+/// let mut output = OutboundBuffer::new();
 /// lines.encode(Bytes::from_static(b"250 hello"), &mut output)?;
 /// assert_eq!(output.to_bytes(), "250 hello\r\n");
 /// # Ok(())
@@ -194,8 +194,8 @@ impl Default for Line {
 }
 
 impl Codec for Line {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     #[inline]
     fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
@@ -232,7 +232,7 @@ impl Codec for Line {
     /// [`EncodeError::TooLong`] beyond [`max_len`](Line::max_len). [`EncodeError::Unencodable`] for a message
     /// that holds a newline, because the peer would read two lines, or that ends in CR where LF follows,
     /// because the peer would take it for the terminator.
-    fn encode(&mut self, message: Bytes, output: &mut Outbound) -> Result {
+    fn encode(&mut self, message: Bytes, output: &mut OutboundBuffer) -> Result {
         let newline = memchr(b'\n', &message);
         let brings_its_own = self.keep_terminator && newline.is_some_and(|at| at + 1 == message.len());
         let len = if brings_its_own {
@@ -264,7 +264,7 @@ impl Codec for Line {
         Some(message.len() + 2)
     }
 
-    fn shared_encoding(&self) -> Option<u64> {
+    fn encoding_key(&self) -> Option<u64> {
         let ends = u64::from(self.keep_terminator) | u64::from(self.crlf) << 1;
         Some(combine(self.max_len as u64, ends))
     }

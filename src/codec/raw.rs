@@ -1,6 +1,6 @@
 //! No framing: bytes as they come.
 
-use crate::{Result, buffer::Outbound, pipeline::Codec};
+use crate::{Result, buffer::OutboundBuffer, pipeline::Codec};
 use bytes::Bytes;
 
 /// Every read is one message: whatever has come, as it has come.
@@ -17,7 +17,7 @@ use bytes::Bytes;
 ///
 /// ```
 /// use bytes::Bytes;
-/// use netwheel::{buffer::Outbound, codec::RawBytes, pipeline::Codec};
+/// use netwheel::{buffer::OutboundBuffer, codec::RawBytes, pipeline::Codec};
 ///
 /// # fn main() -> netwheel::Result {
 /// let mut input = Bytes::from_static(b"whatever");
@@ -25,7 +25,7 @@ use bytes::Bytes;
 /// assert_eq!(message, "whatever");
 /// assert!(RawBytes.decode(&mut input)?.is_none());
 ///
-/// let mut output = Outbound::new();
+/// let mut output = OutboundBuffer::new();
 /// RawBytes.encode(message, &mut output)?;
 /// assert_eq!(output.to_bytes(), "whatever");
 /// # Ok(())
@@ -35,8 +35,8 @@ use bytes::Bytes;
 pub struct RawBytes;
 
 impl Codec for RawBytes {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     #[inline]
     fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
@@ -44,7 +44,7 @@ impl Codec for RawBytes {
     }
 
     #[inline]
-    fn encode(&mut self, message: Bytes, output: &mut Outbound) -> Result {
+    fn encode(&mut self, message: Bytes, output: &mut OutboundBuffer) -> Result {
         output.put(message);
         Ok(())
     }
@@ -54,7 +54,7 @@ impl Codec for RawBytes {
     }
 
     #[inline]
-    fn shared_encoding(&self) -> Option<u64> {
+    fn encoding_key(&self) -> Option<u64> {
         Some(0)
     }
 }

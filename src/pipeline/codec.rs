@@ -1,6 +1,6 @@
 //! The codec trait: bytes on one side, messages on the other.
 
-use crate::{Result, buffer::Outbound};
+use crate::{Result, buffer::OutboundBuffer};
 use bytes::Bytes;
 
 /// Turns bytes into messages and messages into bytes; the first link of every [`Pipeline`](crate::Pipeline).
@@ -9,7 +9,7 @@ use bytes::Bytes;
 ///
 /// `decode` is called with all undecoded bytes until it returns `None`, has taken all of them, or
 /// the channel stops reading. The bytes that it leaves in `input` are kept in front of the next
-/// bytes, or go to the pipeline that [replaces](crate::Scope::replace_pipeline) this one. It is never
+/// bytes, or go to the pipeline that [replaces](crate::Context::replace_pipeline) this one. It is never
 /// called with an empty `input`; only [`decode_last`](Codec::decode_last) is.
 ///
 /// To make several messages from the same bytes, return the first message from `decode` and the
@@ -17,20 +17,20 @@ use bytes::Bytes;
 ///
 /// ```
 /// use bytes::{Buf, Bytes};
-/// use netwheel::{Result, buffer::Outbound, pipeline::Codec};
+/// use netwheel::{Result, buffer::OutboundBuffer, pipeline::Codec};
 ///
 /// /// Two bytes in, one message out.
 /// struct Pairs;
 ///
 /// impl Codec for Pairs {
-///     type In = Bytes;
-///     type Out = [u8; 2];
+///     type Read = Bytes;
+///     type Write = [u8; 2];
 ///
 ///     fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
 ///         Ok((input.len() >= 2).then(|| input.split_to(2)))
 ///     }
 ///
-///     fn encode(&mut self, message: [u8; 2], output: &mut Outbound) -> Result {
+///     fn encode(&mut self, message: [u8; 2], output: &mut OutboundBuffer) -> Result {
 ///         output.put_slice(&message);
 ///         Ok(())
 ///     }
@@ -38,9 +38,9 @@ use bytes::Bytes;
 /// ```
 pub trait Codec: 'static {
     /// What it decodes.
-    type In: 'static;
+    type Read: 'static;
     /// What it encodes.
-    type Out: 'static;
+    type Write: 'static;
 
     /// Takes one message off the front of `input`; `None` if the bytes at hand do not make one.
     ///
@@ -54,7 +54,7 @@ pub trait Codec: 'static {
     /// What the peer did wrong. The error goes to the handler's [`error`](crate::Handler::error); if that
     /// leaves the channel open, decoding goes on with what is left of `input`. An error that takes no byte and
     /// changes nothing would come again for ever, so the channel is closed on the second one.
-    fn decode(&mut self, input: &mut Bytes) -> Result<Option<Self::In>>;
+    fn decode(&mut self, input: &mut Bytes) -> Result<Option<Self::Read>>;
 
     /// Returns whether [`decode_more`](Codec::decode_more) has a message to return. The default is
     /// `false`.
@@ -72,14 +72,14 @@ pub trait Codec: 'static {
     /// off. Delivery resumes here when the channel reads again, even if no undecoded byte is left.
     /// Each read delivers at most 1024 of these messages; the rest are delivered in the next turn.
     /// Undelivered messages are dropped with the codec when the channel closes or another pipeline
-    /// [takes over](crate::Scope::replace_pipeline).
+    /// [takes over](crate::Context::replace_pipeline).
     ///
     /// The codec must bound the memory of its queue, because the peer chooses the input. Make each
     /// message on demand, or limit the number of messages per input.
     ///
     /// ```
     /// use bytes::{Buf, Bytes};
-    /// use netwheel::{Result, buffer::Outbound, pipeline::Codec};
+    /// use netwheel::{Result, buffer::OutboundBuffer, pipeline::Codec};
     ///
     /// /// A count and a byte: the byte as often as the count says.
     /// #[derive(Default)]
@@ -89,8 +89,8 @@ pub trait Codec: 'static {
     /// }
     ///
     /// impl Codec for Runs {
-    ///     type In = u8;
-    ///     type Out = u8;
+    ///     type Read = u8;
+    ///     type Write = u8;
     ///
     ///     fn decode(&mut self, input: &mut Bytes) -> Result<Option<u8>> {
     ///         if input.len() < 2 {
@@ -110,7 +110,7 @@ pub trait Codec: 'static {
     ///         Ok(Some(self.byte))
     ///     }
     ///
-    ///     fn encode(&mut self, byte: u8, output: &mut Outbound) -> Result {
+    ///     fn encode(&mut self, byte: u8, output: &mut OutboundBuffer) -> Result {
     ///         output.put_slice(&[1, byte]);
     ///         Ok(())
     ///     }
@@ -119,7 +119,7 @@ pub trait Codec: 'static {
     ///
     /// # Errors
     /// Handled like an error from [`decode`](Codec::decode).
-    fn decode_more(&mut self) -> Result<Option<Self::In>> {
+    fn decode_more(&mut self) -> Result<Option<Self::Read>> {
         Ok(None)
     }
 
@@ -131,7 +131,7 @@ pub trait Codec: 'static {
     ///
     /// # Errors
     /// As for [`decode`](Codec::decode). The default decodes once more and drops the rest.
-    fn decode_last(&mut self, input: &mut Bytes) -> Result<Option<Self::In>> {
+    fn decode_last(&mut self, input: &mut Bytes) -> Result<Option<Self::Read>> {
         if input.is_empty() { Ok(None) } else { self.decode(input) }
     }
 
@@ -139,7 +139,7 @@ pub trait Codec: 'static {
     ///
     /// # Errors
     /// Why the message cannot be encoded; it is returned to the writer, and whatever was appended is taken back.
-    fn encode(&mut self, message: Self::Out, output: &mut Outbound) -> Result;
+    fn encode(&mut self, message: Self::Write, output: &mut OutboundBuffer) -> Result;
 
     /// Estimates how many bytes [`encode`](Codec::encode) will make of `message`, without encoding it.
     ///
@@ -147,7 +147,7 @@ pub trait Codec: 'static {
     /// water marks while it waits in the loop's queue. A few bytes more or less do no harm; a message that turns out longer
     /// makes its channel hold more than its marks say, by the difference. `None`, the default: the size is not known, and
     /// the message counts as much as the channel's longest recent one.
-    fn encoded_len_hint(message: &Self::Out) -> Option<usize>
+    fn encoded_len_hint(message: &Self::Write) -> Option<usize>
     where
         Self: Sized,
     {
@@ -161,7 +161,7 @@ pub trait Codec: 'static {
     /// message to the same bytes, whatever was encoded or decoded before. Then a [`ChannelGroup`](crate::ChannelGroup) has one
     /// of them encode a message for all, and the others never hear of it. The key stands for the settings that the
     /// encoding depends on; a codec without settings answers `Some(0)`.
-    fn shared_encoding(&self) -> Option<u64> {
+    fn encoding_key(&self) -> Option<u64> {
         None
     }
 }

@@ -21,9 +21,9 @@ use std::time::Duration;
 /// One instance serves one channel and runs on that channel's loop.
 pub trait Stage: 'static {
     /// What it reads.
-    type In: 'static;
+    type ReadIn: 'static;
     /// What it hands on towards the handler.
-    type Out: 'static;
+    type ReadOut: 'static;
     /// What the side of the handler writes.
     type WriteIn: 'static;
     /// What it writes towards the socket.
@@ -40,8 +40,8 @@ pub trait Stage: 'static {
     fn read(
         &mut self,
         ctx: &mut StageContext<'_, Self::WriteOut>,
-        message: Self::In,
-    ) -> Result<Option<Self::Out>>;
+        message: Self::ReadIn,
+    ) -> Result<Option<Self::ReadOut>>;
 
     /// Returns whether [`read_more`](Stage::read_more) has a message to return. The default is
     /// `false`.
@@ -76,8 +76,8 @@ pub trait Stage: 'static {
     /// struct Words(Bytes);
     ///
     /// impl Stage for Words {
-    ///     type In = Bytes;
-    ///     type Out = Bytes;
+    ///     type ReadIn = Bytes;
+    ///     type ReadOut = Bytes;
     ///     type WriteIn = Bytes;
     ///     type WriteOut = Bytes;
     ///
@@ -104,11 +104,11 @@ pub trait Stage: 'static {
     ///
     /// # struct Echo;
     /// # impl Handler for Echo {
-    /// #     type In = Bytes;
-    /// #     type Out = Bytes;
+    /// #     type Read = Bytes;
+    /// #     type Write = Bytes;
     /// #     fn read(&mut self, ctx: &mut Context<'_, Self>, word: Bytes) -> Result { ctx.write(word) }
     /// # }
-    /// let pipeline = Pipeline::new().codec(LengthField::u8()).stage(Words::default()).handler(Echo);
+    /// let pipeline = Pipeline::codec(LengthField::u8()).stage(Words::default()).handler(Echo);
     /// let mut channel = EmbeddedChannel::new(pipeline);
     /// channel.write_inbound(b"\x07to be 1")?;
     /// assert_eq!(channel.read_outbound(), &b"\x02to\x02be\x011"[..]);
@@ -117,7 +117,7 @@ pub trait Stage: 'static {
     ///
     /// # Errors
     /// Handled like an error from [`read`](Stage::read).
-    fn read_more(&mut self, ctx: &mut StageContext<'_, Self::WriteOut>) -> Result<Option<Self::Out>> {
+    fn read_more(&mut self, ctx: &mut StageContext<'_, Self::WriteOut>) -> Result<Option<Self::ReadOut>> {
         let _ = ctx;
         Ok(None)
     }
@@ -143,9 +143,9 @@ pub trait Stage: 'static {
     }
 
     /// Whether what `write` makes of a message is the same on other channels, and on which: as
-    /// [`Codec::shared_encoding`](super::Codec::shared_encoding). Not if it closes the channel, asks for a timer, or keeps
+    /// [`Codec::encoding_key`](super::Codec::encoding_key). Not if it closes the channel, asks for a timer, or keeps
     /// anything of the message, since it is called for one of many channels only. `None` by default.
-    fn shared_encoding(&self) -> Option<u64> {
+    fn encoding_key(&self) -> Option<u64> {
         None
     }
 
@@ -181,7 +181,7 @@ impl<M> StageContext<'_, M> {
     /// Writes one message towards the socket, through the links before this stage.
     ///
     /// # Errors
-    /// As [`Scope::write`](crate::Scope::write).
+    /// As [`Context::write`](crate::Context::write).
     pub fn write(&mut self, message: M) -> Result {
         self.before.push(self.state, message)
     }

@@ -35,14 +35,14 @@ const MISSES: u32 = 2;
 /// use std::time::Duration;
 /// # struct Chat;
 /// # impl Handler for Chat {
-/// #   type In = bytes::Bytes; type Out = bytes::Bytes;
+/// #   type Read = bytes::Bytes; type Write = bytes::Bytes;
 /// #   fn read(&mut self, ctx: &mut Context<'_, Self>, m: bytes::Bytes) -> Result { ctx.write(m) }
 /// # }
 ///
 /// let heartbeat = Heartbeat::new(Duration::from_secs(30), || bytes::Bytes::from_static(b"PING"))
 ///     .answer(|line: &bytes::Bytes| line == "PONG")
 ///     .misses(2);
-/// let pipeline = Pipeline::new().codec(Line::new()).stage(heartbeat).handler(Chat);
+/// let pipeline = Pipeline::codec(Line::new()).stage(heartbeat).handler(Chat);
 /// ```
 pub struct Heartbeat<In, Out, F> {
     interval: u64,
@@ -138,8 +138,8 @@ impl<In, Out, F: FnMut() -> Out> Heartbeat<In, Out, F> {
 }
 
 impl<In: 'static, Out: 'static, F: FnMut() -> Out + 'static> Stage for Heartbeat<In, Out, F> {
-    type In = In;
-    type Out = In;
+    type ReadIn = In;
+    type ReadOut = In;
     type WriteIn = Out;
     type WriteOut = Out;
 
@@ -167,7 +167,7 @@ impl<In: 'static, Out: 'static, F: FnMut() -> Out + 'static> Stage for Heartbeat
         next(message)
     }
 
-    fn shared_encoding(&self) -> Option<u64> {
+    fn encoding_key(&self) -> Option<u64> {
         Some(0)
     }
 

@@ -50,8 +50,7 @@ const MAX_EXPLANATION: usize = 160;
 ///     Welcome,
 /// }
 ///
-/// let pipeline = Pipeline::new()
-///     .codec(LengthField::u32().max_len(64 * 1024)) // bytes  <-> frames
+/// let pipeline = Pipeline::codec(LengthField::u32().max_len(64 * 1024)) // bytes  <-> frames
 ///     .stage(Json::<Request, Reply>::new());        // frames <-> messages
 /// # let _ = pipeline;
 /// # let _ = |user| (Request::Login { user }, Reply::Welcome);
@@ -92,8 +91,8 @@ where
     In: DeserializeOwned + 'static,
     Out: Serialize + 'static,
 {
-    type In = Bytes;
-    type Out = In;
+    type ReadIn = Bytes;
+    type ReadOut = In;
     type WriteIn = Out;
     type WriteOut = Bytes;
 
@@ -109,7 +108,7 @@ where
         json_len(message)
     }
 
-    fn shared_encoding(&self) -> Option<u64> {
+    fn encoding_key(&self) -> Option<u64> {
         Some(0)
     }
 }

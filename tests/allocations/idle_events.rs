@@ -1,4 +1,4 @@
-//! Idle events, lazy re-arming and touches allocate nothing (user-asks 1.4, 1.6).
+//! Idle events, lazy re-arming and touches do not allocate.
 
 use crate::{heap, own_process};
 use bytes::Bytes;
@@ -14,8 +14,8 @@ const EVENTS: u64 = 10_000;
 struct Counts(Rc<Cell<u64>>);
 
 impl Handler for Counts {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn read(&mut self, _: &mut Context<'_, Self>, _: Bytes) -> Result {
         Ok(())
@@ -24,7 +24,7 @@ impl Handler for Counts {
     fn idle(&mut self, ctx: &mut Context<'_, Self>, _: IdleEvent) -> Result {
         self.0.set(self.0.get() + 1);
         if self.0.get().is_multiple_of(3) {
-            ctx.touch();
+            ctx.reset_idle();
         }
         Ok(())
     }
@@ -36,7 +36,7 @@ fn idle_events_allocate_nothing() {
     let second = Duration::from_secs(1);
     let timeouts = IdleTimeouts::new().reader(second).writer(2 * second).jitter(second / 10);
     let events = Rc::new(Cell::new(0));
-    let pipeline = Pipeline::new().idle(timeouts).codec(RawBytes).handler(Counts(events.clone()));
+    let pipeline = Pipeline::codec(RawBytes).idle(timeouts).handler(Counts(events.clone()));
     let mut channel =
         EmbeddedChannel::with(pipeline, &Default::default(), ManualClock::new(), Duration::from_millis(10))
             .unwrap();
@@ -45,7 +45,8 @@ fn idle_events_allocate_nothing() {
             channel.advance(second / 4);
         }
     };
-    // The wheel takes memory for an upper level, once, when the first deadline lies there: beyond 512 ticks, beyond 512².
+    // The wheel allocates an upper level once, when a deadline first lies beyond 512 and 512²
+    // ticks.
     until(5_000);
     let before = heap::total_blocks();
     until(5_000 + EVENTS);

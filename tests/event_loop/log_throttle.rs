@@ -26,8 +26,8 @@ const TEN_SECONDS: Duration = Duration::from_secs(10);
 struct Sink;
 
 impl Handler for Sink {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn read(&mut self, _: &mut Context<'_, Self>, _: Bytes) -> Result {
         Ok(())
@@ -57,7 +57,7 @@ fn send_nonsense(server: &Server, times: usize) {
 }
 
 fn strict(group: &EventLoopGroup) -> Server {
-    let pipeline = |_: &_| Pipeline::new().codec(LengthField::u32().max_len(100)).handler(Sink);
+    let pipeline = |_: &_| Pipeline::codec(LengthField::u32().max_len(100)).handler(Sink);
     ServerBootstrap::new(group).pipeline(pipeline).bind("127.0.0.1:0").unwrap()
 }
 
@@ -109,8 +109,8 @@ struct Talkative {
 }
 
 impl Handler for Talkative {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
         for _ in message {
@@ -125,7 +125,7 @@ fn log_lines_of_handlers_have_the_same_limit() {
     logs::collect();
     let (admitted, answers) = mpsc::channel();
     let clock = ManualClock::new();
-    let pipeline = Pipeline::new().codec(RawBytes).handler(Talkative { admitted });
+    let pipeline = Pipeline::codec(RawBytes).handler(Talkative { admitted });
     let options = netwheel::ChannelOptions::new();
     let mut channel =
         EmbeddedChannel::with(pipeline, &options, clock.clone(), Duration::from_millis(1)).unwrap();
@@ -146,8 +146,8 @@ fn log_lines_of_handlers_have_the_same_limit() {
 struct Angry;
 
 impl Handler for Angry {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn active(&mut self, _: &mut Context<'_, Self>) -> Result {
         Err(Error::other("not today"))
@@ -166,7 +166,7 @@ impl Handler for Angry {
 fn handlers_that_fail_for_each_connection_are_a_few_lines_and_a_count() {
     logs::collect();
     let (group, event_loop, _clock) = named("angry");
-    let pipeline = |_: &_| Pipeline::new().codec(RawBytes).handler(Angry);
+    let pipeline = |_: &_| Pipeline::codec(RawBytes).handler(Angry);
     let server = ServerBootstrap::new(&group).pipeline(pipeline).bind("127.0.0.1:0").unwrap();
     send_nonsense(&server, 50);
     closed(&event_loop, 50);
@@ -183,8 +183,8 @@ fn broadcasts_that_cannot_be_encoded_are_a_few_lines_and_a_count() {
     let (opened, channels) = mpsc::channel::<Channel<Bytes>>();
     struct Member(Sender<Channel<Bytes>>);
     impl Handler for Member {
-        type In = Bytes;
-        type Out = Bytes;
+        type Read = Bytes;
+        type Write = Bytes;
         fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
             self.0.send(ctx.channel()).map_err(|e| Error::other(e.to_string()))
         }
@@ -193,7 +193,7 @@ fn broadcasts_that_cannot_be_encoded_are_a_few_lines_and_a_count() {
         }
     }
     let pipeline =
-        move |_: &_| Pipeline::new().codec(LengthField::u32().max_len(100)).handler(Member(opened.clone()));
+        move |_: &_| Pipeline::codec(LengthField::u32().max_len(100)).handler(Member(opened.clone()));
     let server = ServerBootstrap::new(&group).pipeline(pipeline).bind("127.0.0.1:0").unwrap();
     let _peer = TcpStream::connect(server.local_address()).unwrap();
     let room = netwheel::ChannelGroup::new();

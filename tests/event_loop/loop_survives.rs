@@ -111,8 +111,8 @@ struct Obedient {
 }
 
 impl Handler for Obedient {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn active(&mut self, _: &mut Context<'_, Self>) -> Result {
         if self.fails_at_the_start { Err(error_without_text()) } else { Ok(()) }
@@ -128,7 +128,7 @@ impl Handler for Obedient {
                 Ok(())
             }
             b"idle" => {
-                ctx.set_idle(IdleTimeouts::new().reader(ms(300)));
+                ctx.set_idle_timeouts(IdleTimeouts::new().reader(ms(300)));
                 Ok(())
             }
             b"bye" => {
@@ -188,7 +188,7 @@ fn serve(fixture: &Fixture, failures: usize) -> Server {
         if take() {
             return Err(error_without_text());
         }
-        Ok(Pipeline::new().codec(RawBytes).handler(Obedient::default()))
+        Ok(Pipeline::codec(RawBytes).handler(Obedient::default()))
     });
     server.bind("127.0.0.1:0").unwrap()
 }
@@ -198,7 +198,7 @@ fn serve_with_a_factory_that_panics_on_drop(fixture: &Fixture) -> Server {
     let panics_on_drop = PanicsOnDrop;
     let server = ServerBootstrap::new(&fixture.group).pipeline(move |_| {
         let _panics_on_drop = &panics_on_drop;
-        Pipeline::new().codec(RawBytes).handler(Obedient::default())
+        Pipeline::codec(RawBytes).handler(Obedient::default())
     });
     server.bind("127.0.0.1:0").unwrap()
 }
@@ -275,7 +275,7 @@ fn e_28_a_panic_while_a_connection_starts_costs_only_that_connection() {
     let take = takes(2);
     let server = ServerBootstrap::new(&fixture.group).pipeline(move |_| {
         let handler = Obedient { fails_at_the_start: take(), ..Obedient::default() };
-        Pipeline::new().codec(RawBytes).handler(handler)
+        Pipeline::codec(RawBytes).handler(handler)
     });
     let server = server.bind("127.0.0.1:0").unwrap();
     // All connections arrive in one batch, and the clock stands still: none has to wait for a rest
@@ -415,7 +415,7 @@ fn e_28_a_factory_on_another_loop_may_fail_with_an_error_that_panics() {
         if take() {
             return Err(error_without_text());
         }
-        Ok(Pipeline::new().codec(RawBytes).handler(Obedient::default()))
+        Ok(Pipeline::codec(RawBytes).handler(Obedient::default()))
     });
     let server = server.bind("127.0.0.1:0").unwrap();
     for _ in 0..3 {

@@ -10,7 +10,7 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    BoxError, Channel, ChannelPipeline, ManualEventLoop, codec::RawBytes, prelude::*, testing::ManualClock,
+    BoxError, Channel, ManualEventLoop, Pipeline, codec::RawBytes, prelude::*, testing::ManualClock,
 };
 use std::{
     cell::RefCell,
@@ -64,8 +64,8 @@ impl Member {
 }
 
 impl Handler for Member {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn active(&mut self, _: &mut Context<'_, Self>) -> Result {
         self.say("active")
@@ -99,10 +99,10 @@ impl Drop for Member {
     }
 }
 
-fn member(name: &'static str, journal: &Journal<String>, echoes: bool) -> ChannelPipeline<Bytes> {
+fn member(name: &'static str, journal: &Journal<String>, echoes: bool) -> Pipeline<Bytes> {
     let idle = IdleTimeouts::new().reader(Duration::from_secs(60));
     let idle = if echoes { idle } else { IdleTimeouts::new() };
-    Pipeline::new().idle(idle).codec(RawBytes).handler(Member { name, journal: journal.clone(), echoes })
+    Pipeline::codec(RawBytes).idle(idle).handler(Member { name, journal: journal.clone(), echoes })
 }
 
 fn serve(by_hand: &ManualEventLoop, journal: &Journal<String>) -> Server {
@@ -184,8 +184,8 @@ fn e_32_work_left_by_a_turn_is_reported_by_the_next() {
     let options = netwheel::ChannelOptions::new().writes_per_turn(1).max_outbound(usize::MAX);
     let server = ServerBootstrap::new(by_hand.group())
         .channel_options(options)
-        .child_options(TcpOptions::new())
-        .pipeline(|_| Pipeline::new().codec(RawBytes).handler(Flood))
+        .tcp_options(TcpOptions::new())
+        .pipeline(|_| Pipeline::codec(RawBytes).handler(Flood))
         .bind("127.0.0.1:0")
         .unwrap();
     let mut stream = connect(server.local_address());
@@ -219,8 +219,8 @@ impl Flood {
 }
 
 impl Handler for Flood {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         (0..Self::CHUNKS).try_for_each(|_| ctx.write(Bytes::from(vec![0; Self::CHUNK])))

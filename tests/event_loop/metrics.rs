@@ -77,11 +77,11 @@ fn messages_written_by_handles_are_counted_unless_refused() {
     for _ in 0..5 {
         channel.write("x".into()).unwrap();
     }
-    channel.execute(|scope| scope.write("yy".into())).unwrap();
+    channel.execute(|ctx| ctx.write("yy".into())).unwrap();
     let (told, refused) = mpsc::channel();
-    let last = move |scope: &mut netwheel::Scope<'_, Bytes>| {
-        scope.close();
-        told.send(scope.write("too late".into()).is_err()).unwrap();
+    let last = move |ctx: &mut netwheel::ChannelContext<'_, Bytes>| {
+        ctx.close();
+        told.send(ctx.write("too late".into()).is_err()).unwrap();
         Ok(())
     };
     channel.execute(last).unwrap();
@@ -201,8 +201,8 @@ fn a_broken_connection_is_one_error() {
 struct Stubborn;
 
 impl Handler for Stubborn {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn idle(&mut self, _: &mut Context<'_, Self>, _: IdleEvent) -> Result {
         Ok(())
@@ -225,7 +225,7 @@ impl Handler for Stubborn {
 fn the_last_turn_is_counted() {
     let group = one_loop();
     let server = ServerBootstrap::new(&group)
-        .pipeline(|_| Pipeline::new().codec(LengthField::u32()).handler(Stubborn))
+        .pipeline(|_| Pipeline::codec(LengthField::u32()).handler(Stubborn))
         .bind(ANY_PORT)
         .unwrap();
     let mut stream = connect(server.local_address());
@@ -371,7 +371,7 @@ fn idle_entries_are_counted_when_they_fire_and_when_removed() {
     let group = EventLoopGroup::builder().threads(1).clock(clock.clone()).build().unwrap();
     let idle = IdleTimeouts::new().reader(Duration::from_secs(60));
     let server = ServerBootstrap::new(&group)
-        .pipeline(move |_| Pipeline::new().idle(idle).codec(LengthField::u32()).handler(Stubborn))
+        .pipeline(move |_| Pipeline::codec(LengthField::u32()).idle(idle).handler(Stubborn))
         .bind(ANY_PORT)
         .unwrap();
     let mut stream = connect(server.local_address());

@@ -119,8 +119,8 @@ const TOO_MUCH: usize = 15 * 1024 * 1024;
 struct Blocks(Blocker);
 
 impl Handler for Blocks {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
         match message[0] {
@@ -135,8 +135,8 @@ impl Handler for Blocks {
             b'c' => {
                 // Closures from a handle run in the task phase.
                 let (channel, blocker) = (ctx.channel(), self.0.clone());
-                channel.execute(move |scope| {
-                    blocker.block(scope.id());
+                channel.execute(move |ctx| {
+                    blocker.block(ctx.id());
                     Ok(())
                 })?;
             }
@@ -155,7 +155,7 @@ impl Handler for Blocks {
 fn blocking_server(group: &EventLoopGroup) -> (Server, Receiver<ChannelId>, Sender<()>) {
     let (blocker, ids, wake) = Blocker::new();
     let server = ServerBootstrap::new(group)
-        .pipeline(move |_| Pipeline::new().codec(RawBytes).handler(Blocks(blocker.clone())))
+        .pipeline(move |_| Pipeline::codec(RawBytes).handler(Blocks(blocker.clone())))
         .bind("127.0.0.1:0")
         .unwrap();
     (server, ids, wake)
@@ -229,7 +229,7 @@ fn assert_stall_names_the_origin_of_the_task(
     let origin = stall.task.expect("a task");
     assert_eq!((stall.phase, origin.file(), origin.line()), (phase, file!(), line));
     assert_eq!((stall.channel, stall.handler), (None, None));
-    assert!(stall.to_string().contains(&format!("in {phase}: the task given at {origin}")), "{stall}");
+    assert!(stall.to_string().contains(&format!("in {phase}: the task submitted at {origin}")), "{stall}");
     drop(go_on);
     assert_eq!(reports.over().task, Some(origin));
     end(&group);
@@ -283,7 +283,7 @@ fn watchdog_does_not_blame_a_callback_that_has_returned() {
             // The second connection's factory blocks, after the first connection's handler was
             // called.
             let _ = (peer, hold.lock().unwrap().recv_timeout(PATIENCE));
-            Pipeline::new().codec(RawBytes).handler(Blocks(blocker.clone()))
+            Pipeline::codec(RawBytes).handler(Blocks(blocker.clone()))
         })
         .bind("127.0.0.1:0")
         .unwrap();
@@ -538,14 +538,14 @@ fn watchdog_logs_stalls_without_callbacks() {
         thread::yield_now();
     }
     drop(gate);
-    while lines("goes on; it was stuck for").is_empty() {
+    while lines("continues after being stuck for").is_empty() {
         thread::yield_now();
     }
     end(&group);
-    for line in [lines("has been stuck for"), lines("goes on; it was stuck for")].concat() {
+    for line in [lines("has been stuck for"), lines("continues after being stuck for")].concat() {
         assert!(
             line.starts_with("WARN ")
-                && line.contains(concat!(" in tasks: the task given at ", file!(), ":")),
+                && line.contains(concat!(" in tasks: the task submitted at ", file!(), ":")),
             "{line}"
         );
     }

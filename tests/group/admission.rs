@@ -12,8 +12,8 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    Admission, ChannelPipeline, EventLoopGroupBuilder, LoopMetrics, Peer, RejectReason, Rejection,
-    SettingError, codec::Line, prelude::*, testing::ManualClock,
+    Admission, EventLoopGroupBuilder, LoopMetrics, Peer, Pipeline, RejectReason, Rejection, SettingError,
+    codec::Line, prelude::*, testing::ManualClock,
 };
 use std::{
     io::{ErrorKind, Read, Write},
@@ -26,12 +26,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-fn lines(_: &Peer) -> ChannelPipeline<Bytes> {
+fn lines(_: &Peer) -> Pipeline<Bytes> {
     let echo = Recorder::with(&Log::new(), |ctx, call| match call {
         Event::Read(message) => ctx.write(message.clone()),
         _ => Ok(()),
     });
-    Pipeline::new().codec(Line::new()).handler(echo)
+    Pipeline::codec(Line::new()).handler(echo)
 }
 
 fn serve(group: &EventLoopGroup, admission: Admission) -> Server {
@@ -131,7 +131,7 @@ fn a_permit_is_released_whichever_side_closes_and_if_the_pipeline_fails() {
                 }
                 _ => Ok(()),
             });
-            Ok(Pipeline::new().codec(Line::new()).handler(handler))
+            Ok(Pipeline::codec(Line::new()).handler(handler))
         })
         .bind(ANY_PORT)
         .unwrap();
@@ -161,7 +161,7 @@ fn dial(group: &EventLoopGroup, from: &str, server: &Server) -> (netwheel::Chann
     let inner = log.clone();
     let client = ClientBootstrap::new(group)
         .local_address(SocketAddr::new(from.parse().unwrap(), 0))
-        .pipeline(move |_| Pipeline::new().codec(Line::new()).handler(Recorder::new(&inner)));
+        .pipeline(move |_| Pipeline::codec(Line::new()).handler(Recorder::new(&inner)));
     (done(client.connect(server.local_address())).unwrap(), log)
 }
 
@@ -373,7 +373,8 @@ fn h_07_a_farewell_is_bounded_and_may_fail() {
     }
     wait_until(&group, "all rejections are counted", |metrics| metrics[0].rejected_limit == 3);
     end(&group);
-    let line = format!("on {}: a farewell of more than 1024 bytes is not sent", server.local_address());
+    let line =
+        format!("on {}: the farewell is longer than 1024 bytes and was not sent", server.local_address());
     assert_eq!(logs::lines_with(&line).len(), 1);
 }
 
@@ -403,7 +404,8 @@ fn a_thousand_rejections_are_rate_limited_log_lines_and_a_hook_may_panic() {
     let lines = || logs::lines_with(&part);
     assert_eq!(lines().len(), 1, "{:#?}", lines());
     assert!(
-        lines()[0].starts_with("WARN") && lines()[0].ends_with("the server has 1 connections"),
+        lines()[0].starts_with("WARN")
+            && lines()[0].ends_with("the server has reached its limit of 1 connections"),
         "{:?}",
         lines()
     );
@@ -412,7 +414,7 @@ fn a_thousand_rejections_are_rate_limited_log_lines_and_a_hook_may_panic() {
     assert_eq!(lines().len(), 2, "{:#?}", lines());
     let suppressed = "connections beyond a limit: 499 more lines were suppressed in the last 10.0s";
     assert_eq!(logs::lines_with(suppressed).len(), 1);
-    let part = format!("on {}: being told of that panicked", server.local_address());
+    let part = format!("on {}: the farewell or the rejection callback panicked", server.local_address());
     assert_eq!(logs::lines_with(&part).len(), 2);
     assert_eq!(event_loop.metrics().io_panics, 0);
     echoes(&mut there);

@@ -25,7 +25,7 @@ use std::{
 };
 
 fn embedded() -> EmbeddedChannel<Bytes> {
-    EmbeddedChannel::new(Pipeline::new().codec(Line::new()).handler(Quiet))
+    EmbeddedChannel::new(Pipeline::codec(Line::new()).handler(Quiet))
 }
 
 /// Broadcasts `text`, runs the members, and returns the report.
@@ -296,7 +296,7 @@ fn joining_races_with_closing() {
     let group = EventLoopGroup::builder().threads(2).build().unwrap();
     let (server, _events) = serve(&group, Settings::new(), silent);
     let client = ClientBootstrap::new(&group)
-        .pipeline(|_peer| Pipeline::new().codec(netwheel::codec::RawBytes).handler(Quiet));
+        .pipeline(|_peer| Pipeline::codec(netwheel::codec::RawBytes).handler(Quiet));
     let rooms: [ChannelGroup<Bytes>; 2] = std::array::from_fn(|_| ChannelGroup::new());
     let (to_join, joining) = mpsc::channel::<Channel<Bytes>>();
     let (to_leave, leaving) = mpsc::channel::<Channel<Bytes>>();
@@ -362,24 +362,24 @@ fn members_of_a_loop_that_ends_leave_their_groups() {
 fn a_join_that_races_with_a_replacement_of_the_pipeline_leaves_no_member() {
     struct First;
     impl Handler for First {
-        type In = Bytes;
-        type Out = Bytes;
+        type Read = Bytes;
+        type Write = Bytes;
         fn read(&mut self, ctx: &mut Context<'_, Self>, _: Bytes) -> Result {
-            ctx.replace_pipeline(Pipeline::new().codec(Line::new()).stage(Text).handler(Second))
+            ctx.replace_pipeline(Pipeline::codec(Line::new()).stage(Text).handler(Second))
         }
     }
     struct Second;
     impl Handler for Second {
-        type In = Bytes;
-        type Out = String;
+        type Read = Bytes;
+        type Write = String;
         fn read(&mut self, _: &mut Context<'_, Self>, _: Bytes) -> Result {
             Ok(())
         }
     }
     struct Text;
     impl Stage for Text {
-        type In = Bytes;
-        type Out = Bytes;
+        type ReadIn = Bytes;
+        type ReadOut = Bytes;
         type WriteIn = String;
         type WriteOut = Bytes;
         fn read(&mut self, _: &mut StageContext<'_, Bytes>, message: Bytes) -> Result<Option<Bytes>> {
@@ -404,7 +404,7 @@ fn a_join_that_races_with_a_replacement_of_the_pipeline_leaves_no_member() {
         }
     });
     for round in 1..=1000 {
-        let mut member = EmbeddedChannel::new(Pipeline::new().codec(Line::new()).handler(First));
+        let mut member = EmbeddedChannel::new(Pipeline::codec(Line::new()).handler(First));
         joiners.send(member.channel()).unwrap();
         while ready.load(SeqCst) < round {
             thread::yield_now();

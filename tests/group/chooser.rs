@@ -34,8 +34,8 @@ impl ReportsLoop {
 }
 
 impl Handler for ReportsLoop {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn active(&mut self, _: &mut Context<'_, Self>) -> Result {
         self.say(true)
@@ -53,18 +53,15 @@ impl Handler for ReportsLoop {
 fn reporting_server(bootstrap: ServerBootstrap) -> (Server, Receiver<(String, bool)>) {
     let (sender, told) = channel();
     let sender = Mutex::new(sender);
-    let bootstrap = bootstrap.pipeline(move |_| {
-        Pipeline::new().codec(RawBytes).handler(ReportsLoop(sender.lock().unwrap().clone()))
-    });
+    let bootstrap = bootstrap
+        .pipeline(move |_| Pipeline::codec(RawBytes).handler(ReportsLoop(sender.lock().unwrap().clone())));
     (bootstrap.bind("127.0.0.1:0").unwrap(), told)
 }
 
 fn silent_client(
     group: &EventLoopGroup,
-) -> ClientBootstrap<Arc<impl Fn(&netwheel::Peer) -> netwheel::ChannelPipeline<Bytes> + Send + Sync + 'static>>
-{
-    ClientBootstrap::new(group)
-        .pipeline(|_| Pipeline::new().codec(RawBytes).handler(ReportsLoop(channel().0)))
+) -> ClientBootstrap<Arc<impl Fn(&netwheel::Peer) -> netwheel::Pipeline<Bytes> + Send + Sync + 'static>> {
+    ClientBootstrap::new(group).pipeline(|_| Pipeline::codec(RawBytes).handler(ReportsLoop(channel().0)))
 }
 
 fn connections(group: &EventLoopGroup) -> Vec<usize> {
@@ -445,7 +442,7 @@ fn e_63_a_connection_that_has_ended_or_failed_is_not_counted() {
     let nobody = socket.local_addr().unwrap().as_socket().unwrap();
     turn_until(&event_loop, |event_loop| event_loop.connections() == 0);
     let failing = ClientBootstrap::new(&group)
-        .pipeline(|_| -> netwheel::ChannelPipeline<Bytes> { panic!("no pipeline today") });
+        .pipeline(|_| -> netwheel::Pipeline<Bytes> { panic!("no pipeline today") });
     let not_ours = client.clone().local_address("203.0.113.7:0".parse().unwrap());
     let attempts: [&dyn Fn() -> Completion<netwheel::Channel<Bytes>>; 4] =
         [&|| client.connect(nobody), &|| failing.connect(to), &|| client.connect("no address"), &|| {
@@ -496,7 +493,7 @@ fn e_63_a_connection_that_a_full_loop_refuses_is_not_counted() {
 fn e_63_a_pipeline_that_fails_is_not_counted() {
     let (group, event_loop) = single(EventLoopGroup::builder());
     let server = ServerBootstrap::new(&group)
-        .pipeline(|_| -> Result<netwheel::ChannelPipeline<Bytes>> { Err(Error::other("no pipeline today")) })
+        .pipeline(|_| -> Result<netwheel::Pipeline<Bytes>> { Err(Error::other("no pipeline today")) })
         .bind("127.0.0.1:0")
         .unwrap();
     let _clients: Vec<_> = (0..5).map(|_| connect(server.local_address())).collect();

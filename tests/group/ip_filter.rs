@@ -10,8 +10,7 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    Admission, ChannelPipeline, Error, IpFilter, IpRule, Peer, RejectReason, SettingError, codec::Line,
-    prelude::*,
+    Admission, Error, IpFilter, IpRule, Peer, Pipeline, RejectReason, SettingError, codec::Line, prelude::*,
 };
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpStream},
@@ -131,12 +130,12 @@ fn h_07_the_first_matching_rule_decides_and_the_default_is_to_allow() {
     assert_eq!(collected, filter);
 }
 
-fn lines(_: &Peer) -> ChannelPipeline<Bytes> {
+fn lines(_: &Peer) -> Pipeline<Bytes> {
     let echo = Recorder::with(&Log::new(), |ctx, call| match call {
         Event::Read(message) => ctx.write(message.clone()),
         _ => Ok(()),
     });
-    Pipeline::new().codec(Line::new()).handler(echo)
+    Pipeline::codec(Line::new()).handler(echo)
 }
 
 #[test]
@@ -167,7 +166,7 @@ fn h_07_a_denied_address_is_closed_before_a_pipeline_is_made() {
     assert_eq!((made.load(SeqCst), group.next().metrics().accepted), (0, 0));
     let said = logs::lines_with(&format!("on {}: a connection from", server.local_address()));
     assert_eq!(said.len(), 1, "{said:#?}");
-    assert!(said[0].starts_with("INFO") && said[0].ends_with("the filter says deny 127.0.0.0/8"), "{said:?}");
+    assert!(said[0].starts_with("INFO") && said[0].ends_with("filter rule: deny 127.0.0.0/8"), "{said:?}");
 
     let server = bootstrap(deny("127.0.0.2/31")).bind("127.0.0.1:0").unwrap();
     ask(&mut connect(server.local_address()), "x\n", "x\n");

@@ -288,8 +288,8 @@ impl Drop for ReportsDrop {
 }
 
 impl Handler for Patient {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         let told = ReportsDrop(self.0.clone());
@@ -354,9 +354,8 @@ fn e_57_pending_timers_of_channels_are_dropped_and_not_run() {
     let (group, _event_loop) = single(EventLoopGroup::builder());
     let (told, news) = channel();
     let told = std::sync::Mutex::new(told);
-    let server = ServerBootstrap::new(&group).pipeline(move |_peer| {
-        Pipeline::new().codec(RawBytes).handler(Patient(told.lock().unwrap().clone()))
-    });
+    let server = ServerBootstrap::new(&group)
+        .pipeline(move |_peer| Pipeline::codec(RawBytes).handler(Patient(told.lock().unwrap().clone())));
     let server = server.bind("127.0.0.1:0").unwrap();
     assert_echoes(&mut connect(server.local_address()));
     done(group.shutdown_gracefully(Duration::ZERO, HOUR)).unwrap();
@@ -473,7 +472,7 @@ fn e_61_a_connection_for_a_loop_that_is_shut_down_is_closed_and_reported_to_its_
     let (children, _child) = single(EventLoopGroup::builder().name("e-61-children"));
     let (acceptors, _acceptor) = single(EventLoopGroup::builder().name("e-61-acceptors"));
     let server = ServerBootstrap::new(&children).acceptor_group(&acceptors);
-    let server = server.pipeline(|_peer| Pipeline::new().codec(RawBytes).handler(Patient(channel().0)));
+    let server = server.pipeline(|_peer| Pipeline::codec(RawBytes).handler(Patient(channel().0)));
     let server = server.bind("127.0.0.1:0").unwrap();
     assert_echoes(&mut connect(server.local_address()));
     done(children.shutdown_gracefully(Duration::ZERO, HOUR)).unwrap();
@@ -482,7 +481,7 @@ fn e_61_a_connection_for_a_loop_that_is_shut_down_is_closed_and_reported_to_its_
 
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let client = ClientBootstrap::new(&children)
-        .pipeline(|_peer| Pipeline::new().codec(RawBytes).handler(Patient(channel().0)));
+        .pipeline(|_peer| Pipeline::codec(RawBytes).handler(Patient(channel().0)));
     let refused = done(client.connect(listener.local_addr().unwrap()));
     assert!(matches!(refused, Err(Error::ShutDown)));
     assert_eq!(listener.accept().unwrap().0.read(&mut [0]).unwrap(), 0);

@@ -71,8 +71,8 @@ impl Guest {
 }
 
 impl Handler for Guest {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         self.house.channels.push(ctx.channel());
@@ -129,10 +129,10 @@ impl House {
     fn serve_from(&self, acceptors: &EventLoopGroup, options: ChannelOptions) -> Server {
         let house = self.clone();
         let server = ServerBootstrap::new(&self.group).acceptor_group(acceptors).channel_options(options);
-        let server = server.child_options(TcpOptions::new().send_buffer(64 * 1024));
+        let server = server.tcp_options(TcpOptions::new().send_buffer(64 * 1024));
         let server = server.pipeline(move |_peer| {
             let guest = Guest { house: house.clone(), stay: false };
-            Pipeline::new().idle(IdleTimeouts::new().reader(ms(450))).codec(RawBytes).handler(guest)
+            Pipeline::codec(RawBytes).idle(IdleTimeouts::new().reader(ms(450))).handler(guest)
         });
         server.bind("127.0.0.1:0").unwrap()
     }

@@ -43,7 +43,7 @@ impl fmt::Display for Event {
             Event::Active(_) => f.write_str("active"),
             Event::Read(message) => write!(f, "read {}", String::from_utf8_lossy(message)),
             Event::ReadComplete => f.write_str("read_complete"),
-            Event::InputShutdown => f.write_str("input_shutdown"),
+            Event::InputShutdown => f.write_str("read_closed"),
             Event::Writable(writable) => write!(f, "writable {writable}"),
             Event::Idle(event) => write!(f, "idle {event}"),
             Event::Shutdown => f.write_str("shutdown"),
@@ -68,9 +68,9 @@ pub(crate) struct Recorder {
     /// Receives each call after the hook has run, so that the test sees the effects of the hook.
     events: Option<Sender<Event>>,
     hook: Hook,
-    /// Whether an error closes the channel, after the hook.
+    /// Whether an error closes the channel after the hook has run.
     pub(crate) closes: bool,
-    /// Whether the end of the peer's stream is recorded and leaves the channel open. Otherwise it
+    /// Whether the end of the peer's stream is recorded and leaves the channel open. If not, it
     /// closes the channel, which is the default of [`Handler`].
     half_open: bool,
 }
@@ -124,7 +124,7 @@ impl Recorder {
         self.log(&event);
         let result = (self.hook)(ctx, &event);
         if let Some(events) = &self.events {
-            // The test may have seen enough and be gone.
+            // Fails if the test has already finished.
             let _ = events.send(event);
         }
         result
@@ -132,8 +132,8 @@ impl Recorder {
 }
 
 impl Handler for Recorder {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         let channel = ctx.channel();
@@ -148,7 +148,7 @@ impl Handler for Recorder {
         self.call(ctx, Event::ReadComplete)
     }
 
-    fn input_shutdown(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+    fn read_closed(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         if self.half_open {
             return self.call(ctx, Event::InputShutdown);
         }
@@ -191,7 +191,7 @@ impl Drop for Recorder {
 // ---- recorders with a name ---------------------------------------------------------------------
 
 /// Returns a recorder that prefixes each line with its name, to show which of several pipelines is
-/// called. It stays open at the end of the peer's stream.
+/// called. The channel stays open at the end of the peer's stream.
 pub(crate) fn named(
     name: &'static str,
     log: &Log,
@@ -231,7 +231,7 @@ pub(crate) fn stop_reading(ctx: &mut Context<'_, Recorder>, event: &Event) -> Re
     Ok(())
 }
 
-/// Asks for a read when the channel is active.
+/// Requests a read when the channel becomes active.
 pub(crate) fn read_once(ctx: &mut Context<'_, Recorder>, event: &Event) -> Result {
     if event.is_active() {
         ctx.read();
@@ -247,7 +247,7 @@ pub(crate) fn hand_over() -> (
     let (sender, channels) = mpsc::channel();
     let hook = move |_: &mut Context<'_, Recorder>, event: &Event| {
         if let Event::Active(channel) = event {
-            // The test may have seen enough and be gone.
+            // Fails if the test has already finished.
             let _ = sender.send(channel.clone());
         }
         Ok(())
@@ -280,7 +280,7 @@ impl<E> Events<E> {
             match self.0.recv_timeout(PATIENCE) {
                 Ok(event) => all.push(event),
                 Err(RecvTimeoutError::Disconnected) => return all,
-                Err(RecvTimeoutError::Timeout) => panic!("the handlers are not dropped"),
+                Err(RecvTimeoutError::Timeout) => panic!("timed out waiting for the handlers to be dropped"),
             }
         }
     }

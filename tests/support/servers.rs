@@ -7,7 +7,7 @@ use super::{
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions, ChannelPipeline, Endpoint, Error, Peer, codec::RawBytes, pipeline::Codec, prelude::*,
+    ChannelOptions, Error, Peer, Pipeline, ToAddress, codec::RawBytes, pipeline::Codec, prelude::*,
 };
 use std::sync::{
     Arc, Mutex,
@@ -20,8 +20,8 @@ use std::sync::{
 pub(crate) struct Echo;
 
 impl Handler for Echo {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
         ctx.write(message)
@@ -32,8 +32,8 @@ impl Handler for Echo {
 pub(crate) struct Quiet;
 
 impl Handler for Quiet {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn read(&mut self, _: &mut Context<'_, Self>, _: Bytes) -> Result {
         Ok(())
@@ -55,7 +55,7 @@ impl Settings {
         Self::default()
     }
 
-    /// Nothing is read unless it is asked for.
+    /// Reads only on request.
     pub(crate) fn explicit_read() -> Self {
         Self::channel(ChannelOptions::new().auto_read(false))
     }
@@ -81,7 +81,7 @@ pub(crate) fn serve_with<C, F>(
     hook: F,
 ) -> (Server, Events)
 where
-    C: Codec<In = Bytes, Out = Bytes> + Clone + Send + Sync,
+    C: Codec<Read = Bytes, Write = Bytes> + Clone + Send + Sync,
     F: Fn(&mut Context<'_, Recorder>, &Event) -> Result + Send + Sync + 'static,
 {
     serve_at(ANY_PORT, group, settings, codec, hook)
@@ -96,29 +96,30 @@ pub(crate) fn serve_at<E, C, F>(
     hook: F,
 ) -> (Server<E::Address>, Events)
 where
-    E: Endpoint,
-    C: Codec<In = Bytes, Out = Bytes> + Clone + Send + Sync,
+    E: ToAddress,
+    C: Codec<Read = Bytes, Write = Bytes> + Clone + Send + Sync,
     F: Fn(&mut Context<'_, Recorder>, &Event) -> Result + Send + Sync + 'static,
 {
     let (events, received) = mpsc::channel();
     let hook: SharedHook = Arc::new(hook);
     let server = ServerBootstrap::new(group)
         .channel_options(settings.channel.close_timeout(10 * PATIENCE))
-        .child_options(settings.tcp)
+        .tcp_options(settings.tcp)
         .pipeline(move |_| {
             let handler = Recorder::sending(events.clone(), hook.clone());
-            Pipeline::new().codec(codec.clone()).handler(handler)
+            Pipeline::codec(codec.clone()).handler(handler)
         })
         .bind(at)
         .unwrap();
     (server, Events(received))
 }
 
-/// Makes connections of raw bytes.
+/// A bootstrap of clients without framing.
 pub(crate) type RawClient = ClientBootstrap<Arc<Factory>>;
-type Factory = Box<dyn Fn(&Peer) -> ChannelPipeline<Bytes> + Send + Sync>;
+type Factory = Box<dyn Fn(&Peer) -> Pipeline<Bytes> + Send + Sync>;
 
-/// The bootstrap of a client of raw bytes that does what `hook` does; connect it with [`dial`], or by hand.
+/// Returns the bootstrap of a client without framing that runs `hook`. Connect it with [`dial`] or
+/// directly.
 pub(crate) fn client<F>(group: &EventLoopGroup, settings: Settings, hook: F) -> (RawClient, Events)
 where
     F: Fn(&mut Context<'_, Recorder>, &Event) -> Result + Send + Sync + 'static,
@@ -127,7 +128,7 @@ where
     let hook: SharedHook = Arc::new(hook);
     let factory: Factory = Box::new(move |_| {
         let handler = Recorder::sending(events.clone(), hook.clone());
-        Pipeline::new().codec(RawBytes).handler(handler)
+        Pipeline::codec(RawBytes).handler(handler)
     });
     let bootstrap = ClientBootstrap::new(group)
         .channel_options(settings.channel.close_timeout(10 * PATIENCE))
@@ -136,10 +137,10 @@ where
     (bootstrap, Events(received))
 }
 
-/// A client that is connected.
+/// Connects a client.
 pub(crate) fn dial<F>(
     group: &EventLoopGroup,
-    to: impl Endpoint,
+    to: impl ToAddress,
     settings: Settings,
     hook: F,
 ) -> (Channel<Bytes>, Events)
@@ -162,8 +163,8 @@ struct ActingEcho {
 }
 
 impl Handler for ActingEcho {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
         (self.action)()?;
@@ -177,12 +178,12 @@ impl Handler for ActingEcho {
     }
 }
 
-/// Starts an echo server; returns it and a queue of the errors of its connections.
+/// Starts an echo server. Returns it and a queue of the errors of its connections.
 pub(crate) fn echo_server(group: &EventLoopGroup) -> (Server, Receiver<Error>) {
     serve_acting(group, false, || Ok(()))
 }
 
-/// Starts a server that never answers.
+/// Starts a server that never replies.
 pub(crate) fn silent_server(group: &EventLoopGroup) -> (Server, Receiver<Error>) {
     serve_acting(group, true, || Ok(()))
 }
@@ -205,7 +206,7 @@ fn serve_acting(
     let errors = Mutex::new(errors);
     let server = ServerBootstrap::new(group).pipeline(move |_peer| {
         let errors = errors.lock().unwrap().clone();
-        Pipeline::new().codec(RawBytes).handler(ActingEcho { action: action.clone(), silent, errors })
+        Pipeline::codec(RawBytes).handler(ActingEcho { action: action.clone(), silent, errors })
     });
     (server.bind("127.0.0.1:0").unwrap(), failed)
 }

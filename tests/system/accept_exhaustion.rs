@@ -38,8 +38,7 @@ impl Counted {
         let clock = ManualClock::new();
         let by_hand = EventLoopGroup::builder().clock(clock.clone()).build_manual().unwrap();
         let bootstrap = ServerBootstrap::new(by_hand.group()).accepting(false);
-        let server =
-            bootstrap.pipeline(|_| Pipeline::new().codec(RawBytes).handler(Echo)).bind("127.0.0.1:0");
+        let server = bootstrap.pipeline(|_| Pipeline::codec(RawBytes).handler(Echo)).bind("127.0.0.1:0");
         Counted { by_hand, clock, server: server.unwrap() }
     }
 
@@ -159,7 +158,7 @@ fn a_unix_listener_without_descriptors_resumes_when_there_are_some() {
     let mut by_hand = EventLoopGroup::builder().clock(clock.clone()).build_manual().unwrap();
     let address = UnixAddress::abstract_name(format!("netwheel-exhaustion-{}", std::process::id())).unwrap();
     let bootstrap = ServerBootstrap::new(by_hand.group()).accepting(false);
-    let bootstrap = bootstrap.pipeline(|_| Pipeline::new().codec(RawBytes).handler(Echo));
+    let bootstrap = bootstrap.pipeline(|_| Pipeline::codec(RawBytes).handler(Echo));
     let server = bootstrap.bind(address.clone()).unwrap();
     let name =
         std::os::unix::net::SocketAddr::from_abstract_name(address.as_abstract_name().unwrap()).unwrap();
@@ -226,7 +225,7 @@ fn faults(error: &str, times: u32) -> String {
 fn serve(group: &EventLoopGroup) {
     logs::collect();
     let bootstrap = ServerBootstrap::new(group);
-    let server = bootstrap.pipeline(|_| Pipeline::new().codec(RawBytes).handler(Echo)).bind("127.0.0.1:0");
+    let server = bootstrap.pipeline(|_| Pipeline::codec(RawBytes).handler(Echo)).bind("127.0.0.1:0");
     println!("listening on {}", server.unwrap().local_address());
     io::stdin().read_to_end(&mut Vec::new()).unwrap();
     let metrics = group.next().metrics();

@@ -34,8 +34,8 @@ const NO_SLEEP: &str = "epoll_wait without a sleep";
 struct Echo;
 
 impl Handler for Echo {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn read(&mut self, ctx: &mut Context<'_, Self>, frame: Bytes) -> Result {
         ctx.write(frame)
@@ -48,8 +48,8 @@ struct Member {
 }
 
 impl Handler for Member {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         assert!(self.room.join(ctx.channel()));
@@ -73,14 +73,12 @@ fn busy_server() {
     let server = || ServerBootstrap::new(&group);
     let room = ChannelGroup::new();
     let servers = [
-        server().pipeline(|_| Pipeline::new().codec(LengthField::u32()).handler(Echo)).bind(ANY_PORT),
+        server().pipeline(|_| Pipeline::codec(LengthField::u32()).handler(Echo)).bind(ANY_PORT),
         server()
-            .pipeline(move |_| Pipeline::new().idle(idle).codec(LengthField::u32()).handler(Echo))
+            .pipeline(move |_| Pipeline::codec(LengthField::u32()).idle(idle).handler(Echo))
             .bind(ANY_PORT),
         server()
-            .pipeline(move |_| {
-                Pipeline::new().codec(LengthField::u32()).handler(Member { room: room.clone() })
-            })
+            .pipeline(move |_| Pipeline::codec(LengthField::u32()).handler(Member { room: room.clone() }))
             .bind(ANY_PORT),
     ]
     .map(Result::unwrap);

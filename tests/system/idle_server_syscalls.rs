@@ -36,7 +36,7 @@ fn idle_server() {
     let idle = IdleTimeouts::new().reader(minute).writer(minute).all(minute);
     let group = EventLoopGroup::builder().threads(1).name("idle").build().unwrap();
     let server = ServerBootstrap::new(&group)
-        .pipeline(move |_| Pipeline::new().idle(idle).codec(LengthField::u32()).handler(Echo))
+        .pipeline(move |_| Pipeline::codec(LengthField::u32()).idle(idle).handler(Echo))
         .bind(ANY_PORT)
         .unwrap();
     println!("listening on {}", server.local_address());

@@ -54,12 +54,12 @@ impl Echo {
 }
 
 impl Handler for Echo {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
         let (report, peer) = (self.report.clone(), self.peer);
-        ctx.write_notify(message)?.on_complete(move |sent| {
+        ctx.write_tracked(message)?.on_complete(move |sent| {
             if let Err(e) = sent {
                 let _ = report.send(format!("unsent: {e} of {peer}"));
             }
@@ -89,10 +89,10 @@ fn serve_frames(tcp: TcpOptions) {
     let (report, reports) = mpsc::channel::<String>();
     let printer = thread::spawn(move || reports.iter().for_each(|line| println!("{line}")));
     let server = ServerBootstrap::new(&group)
-        .child_options(tcp)
+        .tcp_options(tcp)
         .pipeline(move |peer| {
             let peer = peer.address.map_or(0, |address| address.port());
-            Pipeline::new().codec(frames()).handler(Echo { report: report.clone(), peer })
+            Pipeline::codec(frames()).handler(Echo { report: report.clone(), peer })
         })
         .bind(ANY_PORT)
         .unwrap();
@@ -411,8 +411,8 @@ fn failed_channels_leak_no_descriptors() {
 struct Hello;
 
 impl Handler for Hello {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         ctx.write("hello".into())
@@ -438,7 +438,7 @@ fn reconnecting_client() {
     let printer = thread::spawn(move || reports.iter().for_each(|line| println!("{line}")));
     let report = Mutex::new(report);
     let client = ClientBootstrap::new(&group)
-        .pipeline(|_| Pipeline::new().codec(frames()).handler(Hello))
+        .pipeline(|_| Pipeline::codec(frames()).handler(Hello))
         .reconnect(Backoff::new().initial(Duration::from_millis(1)).jitter(false))
         .on_event(move |event| {
             let line = match event {
@@ -520,7 +520,7 @@ fn client_that_cannot_register() {
     let descriptors = || fs::read_dir("/proc/self/fd").unwrap().count();
     let before = descriptors();
     let bootstrap = ClientBootstrap::new(by_hand.group());
-    let bootstrap = bootstrap.pipeline(|_| Pipeline::new().codec(frames()).handler(Hello));
+    let bootstrap = bootstrap.pipeline(|_| Pipeline::codec(frames()).handler(Hello));
     let connected = by_hand.run_until(bootstrap.connect(address.trim()));
     println!("failed: {}", connected.unwrap_err());
     println!("left open: {}", descriptors() - before);

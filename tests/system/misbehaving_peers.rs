@@ -93,8 +93,8 @@ fn a_reset_in_mid_frame_affects_only_that_peer() {
 struct Dripped(mpsc::Sender<Result<Bytes>>);
 
 impl Handler for Dripped {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
         self.0.send(Ok(message.clone())).map_err(|e| Error::other(e.to_string()))?;
@@ -117,7 +117,7 @@ fn drip(limits: TimeLimits) -> (Result<Bytes>, Duration) {
     let server = ServerBootstrap::new(by_hand.group())
         .pipeline(move |_| {
             let dripped = Dripped(sender.lock().unwrap().clone());
-            Pipeline::new().time_limits(limits).codec(LengthField::u32()).handler(dripped)
+            Pipeline::codec(LengthField::u32()).time_limits(limits).handler(dripped)
         })
         .bind(ANY_PORT)
         .unwrap();
@@ -188,7 +188,7 @@ fn impatient_server() {
         .backlog(4096)
         .pipeline(move |_| {
             let limits = TimeLimits::new().first_byte(5 * SECOND);
-            Pipeline::new().time_limits(limits).codec(LengthField::u32()).handler(Dripped(sender.clone()))
+            Pipeline::codec(LengthField::u32()).time_limits(limits).handler(Dripped(sender.clone()))
         })
         .bind(ANY_PORT)
         .unwrap();

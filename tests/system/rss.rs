@@ -49,8 +49,8 @@ enum Reply {
 struct Session;
 
 impl Handler for Session {
-    type In = Request;
-    type Out = Reply;
+    type Read = Request;
+    type Write = Reply;
 
     fn read(&mut self, ctx: &mut Context<'_, Self>, message: Request) -> Result {
         let Request::Say { text } = message;
@@ -81,9 +81,8 @@ fn session_server() {
         .backlog(4096)
         .pipeline(|_| {
             let minutes = |n: u64| Duration::from_secs(60 * n);
-            Pipeline::new()
+            Pipeline::codec(LengthField::u32().max_len(64 * KIB))
                 .idle(IdleTimeouts::new().reader(minutes(60)).writer(minutes(20)))
-                .codec(LengthField::u32().max_len(64 * KIB))
                 .stage(Json::<Request, Reply>::new())
                 .handler(Session)
         })

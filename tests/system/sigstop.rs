@@ -128,8 +128,8 @@ const CLIENTS: usize = 10;
 fn idle_child() {
     struct Echo;
     impl Handler for Echo {
-        type In = bytes::Bytes;
-        type Out = bytes::Bytes;
+        type Read = bytes::Bytes;
+        type Write = bytes::Bytes;
 
         fn read(&mut self, ctx: &mut Context<'_, Self>, line: bytes::Bytes) -> Result {
             ctx.write(line)
@@ -147,7 +147,7 @@ fn idle_child() {
     let group = EventLoopGroup::builder().threads(1).build().unwrap();
     let idle = IdleTimeouts::new().reader(QUIET);
     let server = ServerBootstrap::new(&group)
-        .pipeline(move |_| Pipeline::new().idle(idle).codec(Line::new()).handler(Echo))
+        .pipeline(move |_| Pipeline::codec(Line::new()).idle(idle).handler(Echo))
         .bind("127.0.0.1:0")
         .unwrap();
     println!("listening on {}", server.local_address());

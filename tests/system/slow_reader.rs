@@ -70,8 +70,8 @@ fn line() -> Option<String> {
 struct Subscriber(mpsc::Sender<Channel<Bytes>>);
 
 impl Handler for Subscriber {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         self.0.send(ctx.channel()).map_err(|e| Error::other(e.to_string()))
@@ -109,9 +109,9 @@ fn pushing_server() {
     let group = one_loop();
     let (sender, subscribers) = mpsc::channel();
     let server = ServerBootstrap::new(&group)
-        .child_options(TcpOptions::new().send_buffer(256 * KIB))
+        .tcp_options(TcpOptions::new().send_buffer(256 * KIB))
         .channel_options(ChannelOptions::new().max_outbound(MAX_OUTBOUND).overflow(overflow))
-        .pipeline(move |_| Pipeline::new().codec(LengthField::u32()).handler(Subscriber(sender.clone())))
+        .pipeline(move |_| Pipeline::codec(LengthField::u32()).handler(Subscriber(sender.clone())))
         .bind(ANY_PORT)
         .unwrap();
     println!("listening on {}", server.local_address());
@@ -322,9 +322,9 @@ fn throttled_echo_server() {
     }
     let group = one_loop();
     let server = ServerBootstrap::new(&group)
-        .child_options(TcpOptions::new().send_buffer(256 * KIB).receive_buffer(256 * KIB))
+        .tcp_options(TcpOptions::new().send_buffer(256 * KIB).receive_buffer(256 * KIB))
         .channel_options(ChannelOptions::new().max_outbound(MAX_OUTBOUND).read_while_writable(true))
-        .pipeline(|_| Pipeline::new().codec(RawBytes).handler(Echo))
+        .pipeline(|_| Pipeline::codec(RawBytes).handler(Echo))
         .bind(ANY_PORT)
         .unwrap();
     println!("listening on {}", server.local_address());

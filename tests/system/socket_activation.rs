@@ -27,7 +27,7 @@ fn activated_echo_server() {
     let group = EventLoopGroup::builder().threads(1).build().unwrap();
     let handed_over =
         listenfd::ListenFd::from_env().take_tcp_listener(0).unwrap().expect("a socket was passed");
-    let bootstrap = ServerBootstrap::new(&group).pipeline(|_| Pipeline::new().codec(RawBytes).handler(Echo));
+    let bootstrap = ServerBootstrap::new(&group).pipeline(|_| Pipeline::codec(RawBytes).handler(Echo));
     let server = bootstrap.adopt(handed_over).unwrap();
     server.closed().wait_timeout(PATIENCE).unwrap_or(Ok(())).unwrap();
 }
@@ -62,7 +62,7 @@ fn an_inherited_socket_is_served() {
 fn a_descriptor_that_the_program_owns_is_adopted() {
     let owned = OwnedFd::from(TcpListener::bind("127.0.0.1:0").unwrap());
     let group = EventLoopGroup::builder().threads(1).build().unwrap();
-    let bootstrap = ServerBootstrap::new(&group).pipeline(|_| Pipeline::new().codec(RawBytes).handler(Echo));
+    let bootstrap = ServerBootstrap::new(&group).pipeline(|_| Pipeline::codec(RawBytes).handler(Echo));
     let server = bootstrap.adopt(TcpListener::from(owned)).unwrap();
     let mut peer = connect(server.local_address());
     peer.write_all(b"hello").unwrap();

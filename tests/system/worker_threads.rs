@@ -54,5 +54,5 @@ fn a_pool_that_cannot_start_more_threads_continues_and_logs_the_error_once() {
     let child = Process::strace(&NO_MORE, &play("short_of_threads"));
     let (said, log) = child.succeed();
     assert!(said.contains("all tasks have run"), "{said}");
-    assert_eq!(log.matches("one more thread cannot be started").count(), 1, "{log}");
+    assert_eq!(log.matches("cannot start another thread").count(), 1, "{log}");
 }

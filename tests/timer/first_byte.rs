@@ -79,8 +79,8 @@ fn a_complete_message_ends_the_limit_even_if_the_handler_fails() {
 struct Keeps;
 
 impl Stage for Keeps {
-    type In = Bytes;
-    type Out = Bytes;
+    type ReadIn = Bytes;
+    type ReadOut = Bytes;
     type WriteIn = Bytes;
     type WriteOut = Bytes;
 
@@ -97,7 +97,7 @@ impl Stage for Keeps {
 fn a_message_that_a_stage_consumes_does_not_count() {
     let limits = TimeLimits::new().first_message(5 * SECOND);
     let log = Log::new();
-    let pipeline = Pipeline::new().time_limits(limits).codec(Line::new()).stage(Keeps);
+    let pipeline = Pipeline::codec(Line::new()).time_limits(limits).stage(Keeps);
     let mut channel = EmbeddedChannel::new(pipeline.handler(Recorder::new(&log)));
     channel.write_inbound(b"-a pong\n").unwrap();
     channel.advance(6 * SECOND);
@@ -149,8 +149,8 @@ fn limits_set_later_take_earlier_input_into_account() {
 struct ReportsError(Sender<Error>);
 
 impl Handler for ReportsError {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
         ctx.write(message)
@@ -170,7 +170,7 @@ fn first_byte_limits_over_tcp() {
     let server = ServerBootstrap::new(&group)
         .pipeline(move |_peer| {
             let limits = TimeLimits::new().first_byte(5 * SECOND).first_message(20 * SECOND);
-            Pipeline::new().time_limits(limits).codec(Line::new()).handler(ReportsError(errors.clone()))
+            Pipeline::codec(Line::new()).time_limits(limits).handler(ReportsError(errors.clone()))
         })
         .bind("127.0.0.1:0")
         .unwrap();

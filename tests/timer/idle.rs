@@ -48,7 +48,7 @@ impl Quiet {
             }
             hook(ctx, call)
         });
-        let pipeline = Pipeline::new().idle(timeouts).codec(Line::new()).handler(handler);
+        let pipeline = Pipeline::codec(Line::new()).idle(timeouts).handler(handler);
         let channel = EmbeddedChannel::with(pipeline, &ChannelOptions::new(), clock, tick).unwrap();
         Quiet { channel, log }
     }
@@ -68,9 +68,9 @@ impl Quiet {
         self.channel.run_pending();
     }
 
-    fn execute(&mut self, task: impl FnOnce(&mut netwheel::Scope<'_, Bytes>) + Send + 'static) {
-        let task = |scope: &mut netwheel::Scope<'_, Bytes>| {
-            task(scope);
+    fn execute(&mut self, task: impl FnOnce(&mut netwheel::ChannelContext<'_, Bytes>) + Send + 'static) {
+        let task = |ctx: &mut netwheel::ChannelContext<'_, Bytes>| {
+            task(ctx);
             Ok(())
         };
         self.channel.channel().execute(task).unwrap();
@@ -164,7 +164,7 @@ fn i_05_a_reset_counts_as_traffic_but_does_not_make_the_next_event_first() {
         let mut quiet = Quiet::new(timeouts);
         assert_eq!(quiet.advance(SECOND), [format!("1s {state:?} idle, first")]);
         quiet.advance(HALF);
-        quiet.execute(move |scope| scope.reset_idle(state));
+        quiet.execute(move |ctx| ctx.reset_idle_of(state));
         assert_eq!(quiet.advance(SECOND - NANO), NOTHING);
         assert_eq!(quiet.advance(NANO), [format!("2.5s {state:?} idle")]);
     }
@@ -174,7 +174,7 @@ fn i_05_a_reset_counts_as_traffic_but_does_not_make_the_next_event_first() {
 fn i_05_a_reset_of_one_direction_resets_all_idle_and_not_the_other_direction() {
     let mut quiet = Quiet::new(reader().writer(SECOND).all(SECOND));
     quiet.advance(HALF);
-    quiet.execute(|scope| scope.reset_idle(IdleState::Reader));
+    quiet.execute(|ctx| ctx.reset_idle_of(IdleState::Reader));
     assert_eq!(quiet.advance(HALF), ["1s Writer idle, first"]);
     assert_eq!(quiet.advance(HALF), ["1.5s Reader idle, first", "1.5s All idle, first"]);
 }
@@ -193,7 +193,7 @@ fn i_06_no_event_within_a_burst_of_reads() {
         }
         Ok(())
     });
-    let pipeline = Pipeline::new().idle(reader().all(SECOND)).codec(Line::new()).handler(handler);
+    let pipeline = Pipeline::codec(Line::new()).idle(reader().all(SECOND)).handler(handler);
     let options = ChannelOptions::new().read_size(2);
     let mut channel = EmbeddedChannel::with(pipeline, &options, clock, TICK).unwrap();
     channel.write_inbound(b"a\nb\nc\n").unwrap();
@@ -220,9 +220,9 @@ fn i_08_the_writer_timeout_starts_when_the_kernel_accepts_bytes_not_when_they_ar
     quiet.channel.set_outbound_room(None);
     assert_eq!(quiet.advance(SECOND), ["2.2s Writer idle, first"], "1 s after the bytes were accepted");
     quiet.advance(HALF);
-    quiet.execute(|scope| {
+    quiet.execute(|ctx| {
         let too_long = Bytes::from(vec![b'x'; 100_000]);
-        assert!(scope.write(too_long).is_err());
+        assert!(ctx.write(too_long).is_err());
     });
     assert_eq!(quiet.advance(HALF), ["3.2s Writer idle"]);
 }
@@ -258,7 +258,7 @@ fn i_11_zero_is_off_and_less_than_a_millisecond_is_a_millisecond() {
 fn i_12_there_is_one_timer_from_open_to_close() {
     let mut quiet = Quiet::with(reader().writer(SECOND).all(SECOND), TICK, |ctx, call| {
         if *call == Event::Inactive {
-            ctx.set_idle(reader());
+            ctx.set_idle_timeouts(reader());
         }
         Ok(())
     });
@@ -363,21 +363,21 @@ fn i_20_events_missed_during_a_stall_are_reported_once() {
 fn timeouts_can_be_changed_at_any_time_and_the_time_so_far_counts() {
     let mut quiet = Quiet::new(IdleTimeouts::new().reader(10 * SECOND));
     quiet.advance(2 * SECOND);
-    quiet.execute(|scope| {
-        assert_eq!(scope.idle_timeouts(), IdleTimeouts::new().reader(10 * SECOND));
-        scope.set_idle(IdleTimeouts::new().reader(3 * SECOND));
+    quiet.execute(|ctx| {
+        assert_eq!(ctx.idle_timeouts(), IdleTimeouts::new().reader(10 * SECOND));
+        ctx.set_idle_timeouts(IdleTimeouts::new().reader(3 * SECOND));
     });
     assert_eq!(quiet.advance(SECOND), ["3s Reader idle, first"], "shorter");
-    quiet.execute(|scope| scope.set_idle(IdleTimeouts::new().reader(5 * SECOND)));
+    quiet.execute(|ctx| ctx.set_idle_timeouts(IdleTimeouts::new().reader(5 * SECOND)));
     assert_eq!(quiet.advance(4 * SECOND), NOTHING);
     assert_eq!(quiet.advance(SECOND), ["8s Reader idle"], "longer");
     quiet.advance(4 * SECOND);
-    quiet.execute(|scope| scope.set_idle(reader()));
+    quiet.execute(|ctx| ctx.set_idle_timeouts(reader()));
     assert_eq!(quiet.advance(TICK).len(), 1, "an overdue event occurs at once");
-    quiet.execute(|scope| scope.set_idle(IdleTimeouts::new()));
+    quiet.execute(|ctx| ctx.set_idle_timeouts(IdleTimeouts::new()));
     assert_eq!(quiet.channel.timers(), 0, "off");
     assert_eq!(quiet.advance(100 * SECOND), NOTHING);
-    quiet.execute(|scope| scope.set_idle(writer()));
+    quiet.execute(|ctx| ctx.set_idle_timeouts(writer()));
     assert_eq!(quiet.advance(SECOND).len(), 1, "on again, another kind");
 }
 
@@ -385,7 +385,7 @@ fn timeouts_can_be_changed_at_any_time_and_the_time_so_far_counts() {
 fn a_channel_without_timeouts_can_get_some_later() {
     let mut quiet = Quiet::new(IdleTimeouts::new());
     quiet.advance(10 * SECOND);
-    quiet.execute(|scope| scope.set_idle(reader()));
+    quiet.execute(|ctx| ctx.set_idle_timeouts(reader()));
     assert_eq!(quiet.channel.timers(), 1);
     let events = quiet.advance(SECOND);
     assert_eq!(events.len(), 1, "{events:?}");
@@ -396,7 +396,7 @@ fn a_channel_without_timeouts_can_get_some_later() {
 fn a_kind_that_the_previous_event_turned_off_is_not_reported() {
     let mut quiet = Quiet::with(reader().writer(SECOND).all(SECOND), TICK, |ctx, call| {
         if let Event::Idle(_) = call {
-            ctx.set_idle(IdleTimeouts::new().all(SECOND));
+            ctx.set_idle_timeouts(IdleTimeouts::new().all(SECOND));
         }
         Ok(())
     });
@@ -428,7 +428,7 @@ fn over_tcp_idle_events_follow_the_loops_clock() {
     let handler_log = log.clone();
     let server = ServerBootstrap::new(&group)
         .pipeline(move |_| {
-            Pipeline::new().idle(reader().writer(10 * SECOND)).codec(Line::new()).handler(Recorder::with(
+            Pipeline::codec(Line::new()).idle(reader().writer(10 * SECOND)).handler(Recorder::with(
                 &handler_log,
                 |ctx, call| match call {
                     Event::Read(message) => ctx.write(message.clone()),
@@ -470,8 +470,8 @@ fn over_tcp_idle_events_follow_the_loops_clock() {
 struct DefaultIdle;
 
 impl Handler for DefaultIdle {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn read(&mut self, ctx: &mut Context<'_, Self>, line: Bytes) -> Result {
         match &line[..] {
@@ -481,14 +481,14 @@ impl Handler for DefaultIdle {
         Ok(())
     }
 
-    fn input_shutdown(&mut self, _: &mut Context<'_, Self>) -> Result {
+    fn read_closed(&mut self, _: &mut Context<'_, Self>) -> Result {
         Ok(())
     }
 }
 
 /// Returns a channel whose handler does not implement `idle`.
 fn default_idle_channel(timeouts: IdleTimeouts) -> EmbeddedChannel<Bytes> {
-    let pipeline = Pipeline::new().idle(timeouts).codec(Line::new()).handler(DefaultIdle);
+    let pipeline = Pipeline::codec(Line::new()).idle(timeouts).handler(DefaultIdle);
     let options = ChannelOptions::new().half_close(true);
     EmbeddedChannel::with(pipeline, &options, ManualClock::new(), TICK).unwrap()
 }

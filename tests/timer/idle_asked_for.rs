@@ -17,7 +17,7 @@ use std::{io::Read, time::Duration};
 
 /// Starts a server on a manual clock. Its handler records all callbacks, and runs the closure of
 /// the test.
-fn server<C: netwheel::pipeline::Codec<In = Bytes, Out = Bytes>>(
+fn server<C: netwheel::pipeline::Codec<Read = Bytes, Write = Bytes>>(
     idle: IdleTimeouts,
     codec: fn() -> C,
     log: &Log,
@@ -30,7 +30,7 @@ fn server<C: netwheel::pipeline::Codec<In = Bytes, Out = Bytes>>(
         .pipeline(move |_| {
             let hook = hook.clone();
             let handler = Recorder::with(&log, move |ctx, call| hook(ctx, call));
-            Pipeline::new().idle(idle).codec(codec()).handler(handler)
+            Pipeline::codec(codec()).idle(idle).handler(handler)
         })
         .bind("127.0.0.1:0")
         .unwrap();
@@ -80,7 +80,7 @@ fn a_slow_large_write_is_not_idle() {
                 }
                 Ok(())
             });
-            Pipeline::new().idle(IdleTimeouts::new().writer(10 * SECOND)).codec(RawBytes).handler(handler)
+            Pipeline::codec(RawBytes).idle(IdleTimeouts::new().writer(10 * SECOND)).handler(handler)
         })
         .bind("127.0.0.1:0")
         .unwrap();
@@ -121,14 +121,14 @@ fn the_interval_can_be_changed_at_runtime() {
             let interval = (ctx.idle_timeouts(), ctx.now());
             inner.push("ping");
             let next = Duration::from_secs(270 + 60 * (inner.all().len() as u64).min(5));
-            ctx.set_idle(IdleTimeouts::new().writer(next));
+            ctx.set_idle_timeouts(IdleTimeouts::new().writer(next));
             assert_ne!(ctx.idle_timeouts(), interval.0);
             return ctx.write(Bytes::from_static(b"ping"));
         }
         Ok(())
     });
     let idle = IdleTimeouts::new().writer(Duration::from_secs(270));
-    let pipeline = Pipeline::new().idle(idle).codec(Line::new()).handler(handler);
+    let pipeline = Pipeline::codec(Line::new()).idle(idle).handler(handler);
     let mut channel = EmbeddedChannel::with(
         pipeline,
         &ChannelOptions::new(),
@@ -165,7 +165,7 @@ fn a_timeout_within_a_frame_leaves_the_frame_intact() {
     });
     let idle = IdleTimeouts::new().reader(2 * SECOND);
     let limits = TimeLimits::new().read(60 * SECOND);
-    let pipeline = Pipeline::new().idle(idle).time_limits(limits).codec(LengthField::u32()).handler(handler);
+    let pipeline = Pipeline::codec(LengthField::u32()).idle(idle).time_limits(limits).handler(handler);
     let mut channel = EmbeddedChannel::new(pipeline);
     channel.write_inbound(b"\0\0\0\x0ahello").unwrap();
     channel.advance(3 * SECOND);

@@ -51,8 +51,8 @@ fn i_16_the_limit_is_suspended_while_the_program_does_not_read() {
     limited
         .channel
         .channel()
-        .execute(|scope| {
-            scope.set_auto_read(true);
+        .execute(|ctx| {
+            ctx.set_auto_read(true);
             Ok(())
         })
         .unwrap();
@@ -113,9 +113,9 @@ fn i_18_consecutive_writes_each_have_their_own_limit() {
 fn i_18_zero_disables_and_limits_can_be_changed_at_any_time() {
     let mut limited = Limited::new(TimeLimits::new().read(SECOND).write(Duration::ZERO));
     let set = |limited: &mut Limited, limits| {
-        let change = move |scope: &mut netwheel::Scope<'_, Bytes>| {
-            scope.set_time_limits(limits);
-            assert_eq!(scope.time_limits(), limits);
+        let change = move |ctx: &mut netwheel::ChannelContext<'_, Bytes>| {
+            ctx.set_time_limits(limits);
+            assert_eq!(ctx.time_limits(), limits);
             Ok(())
         };
         limited.channel.channel().execute(change).unwrap();
@@ -179,7 +179,7 @@ fn a_message_that_stops_half_way_is_reported_with_its_bytes() {
 #[test]
 fn a_codec_that_consumes_every_byte_has_no_message_in_progress() {
     let limits = TimeLimits::new().progress(1000, SECOND);
-    let pipeline = Pipeline::new().time_limits(limits).codec(RawBytes).handler(Recorder::new(&Log::new()));
+    let pipeline = Pipeline::codec(RawBytes).time_limits(limits).handler(Recorder::new(&Log::new()));
     let mut channel = EmbeddedChannel::new(pipeline);
     for _ in 0..10 {
         channel.write_inbound(b"x").unwrap();
@@ -193,7 +193,7 @@ fn all_limits_and_idle_timeouts_share_one_entry_on_the_wheel() {
     let limits = TimeLimits::new().read(SECOND).write(SECOND).progress(1, SECOND);
     let limits = limits.first_byte(SECOND).first_message(SECOND);
     let idle = IdleTimeouts::new().reader(SECOND).writer(SECOND).all(SECOND);
-    let pipeline = Pipeline::new().idle(idle).time_limits(limits).codec(Line::new());
+    let pipeline = Pipeline::codec(Line::new()).idle(idle).time_limits(limits);
     let mut channel = EmbeddedChannel::new(pipeline.handler(Recorder::new(&Log::new())));
     channel.set_outbound_room(Some(0));
     channel.channel().write("x".into()).unwrap();
@@ -209,7 +209,7 @@ fn over_tcp_a_slow_message_closes_the_channel() {
     let server = ServerBootstrap::new(&group)
         .pipeline(move |_peer| {
             let limits = TimeLimits::new().progress(1000, Duration::from_millis(20));
-            Pipeline::new().time_limits(limits).codec(Line::new()).handler(Recorder::new(&handlers))
+            Pipeline::codec(Line::new()).time_limits(limits).handler(Recorder::new(&handlers))
         })
         .bind("127.0.0.1:0")
         .unwrap();

@@ -37,7 +37,7 @@ fn channel(
         }
         _ => Ok(()),
     });
-    EmbeddedChannel::with(Pipeline::new().codec(Line::new()).handler(handler), options, clock, TICK).unwrap()
+    EmbeddedChannel::with(Pipeline::codec(Line::new()).handler(handler), options, clock, TICK).unwrap()
 }
 
 fn line(channel: &mut EmbeddedChannel<Bytes>) {
@@ -180,7 +180,7 @@ fn a_task_beyond_the_limit_is_dropped_and_reported_and_the_others_run() {
 fn a_limit_of_tasks_out_of_range_is_refused_by_name() {
     for tasks in [0, 65_537] {
         let options = ChannelOptions::new().max_scheduled_tasks(tasks);
-        let pipeline = Pipeline::new().codec(Line::new()).handler(Recorder::new(&Log::new()));
+        let pipeline = Pipeline::codec(Line::new()).handler(Recorder::new(&Log::new()));
         let error = EmbeddedChannel::with(pipeline, &options, ManualClock::new(), TICK).unwrap_err();
         let text = error.to_string();
         assert!(text.contains("max_scheduled_tasks") && text.contains("65536"), "{text}");
@@ -204,7 +204,7 @@ fn idle_times(
         }
         Ok(())
     });
-    let pipeline = Pipeline::new().idle(timeouts).codec(Line::new()).handler(handler);
+    let pipeline = Pipeline::codec(Line::new()).idle(timeouts).handler(handler);
     let mut channel = EmbeddedChannel::with(pipeline, &ChannelOptions::new(), clock, tick).unwrap();
     run(&mut channel);
     times.lock().unwrap().clone()
@@ -245,8 +245,8 @@ fn a_touch_counts_as_traffic_of_every_kind() {
     let times = idle_times(timeouts, Duration::from_millis(1), |channel| {
         for _ in 0..10 {
             channel.advance(SECOND / 2);
-            let touch = |scope: &mut netwheel::Scope<'_, Bytes>| {
-                scope.touch();
+            let touch = |ctx: &mut netwheel::ChannelContext<'_, Bytes>| {
+                ctx.reset_idle();
                 Ok(())
             };
             channel.channel().execute(touch).unwrap();
@@ -261,9 +261,9 @@ fn a_touch_counts_as_traffic_of_every_kind() {
 fn i_19_idle_events_occur_on_a_channel_with_explicit_reads() {
     let timeouts = IdleTimeouts::new().reader(SECOND);
     let times = idle_times(timeouts, Duration::from_millis(1), |channel| {
-        let one_by_one = |scope: &mut netwheel::Scope<'_, Bytes>| {
-            scope.set_auto_read(false);
-            scope.read();
+        let one_by_one = |ctx: &mut netwheel::ChannelContext<'_, Bytes>| {
+            ctx.set_auto_read(false);
+            ctx.read();
             Ok(())
         };
         channel.channel().execute(one_by_one).unwrap();

@@ -11,7 +11,7 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions, ChannelPipeline, TimeLimits,
+    ChannelOptions, Pipeline, TimeLimits,
     codec::Line,
     prelude::*,
     stage::Heartbeat,
@@ -34,8 +34,8 @@ const CLIENTS: usize = 40;
 struct Echo(Journal<String>);
 
 impl Handler for Echo {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn active(&mut self, _: &mut Context<'_, Self>) -> Result {
         self.0.push("active".to_owned());
@@ -84,7 +84,7 @@ struct Held {
 impl Held {
     fn new<P>(pipeline: P) -> Self
     where
-        P: Fn(Echo) -> ChannelPipeline<Bytes> + Send + Sync + 'static,
+        P: Fn(Echo) -> Pipeline<Bytes> + Send + Sync + 'static,
     {
         let (clock, journal) = (ManualClock::new(), Journal::new());
         let builder = EventLoopGroup::builder().clock(clock.clone()).wheel_tick(TICK);
@@ -148,7 +148,7 @@ const NOTHING: [&str; 0] = [];
 #[test]
 fn a_loop_that_was_held_up_reports_no_client_as_idle_that_has_sent_bytes() {
     for timeouts in [IdleTimeouts::new().reader(TIMEOUT), IdleTimeouts::new().all(TIMEOUT)] {
-        let held = Held::new(move |echo| Pipeline::new().idle(timeouts).codec(Line::new()).handler(echo));
+        let held = Held::new(move |echo| Pipeline::codec(Line::new()).idle(timeouts).handler(echo));
         let mut clients = held.connect(CLIENTS);
         held.hold_up(|| clients.iter_mut().for_each(|client| client.send("still here\n")));
         for client in &mut clients {
@@ -166,7 +166,7 @@ fn a_loop_that_was_held_up_reports_no_client_as_idle_that_has_sent_bytes() {
 #[test]
 fn a_loop_that_was_held_up_reports_only_the_silent_clients_as_idle() {
     let timeouts = IdleTimeouts::new().reader(TIMEOUT);
-    let held = Held::new(move |echo| Pipeline::new().idle(timeouts).codec(Line::new()).handler(echo));
+    let held = Held::new(move |echo| Pipeline::codec(Line::new()).idle(timeouts).handler(echo));
     let mut clients = held.connect(2);
     held.hold_up(|| clients[0].send("here\n"));
     clients[0].expect("here\n");
@@ -182,8 +182,7 @@ fn no_time_limit_on_input_expires_while_the_input_waits_in_the_socket() {
         ("progress", TimeLimits::new().progress(3, TIMEOUT), "a l", "ine\n"),
     ];
     for (name, limits, before, during) in each {
-        let held =
-            Held::new(move |echo| Pipeline::new().time_limits(limits).codec(Line::new()).handler(echo));
+        let held = Held::new(move |echo| Pipeline::codec(Line::new()).time_limits(limits).handler(echo));
         let mut clients = held.connect(CLIENTS);
         clients.iter_mut().for_each(|client| client.send(before));
         // The server has read these bytes before it is held up.
@@ -202,7 +201,7 @@ fn no_time_limit_on_input_expires_while_the_input_waits_in_the_socket() {
 #[test]
 fn a_heartbeat_checks_for_a_reply_before_it_gives_up_on_the_peer() {
     let heartbeat = || Heartbeat::new(TIMEOUT, || Bytes::from_static(b"PING")).misses(0);
-    let held = Held::new(move |echo| Pipeline::new().codec(Line::new()).stage(heartbeat()).handler(echo));
+    let held = Held::new(move |echo| Pipeline::codec(Line::new()).stage(heartbeat()).handler(echo));
     let mut clients = held.connect(CLIENTS);
     advance(&held.event_loop, &held.clock, TIMEOUT);
     clients.iter_mut().for_each(|client| client.expect("PING\n"));
@@ -214,7 +213,7 @@ fn a_heartbeat_checks_for_a_reply_before_it_gives_up_on_the_peer() {
 #[test]
 fn unread_bytes_are_activity_even_while_the_program_does_not_read() {
     let timeouts = IdleTimeouts::new().reader(TIMEOUT);
-    let held = Held::new(move |echo| Pipeline::new().idle(timeouts).codec(Line::new()).handler(echo));
+    let held = Held::new(move |echo| Pipeline::codec(Line::new()).idle(timeouts).handler(echo));
     let mut clients = held.connect(2);
     for client in &mut clients {
         client.send("pause\n");
@@ -234,7 +233,7 @@ fn unread_bytes_are_activity_even_while_the_program_does_not_read() {
 #[test]
 fn the_end_of_a_stream_is_reported_as_such_and_not_as_idle() {
     let timeouts = IdleTimeouts::new().reader(TIMEOUT);
-    let held = Held::new(move |echo| Pipeline::new().idle(timeouts).codec(Line::new()).handler(echo));
+    let held = Held::new(move |echo| Pipeline::codec(Line::new()).idle(timeouts).handler(echo));
     let mut clients = held.connect(CLIENTS);
     held.hold_up(|| {
         for client in &mut clients {
@@ -252,7 +251,7 @@ fn the_end_of_a_stream_is_reported_as_such_and_not_as_idle() {
 #[test]
 fn unread_bytes_of_an_embedded_channel_are_activity() {
     let (clock, journal) = (ManualClock::new(), Journal::new());
-    let pipeline = Pipeline::new().idle(IdleTimeouts::new().reader(TIMEOUT)).codec(Line::new());
+    let pipeline = Pipeline::codec(Line::new()).idle(IdleTimeouts::new().reader(TIMEOUT));
     let pipeline = pipeline.handler(Echo(journal.clone()));
     let mut channel = EmbeddedChannel::with(pipeline, &ChannelOptions::new(), clock, TICK).unwrap();
     channel.write_inbound(b"pause\n").unwrap();

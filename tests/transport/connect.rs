@@ -14,7 +14,7 @@ use crate::support::{
 use bytes::Bytes;
 use netwheel::{
     ChannelOptions, Peer,
-    buffer::{KEEP_FROM, Outbound},
+    buffer::{KEEP_FROM, OutboundBuffer},
     codec::RawBytes,
     pipeline::Codec,
     prelude::*,
@@ -76,14 +76,14 @@ impl Drop for Counted {
 struct CountedCodec;
 
 impl Codec for CountedCodec {
-    type In = Bytes;
-    type Out = Counted;
+    type Read = Bytes;
+    type Write = Counted;
 
     fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
         RawBytes.decode(input)
     }
 
-    fn encode(&mut self, message: Counted, output: &mut Outbound) -> Result {
+    fn encode(&mut self, message: Counted, output: &mut OutboundBuffer) -> Result {
         output.put(Bytes::from_owner(message));
         Ok(())
     }
@@ -97,8 +97,8 @@ struct Writer {
 }
 
 impl Handler for Writer {
-    type In = Bytes;
-    type Out = Counted;
+    type Read = Bytes;
+    type Write = Counted;
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         for &size in &self.sizes {
@@ -123,7 +123,7 @@ fn serve_counted(
     let server = ServerBootstrap::new(group)
         .pipeline(move |_| {
             let handler = Writer { sizes: sizes.clone(), drops: drops.clone(), opened: opened.clone() };
-            Pipeline::new().codec(CountedCodec).handler(handler)
+            Pipeline::codec(CountedCodec).handler(handler)
         })
         .bind(ANY_PORT)
         .unwrap();
@@ -326,7 +326,7 @@ fn t_11_cancelled_while_the_connection_is_being_established() {
     let bootstrap = ClientBootstrap::new(&group).pipeline(move |_| {
         entered.send(()).unwrap();
         let _ = released.lock().unwrap().recv_timeout(PATIENCE);
-        Pipeline::new().codec(RawBytes).handler(Quiet)
+        Pipeline::codec(RawBytes).handler(Quiet)
     });
     let connecting = bootstrap.connect(server.local_address());
     receive(&in_factory);
@@ -580,14 +580,14 @@ fn t_13_both_ends_know_both_addresses() {
     let server = ServerBootstrap::new(&group)
         .pipeline(move |peer| {
             sender.send(of_peer(peer)).unwrap();
-            Pipeline::new().codec(RawBytes).handler(Quiet)
+            Pipeline::codec(RawBytes).handler(Quiet)
         })
         .bind(ANY_PORT)
         .unwrap();
     let (sender, told_client) = mpsc::channel();
     let bootstrap = ClientBootstrap::new(&group).pipeline(move |peer| {
         sender.send(of_peer(peer)).unwrap();
-        Pipeline::new().codec(RawBytes).handler(Quiet)
+        Pipeline::codec(RawBytes).handler(Quiet)
     });
     let channel = done(bootstrap.connect(server.local_address())).unwrap();
     let (local, listening) = (channel.local_address(), Some(server.local_address()));
@@ -650,7 +650,7 @@ fn a_crowd_is_accepted_over_several_turns() {
     let server = ServerBootstrap::new(&group)
         .pipeline(move |_| {
             sender.send(event_loop.metrics().turns).unwrap();
-            Pipeline::new().codec(RawBytes).handler(Quiet)
+            Pipeline::codec(RawBytes).handler(Quiet)
         })
         .bind(ANY_PORT)
         .unwrap();

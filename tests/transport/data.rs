@@ -12,7 +12,7 @@ use crate::support::{
 use bytes::{Buf, Bytes};
 use netwheel::{
     ChannelOptions,
-    buffer::{Outbound, WaterMark},
+    buffer::{OutboundBuffer, WaterMark},
     codec::{Line, RawBytes},
     pipeline::Codec,
     prelude::*,
@@ -88,14 +88,14 @@ fn t_01_random_bytes_with_explicit_read() {
 struct Fixed(usize);
 
 impl Codec for Fixed {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
         Ok((input.remaining() >= self.0).then(|| input.split_to(self.0)))
     }
 
-    fn encode(&mut self, message: Bytes, output: &mut Outbound) -> Result {
+    fn encode(&mut self, message: Bytes, output: &mut OutboundBuffer) -> Result {
         assert_eq!(message.len(), self.0);
         output.put(message);
         Ok(())

@@ -11,7 +11,7 @@ use crate::support::{
     wait::{PATIENCE, done},
 };
 use bytes::Bytes;
-use netwheel::{ChannelPipeline, Error, LoopMetrics, Peer, codec::Line, prelude::*};
+use netwheel::{Error, LoopMetrics, Peer, Pipeline, codec::Line, prelude::*};
 use std::{
     io::ErrorKind,
     net::{TcpListener, TcpStream},
@@ -22,7 +22,7 @@ use std::{
 /// The probability that one of three loops gets none of this many connections is 1 in 10^17.
 const CONNECTIONS: usize = 100;
 
-fn lines(_: &Peer) -> ChannelPipeline<Bytes> {
+fn lines(_: &Peer) -> Pipeline<Bytes> {
     let echo = Recorder::with(&Log::new(), |ctx, call| match call {
         Event::Read(message) if message == "where" => {
             let name = thread::current().name().unwrap_or_default().to_owned();
@@ -31,7 +31,7 @@ fn lines(_: &Peer) -> ChannelPipeline<Bytes> {
         Event::Read(message) => ctx.write(message.clone()),
         _ => Ok(()),
     });
-    Pipeline::new().codec(Line::new()).handler(echo)
+    Pipeline::codec(Line::new()).handler(echo)
 }
 
 fn three_loops() -> EventLoopGroup {

@@ -104,7 +104,7 @@ fn t_26_with_auto_read_on_input_is_read_at_once() {
 
 fn t_26_a_server_that_does_not_accept_leaves_connections_waiting() {
     let group = one_loop();
-    let codec = || Pipeline::new().codec(netwheel::codec::RawBytes);
+    let codec = || Pipeline::codec(netwheel::codec::RawBytes);
     let bootstrap = ServerBootstrap::new(&group).accepting(false).pipeline(move |_| codec().handler(Echo));
     let server = bootstrap.bind(anywhere()).unwrap();
 

@@ -19,8 +19,8 @@ struct Echo {
 }
 
 impl Handler for Echo {
-    type In = bytes::Bytes;
-    type Out = bytes::Bytes;
+    type Read = bytes::Bytes;
+    type Write = bytes::Bytes;
 
     fn read(&mut self, ctx: &mut netwheel::Context<'_, Self>, message: bytes::Bytes) -> Result {
         self.served.fetch_add(1, Ordering::Relaxed);
@@ -40,7 +40,7 @@ impl Generation {
         let served = Arc::new(AtomicUsize::new(0));
         let mine = served.clone();
         let server = ServerBootstrap::new(&group)
-            .pipeline(move |_| Pipeline::new().codec(RawBytes).handler(Echo { served: mine.clone() }))
+            .pipeline(move |_| Pipeline::codec(RawBytes).handler(Echo { served: mine.clone() }))
             .adopt(listener.try_clone().unwrap())
             .unwrap();
         Generation { group, server, served }

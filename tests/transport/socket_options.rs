@@ -190,9 +190,9 @@ fn an_option_that_the_kernel_refuses_fails_the_connection() {
     let listener = TcpListener::bind(ANY_PORT).unwrap();
     for options in [TcpOptions::new().congestion("no-such-thing"), TcpOptions::new().device("no-such-device")]
     {
-        let client = ClientBootstrap::new(&group).options(options).pipeline(|_| {
-            Pipeline::new().codec(netwheel::codec::RawBytes).handler(crate::support::servers::Quiet)
-        });
+        let client = ClientBootstrap::new(&group)
+            .options(options)
+            .pipeline(|_| Pipeline::codec(netwheel::codec::RawBytes).handler(crate::support::servers::Quiet));
         let failed = done(client.connect(listener.local_addr().unwrap())).unwrap_err();
         assert!(failed.to_string().starts_with("setting a socket's options: "), "{failed}");
     }

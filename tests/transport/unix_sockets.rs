@@ -55,8 +55,8 @@ impl Drop for Directory {
 
 fn bootstrap(
     group: &EventLoopGroup,
-) -> ServerBootstrap<impl Fn(&Peer) -> netwheel::ChannelPipeline<Bytes> + Send + Sync + 'static + use<>> {
-    ServerBootstrap::new(group).pipeline(|_: &Peer| Pipeline::new().codec(RawBytes).handler(Echo))
+) -> ServerBootstrap<impl Fn(&Peer) -> netwheel::Pipeline<Bytes> + Send + Sync + 'static + use<>> {
+    ServerBootstrap::new(group).pipeline(|_: &Peer| Pipeline::codec(RawBytes).handler(Echo))
 }
 
 fn name(path: impl AsRef<Path>) -> UnixAddress {
@@ -130,7 +130,7 @@ fn files_that_are_in_use_or_not_sockets_are_not_removed() {
     };
     let path = directory.join("alive");
     let _server = bootstrap(&group).bind(name(&path)).unwrap();
-    assert!(refused(&path).contains("somebody listens"));
+    assert!(refused(&path).contains("the existing socket is in use"));
     ping(&mut connect(&path));
 
     let path = directory.join("file");
@@ -147,7 +147,7 @@ fn files_that_are_in_use_or_not_sockets_are_not_removed() {
 
     let path = directory.join("datagrams");
     let _alive = UnixDatagram::bind(&path).unwrap();
-    assert!(refused(&path).contains("somebody listens"));
+    assert!(refused(&path).contains("the existing socket is in use"));
     assert!(is_socket(&path));
 
     // A listener with a full backlog is in use.
@@ -156,7 +156,7 @@ fn files_that_are_in_use_or_not_sockets_are_not_removed() {
     socket2::SockRef::from(&busy).listen(0).unwrap();
     let _waiting: Vec<_> = fill(&path);
     if cfg!(target_os = "linux") {
-        assert!(refused(&path).contains("somebody listens"));
+        assert!(refused(&path).contains("the existing socket is in use"));
         assert!(is_socket(&path));
     }
     end(&group);
@@ -234,7 +234,7 @@ fn neither_end_has_an_ip_address() {
     let server = ServerBootstrap::new(&group)
         .pipeline(move |peer| {
             sender.lock().unwrap().send(*peer).unwrap();
-            Pipeline::new().codec(RawBytes).handler(Echo)
+            Pipeline::codec(RawBytes).handler(Echo)
         })
         .bind(Address::from(name(directory.join("socket"))))
         .unwrap();
@@ -299,7 +299,10 @@ fn a_connect_to_a_full_backlog_fails_at_once() {
     let waiting = fill(&path);
     let (client, _events) = servers::client(&group, servers::Settings::new(), recorder::silent);
     let error = done(client.connect(name(&path))).unwrap_err();
-    assert!(matches!(error, Error::Io { during: "connecting: too many wait to be accepted", .. }), "{error}");
+    assert!(
+        matches!(error, Error::Io { during: "connecting: the listener's backlog is full", .. }),
+        "{error}"
+    );
     assert_eq!(error.io_kind(), Some(ErrorKind::WouldBlock));
     assert_eq!(group.event_loops()[0].connections(), 0);
     waiting.iter().for_each(|_| drop(busy.accept().unwrap()));
@@ -352,7 +355,7 @@ fn a_pool_provides_channels_to_a_unix_socket() {
     let pool = client.pool().size(1).build(server.local_address()).unwrap();
     for _ in 0..2 {
         let channel = done(pool.acquire()).unwrap();
-        done(channel.write_notify("hello".into()).unwrap()).unwrap();
+        done(channel.write_tracked("hello".into()).unwrap()).unwrap();
     }
     assert_eq!(metrics(&group).connected, 1);
     end(&group);
@@ -381,7 +384,7 @@ fn tcp_options_are_ignored_and_socket_options_apply() {
         .linger(std::time::Duration::ZERO)
         .send_buffer(64 * 1024)
         .receive_buffer(64 * 1024);
-    let _server = bootstrap(&group).child_options(options.clone()).bind(name(&path)).unwrap();
+    let _server = bootstrap(&group).tcp_options(options.clone()).bind(name(&path)).unwrap();
     ping(&mut connect(&path));
     let settings = servers::Settings { tcp: options, ..servers::Settings::new() };
     let (channel, events) = servers::dial(&group, name(&path), settings, recorder::silent);

@@ -15,14 +15,14 @@ mod pool_state;
 mod pooled;
 mod service;
 
-pub use pooled::Pooled;
+pub use pooled::PooledChannel;
 
 use super::client::{Call, ClientBootstrap};
 use crate::{
     Channel, Completion, Error, Result,
     event_loop::{LoopShared, Peer},
     pipeline::IntoPipeline,
-    transport::Endpoint,
+    transport::ToAddress,
 };
 use service::{PoolHooks, PoolService};
 use std::{fmt, sync::Arc, time::Duration};
@@ -39,7 +39,7 @@ pub enum PoolOrder {
 
 /// What becomes of an acquire that has waited for the pool's `acquire_timeout`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum PoolTimeout {
+pub enum AcquireTimeout {
     /// It fails with [`Error::TimedOut`] (the default).
     #[default]
     Fail,
@@ -54,17 +54,17 @@ pub enum PoolTimeout {
 /// | `size` | 8 channels | 1 or more |
 /// | `max_waiters` | 1024 | 0 or more |
 /// | `acquire_timeout` | 10 s | 0 or more |
-/// | `on_timeout` | [`PoolTimeout::Fail`] | |
+/// | `on_timeout` | [`AcquireTimeout::Fail`] | |
 /// | `order` | [`PoolOrder::Lifo`] | |
 /// | `health_check` | that it is open | |
 /// | `on_acquire` | nothing | |
 #[must_use]
-pub struct PoolBuilder<F, M> {
+pub struct ChannelPoolBuilder<F, M> {
     bootstrap: ClientBootstrap<Arc<F>>,
     size: usize,
     max_waiters: usize,
     timeout: Duration,
-    on_timeout: PoolTimeout,
+    on_timeout: AcquireTimeout,
     order: PoolOrder,
     hooks: PoolHooks<M>,
 }
@@ -80,16 +80,16 @@ where
     /// # use netwheel::{codec::RawBytes, prelude::*};
     /// # struct Quiet;
     /// # impl Handler for Quiet {
-    /// #   type In = bytes::Bytes; type Out = bytes::Bytes;
+    /// #   type Read = bytes::Bytes; type Write = bytes::Bytes;
     /// #   fn read(&mut self, _: &mut Context<'_, Self>, _: bytes::Bytes) -> Result { Ok(()) }
     /// # }
     /// # fn main() -> Result {
     /// # let group = EventLoopGroup::builder().threads(1).build()?;
     /// # let server = ServerBootstrap::new(&group)
-    /// #     .pipeline(|_peer| Pipeline::new().codec(RawBytes).handler(Quiet)).bind("127.0.0.1:0")?;
+    /// #     .pipeline(|_peer| Pipeline::codec(RawBytes).handler(Quiet)).bind("127.0.0.1:0")?;
     /// # let address = server.local_address();
     /// let pool = ClientBootstrap::new(&group)
-    ///     .pipeline(|_peer| Pipeline::new().codec(RawBytes).handler(Quiet))
+    ///     .pipeline(|_peer| Pipeline::codec(RawBytes).handler(Quiet))
     ///     .pool()
     ///     .size(4)
     ///     .build(address)?;
@@ -100,20 +100,20 @@ where
     /// # Ok(())
     /// # }
     /// ```
-    pub fn pool(&self) -> PoolBuilder<F, P::Message> {
-        PoolBuilder {
+    pub fn pool(&self) -> ChannelPoolBuilder<F, P::Message> {
+        ChannelPoolBuilder {
             bootstrap: self.clone(),
             size: 8,
             max_waiters: 1024,
             timeout: Duration::from_secs(10),
-            on_timeout: PoolTimeout::Fail,
+            on_timeout: AcquireTimeout::Fail,
             order: PoolOrder::Lifo,
             hooks: PoolHooks::default(),
         }
     }
 }
 
-impl<F, P> PoolBuilder<F, P::Message>
+impl<F, P> ChannelPoolBuilder<F, P::Message>
 where
     F: Fn(&Peer) -> P + Send + Sync + 'static,
     P: IntoPipeline,
@@ -138,7 +138,7 @@ where
     }
 
     /// What becomes of an acquire when that time is up.
-    pub fn on_timeout(mut self, what: PoolTimeout) -> Self {
+    pub fn on_timeout(mut self, what: AcquireTimeout) -> Self {
         self.on_timeout = what;
         self
     }
@@ -175,7 +175,7 @@ where
     ///
     /// # Errors
     /// If a setting is out of its range, or the name has no address.
-    pub fn build(self, address: impl Endpoint) -> Result<ChannelPool<P::Message>> {
+    pub fn build(self, address: impl ToAddress) -> Result<ChannelPool<P::Message>> {
         if self.size == 0 {
             return Err(Error::setting("size", 0, "1 or more"));
         }
@@ -203,9 +203,9 @@ where
     }
 }
 
-impl<F: fmt::Debug, M> fmt::Debug for PoolBuilder<F, M> {
+impl<F: fmt::Debug, M> fmt::Debug for ChannelPoolBuilder<F, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut debug = f.debug_struct("PoolBuilder");
+        let mut debug = f.debug_struct("ChannelPoolBuilder");
         debug.field("bootstrap", &self.bootstrap).field("size", &self.size).finish_non_exhaustive()
     }
 }
@@ -213,7 +213,7 @@ impl<F: fmt::Debug, M> fmt::Debug for PoolBuilder<F, M> {
 /// Channels to one address that are used again and again; can be cloned, sent and shared.
 ///
 /// A channel that closes, whoever closes it, leaves the pool by itself, and another one may take its place. When the last
-/// handle and the last [`Pooled`] are dropped, the free channels are closed.
+/// handle and the last [`PooledChannel`] are dropped, the free channels are closed.
 pub struct ChannelPool<M: 'static> {
     service: Arc<PoolService<M>>,
 }
@@ -229,7 +229,7 @@ impl<M: 'static> ChannelPool<M> {
     /// The completion fails with [`Error::TimedOut`] after the pool's `acquire_timeout`, [`Error::Full`] if too many wait,
     /// [`Error::Closed`] if the pool is closed, what `on_acquire` failed with, [`Error::ShutDown`] if the loops are shut
     /// down, and as that of [`ClientBootstrap::connect`].
-    pub fn acquire(&self) -> Completion<Pooled<M>> {
+    pub fn acquire(&self) -> Completion<PooledChannel<M>> {
         self.service.acquire()
     }
 
@@ -238,7 +238,7 @@ impl<M: 'static> ChannelPool<M> {
     /// # Errors
     /// [`Error::Foreign`] if it is another pool's; it is closed then, and leaves that one. [`Error::Closed`] if the pool is
     /// closed, and the channel is too.
-    pub fn release(&self, channel: Pooled<M>) -> Result {
+    pub fn release(&self, channel: PooledChannel<M>) -> Result {
         channel.release_to(&self.service)
     }
 

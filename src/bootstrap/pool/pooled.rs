@@ -7,9 +7,9 @@ use std::{fmt, ops::Deref, sync::Arc};
 
 /// A channel that was acquired from a [`ChannelPool`](super::ChannelPool), and goes back when this is dropped.
 ///
-/// It goes back as it is: whoever leaves an exchange half done should [`discard`](Pooled::discard) it. Handles that were
+/// It goes back as it is: whoever leaves an exchange half done should [`discard`](PooledChannel::discard) it. Handles that were
 /// cloned from it should not be used any longer once it is back.
-pub struct Pooled<M: 'static> {
+pub struct PooledChannel<M: 'static> {
     channel: Channel<M>,
     /// None once the channel has been returned.
     owner: Option<Arc<dyn PoolOwner<M>>>,
@@ -27,9 +27,9 @@ pub(super) trait PoolOwner<M>: Send + Sync {
     fn discard(self: Arc<Self>, channel: &Channel<M>);
 }
 
-impl<M: 'static> Pooled<M> {
+impl<M: 'static> PooledChannel<M> {
     pub(super) fn new(channel: Channel<M>, owner: Arc<dyn PoolOwner<M>>) -> Self {
-        Pooled { channel, owner: Some(owner) }
+        PooledChannel { channel, owner: Some(owner) }
     }
 
     /// Closes the channel, after what was written is sent; its place in the pool is free at once.
@@ -56,7 +56,7 @@ impl<M: 'static> Pooled<M> {
     }
 }
 
-impl<M: 'static> Deref for Pooled<M> {
+impl<M: 'static> Deref for PooledChannel<M> {
     type Target = Channel<M>;
 
     fn deref(&self) -> &Channel<M> {
@@ -64,7 +64,7 @@ impl<M: 'static> Deref for Pooled<M> {
     }
 }
 
-impl<M: 'static> Drop for Pooled<M> {
+impl<M: 'static> Drop for PooledChannel<M> {
     fn drop(&mut self) {
         if let Some(owner) = self.owner.take() {
             // A pool that is closed has closed the channel.
@@ -73,8 +73,8 @@ impl<M: 'static> Drop for Pooled<M> {
     }
 }
 
-impl<M: 'static> fmt::Debug for Pooled<M> {
+impl<M: 'static> fmt::Debug for PooledChannel<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Pooled").field(&self.channel).finish()
+        f.debug_tuple("PooledChannel").field(&self.channel).finish()
     }
 }

@@ -6,7 +6,7 @@
 //! others bring meanwhile: so a row of failures is a loop and not a recursion. On any thread.
 
 use super::{
-    PoolOrder, PoolTimeout, Pooled,
+    AcquireTimeout, PoolOrder, PooledChannel,
     pool_state::{Acquired, Back, Handed, PoolState, Waiter},
     pooled::PoolOwner,
 };
@@ -29,7 +29,7 @@ pub(super) struct PoolSettings {
     pub(super) size: usize,
     pub(super) max_waiters: usize,
     pub(super) timeout: Duration,
-    pub(super) on_timeout: PoolTimeout,
+    pub(super) on_timeout: AcquireTimeout,
     pub(super) order: PoolOrder,
 }
 
@@ -50,10 +50,10 @@ impl<M> Default for PoolHooks<M> {
 }
 
 /// The waiters of a pool are the completers of `acquire`.
-type State<M> = PoolState<M, Completer<Pooled<M>>>;
+type State<M> = PoolState<M, Completer<PooledChannel<M>>>;
 
 /// A waiter, and what it is served with.
-type NextPair<M> = (Waiter<Completer<Pooled<M>>>, Acquired<M>);
+type NextPair<M> = (Waiter<Completer<PooledChannel<M>>>, Acquired<M>);
 
 pub(super) struct PoolService<M: 'static> {
     group: EventLoopGroup,
@@ -84,7 +84,7 @@ impl<M: 'static> PoolService<M> {
 
     // ---- acquiring -----------------------------------------------------------------------------------
 
-    pub(super) fn acquire(self: &Arc<Self>) -> Completion<Pooled<M>> {
+    pub(super) fn acquire(self: &Arc<Self>) -> Completion<PooledChannel<M>> {
         let mut pool_state = self.pool_state();
         let number = pool_state.next_number();
         let me = Arc::downgrade(self);
@@ -92,7 +92,7 @@ impl<M: 'static> PoolService<M> {
         let (completer, completion) = cancellable_of_all(self.group.loop_ids(), move |unwanted| {
             if let Unwanted::Result(channel) = unwanted {
                 // Dropped, it goes back.
-                return drop::<Pooled<M>>(channel);
+                return drop::<PooledChannel<M>>(channel);
             }
             let waiter = me.upgrade().and_then(|me| me.pool_state().wait_no_more(number));
             if let Some(timer) = waiter.and_then(|waiter| waiter.timer) {
@@ -106,7 +106,9 @@ impl<M: 'static> PoolService<M> {
         }
         // Who waits is served first, even if something is free for the moment.
         let mut slot = if pool_state.waiters() == 0 { pool_state.take() } else { None };
-        if slot.is_none() && self.settings.timeout.is_zero() && self.settings.on_timeout == PoolTimeout::Open
+        if slot.is_none()
+            && self.settings.timeout.is_zero()
+            && self.settings.on_timeout == AcquireTimeout::Open
         {
             slot = Some(pool_state.begin());
         }
@@ -152,7 +154,7 @@ impl<M: 'static> PoolService<M> {
 
     /// One has waited for long enough.
     fn expire(self: &Arc<Self>, number: u64, why: Error) {
-        let opens = self.settings.on_timeout == PoolTimeout::Open && matches!(why, Error::TimedOut { .. });
+        let opens = self.settings.on_timeout == AcquireTimeout::Open && matches!(why, Error::TimedOut { .. });
         let (waiter, slot) = {
             let mut pool_state = self.pool_state();
             let Some(waiter) = pool_state.wait_no_more(number) else { return };
@@ -181,7 +183,7 @@ impl<M: 'static> PoolService<M> {
         self.pool_state().next_pair()
     }
 
-    fn serve(self: &Arc<Self>, completer: Completer<Pooled<M>>, slot: Acquired<M>) {
+    fn serve(self: &Arc<Self>, completer: Completer<PooledChannel<M>>, slot: Acquired<M>) {
         let Acquired::Used(mut channel) = slot else { return self.make(completer) };
         loop {
             if channel.is_open() && self.is_healthy(&channel) {
@@ -226,12 +228,12 @@ impl<M: 'static> PoolService<M> {
         Ok(self.pool_state().hand_out(channel.id()))
     }
 
-    fn give(self: &Arc<Self>, completer: Completer<Pooled<M>>, channel: Channel<M>) {
+    fn give(self: &Arc<Self>, completer: Completer<PooledChannel<M>>, channel: Channel<M>) {
         // If nobody takes it any more it is dropped, and comes back.
-        completer.complete(Ok(Pooled::new(channel, self.clone())));
+        completer.complete(Ok(PooledChannel::new(channel, self.clone())));
     }
 
-    fn refuse(self: &Arc<Self>, completer: Completer<Pooled<M>>, channel: &Channel<M>, why: Error) {
+    fn refuse(self: &Arc<Self>, completer: Completer<PooledChannel<M>>, channel: &Channel<M>, why: Error) {
         self.pool_state().take_off(channel.id());
         channel.close();
         completer.complete(Err(why));
@@ -240,11 +242,11 @@ impl<M: 'static> PoolService<M> {
 
     // ---- making --------------------------------------------------------------------------------------
 
-    fn make(self: &Arc<Self>, completer: Completer<Pooled<M>>) {
+    fn make(self: &Arc<Self>, completer: Completer<PooledChannel<M>>) {
         (self.call)(Attempt::default(), Box::new(Making(Some((self.clone(), completer)))));
     }
 
-    fn made(self: &Arc<Self>, completer: Completer<Pooled<M>>, channel: Channel<M>) {
+    fn made(self: &Arc<Self>, completer: Completer<PooledChannel<M>>, channel: Channel<M>) {
         self.pool_state().made(&channel);
         let (me, id) = (Arc::downgrade(self), channel.id());
         channel.closed().on_complete(move |_| {
@@ -262,7 +264,7 @@ impl<M: 'static> PoolService<M> {
         }
     }
 
-    fn not_made(self: &Arc<Self>, completer: Completer<Pooled<M>>, why: Error) {
+    fn not_made(self: &Arc<Self>, completer: Completer<PooledChannel<M>>, why: Error) {
         self.pool_state().not_made();
         completer.complete(Err(why));
         self.serve_waiters();
@@ -311,7 +313,7 @@ impl<M: 'static> Drop for PoolService<M> {
 /// A channel that is being made for somebody.
 struct Making<M: 'static>(Option<ForWhom<M>>);
 
-type ForWhom<M> = (Arc<PoolService<M>>, Completer<Pooled<M>>);
+type ForWhom<M> = (Arc<PoolService<M>>, Completer<PooledChannel<M>>);
 
 impl<M: 'static> ConnectCallback for Making<M> {
     fn is_wanted(&self) -> bool {

@@ -12,18 +12,18 @@ use std::{fmt, sync::Arc};
 /// A client that stays connected; dropping the handle lets it, as long as its loop lives.
 ///
 /// ```no_run
-/// # use netwheel::{Channel, Reconnecting, Result};
-/// # fn f(client: &Reconnecting<bytes::Bytes>) -> Result {
+/// # use netwheel::{Channel, ReconnectingChannel, Result};
+/// # fn f(client: &ReconnectingChannel<bytes::Bytes>) -> Result {
 /// let channel = client.connected().wait()?; // now, or when it is connected the next time
 /// channel.write("hello".into())?;
 /// # Ok(())
 /// # }
 /// ```
-pub struct Reconnecting<M> {
+pub struct ReconnectingChannel<M> {
     pub(super) reconnect_state: Arc<ReconnectState<M>>,
 }
 
-impl<M: 'static> Reconnecting<M> {
+impl<M: 'static> ReconnectingChannel<M> {
     /// The channel, if it is connected now: from just before its handler's `active` is called, so that what is written here
     /// goes out after what `active` writes.
     pub fn channel(&self) -> Option<Channel<M>> {
@@ -86,13 +86,13 @@ impl<M: 'static> Reconnecting<M> {
     }
 }
 
-impl<M> Clone for Reconnecting<M> {
+impl<M> Clone for ReconnectingChannel<M> {
     fn clone(&self) -> Self {
-        Reconnecting { reconnect_state: self.reconnect_state.clone() }
+        ReconnectingChannel { reconnect_state: self.reconnect_state.clone() }
     }
 }
 
-impl<M> fmt::Debug for Reconnecting<M> {
+impl<M> fmt::Debug for ReconnectingChannel<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let phase = match self.reconnect_state.lock().phase {
             ReconnectPhase::Between => "between",
@@ -102,7 +102,7 @@ impl<M> fmt::Debug for Reconnecting<M> {
             ReconnectPhase::Stopping => "stopping",
             ReconnectPhase::Ended(_) => "ended",
         };
-        let mut debug = f.debug_struct("Reconnecting");
+        let mut debug = f.debug_struct("ReconnectingChannel");
         debug.field("addresses", &self.reconnect_state.addresses).field("phase", &phase).finish()
     }
 }

@@ -15,7 +15,7 @@ mod handle;
 mod reconnect_state;
 
 pub use backoff::Backoff;
-pub use handle::Reconnecting;
+pub use handle::ReconnectingChannel;
 
 use super::client::{Call, ClientBootstrap};
 use crate::{
@@ -23,12 +23,12 @@ use crate::{
     event_loop::{LoopShared, Peer},
     pipeline::IntoPipeline,
     resource::CONNECTIONS,
-    transport::{Address, Endpoint},
+    transport::{Address, ToAddress},
 };
 use reconnect_state::{Attempting, ReconnectState};
 use std::{fmt, ops::ControlFlow, sync::Arc, time::Duration};
 
-/// What a client that stays connected goes through; told to the hook of [`Reconnect::on_event`].
+/// What a client that stays connected goes through; told to the hook of [`ReconnectBuilder::on_event`].
 #[non_exhaustive]
 pub enum ReconnectEvent<'a, M> {
     /// An attempt begins.
@@ -88,7 +88,7 @@ type Hook<M> = Box<dyn Fn(ReconnectEvent<'_, M>) -> ControlFlow<()> + Send + Syn
 
 /// A client that is about to stay connected; made by [`ClientBootstrap::reconnect`].
 #[must_use]
-pub struct Reconnect<F, M> {
+pub struct ReconnectBuilder<F, M> {
     bootstrap: ClientBootstrap<Arc<F>>,
     backoff: Backoff,
     hook: Option<Hook<M>>,
@@ -106,13 +106,13 @@ where
     /// # use std::ops::ControlFlow;
     /// # struct Quiet;
     /// # impl Handler for Quiet {
-    /// #   type In = bytes::Bytes; type Out = bytes::Bytes;
+    /// #   type Read = bytes::Bytes; type Write = bytes::Bytes;
     /// #   fn read(&mut self, _: &mut Context<'_, Self>, _: bytes::Bytes) -> Result { Ok(()) }
     /// # }
     /// # fn main() -> Result {
     /// let group = EventLoopGroup::builder().threads(1).build()?;
     /// let client = ClientBootstrap::new(&group)
-    ///     .pipeline(|_peer| Pipeline::new().codec(RawBytes).handler(Quiet))
+    ///     .pipeline(|_peer| Pipeline::codec(RawBytes).handler(Quiet))
     ///     .reconnect(Backoff::new())
     ///     .on_event(|event| {
     ///         if let ReconnectEvent::Failed { attempt, error, next: Some(delay) } = event {
@@ -128,12 +128,12 @@ where
     /// client.ended().wait()
     /// # }
     /// ```
-    pub fn reconnect(&self, backoff: Backoff) -> Reconnect<F, P::Message> {
-        Reconnect { bootstrap: self.clone(), backoff, hook: None }
+    pub fn reconnect(&self, backoff: Backoff) -> ReconnectBuilder<F, P::Message> {
+        ReconnectBuilder { bootstrap: self.clone(), backoff, hook: None }
     }
 }
 
-impl<F, P> Reconnect<F, P::Message>
+impl<F, P> ReconnectBuilder<F, P::Message>
 where
     F: Fn(&Peer) -> P + Send + Sync + 'static,
     P: IntoPipeline,
@@ -155,8 +155,8 @@ where
     /// # Errors
     /// If a setting is out of its range, the name has no address, the loop's queue is full, or the loop is shut down.
     /// That nobody answers is no error here: that is what it is for.
-    pub fn connect(self, address: impl Endpoint) -> Result<Reconnecting<P::Message>> {
-        let Reconnect { bootstrap, backoff, hook } = self;
+    pub fn connect(self, address: impl ToAddress) -> Result<ReconnectingChannel<P::Message>> {
+        let ReconnectBuilder { bootstrap, backoff, hook } = self;
         backoff.check()?;
         let config = bootstrap.check()?;
         let addresses = address.addresses()?;
@@ -176,13 +176,13 @@ where
         let reconnect_state = Arc::new(reconnect_state);
         let pending = Attempting::new(reconnect_state.clone());
         reconnect_state.event_loop.execute(move || pending.take(ReconnectState::try_to_connect))?;
-        Ok(Reconnecting { reconnect_state })
+        Ok(ReconnectingChannel { reconnect_state })
     }
 }
 
-impl<F: fmt::Debug, M> fmt::Debug for Reconnect<F, M> {
+impl<F: fmt::Debug, M> fmt::Debug for ReconnectBuilder<F, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reconnect")
+        f.debug_struct("ReconnectBuilder")
             .field("bootstrap", &self.bootstrap)
             .field("backoff", &self.backoff)
             .finish()

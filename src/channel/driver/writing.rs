@@ -12,7 +12,7 @@
 use super::{ChannelDriver, LoopIo, Transport, filtered_output};
 use crate::{
     Error,
-    buffer::Outbound,
+    buffer::OutboundBuffer,
     channel::{
         core::ChannelCore,
         services::LoopServices,
@@ -139,7 +139,7 @@ fn send_burst<T: Transport, const FILTERED: bool>(
 /// Writes bytes that lie in several pieces. Not inlined, so that a write of one piece does not pay for
 /// the stack.
 #[inline(never)]
-fn write_slices<T: Transport>(transport: &mut T, out: &Outbound, most: usize) -> io::Result<usize> {
+fn write_slices<T: Transport>(transport: &mut T, out: &OutboundBuffer, most: usize) -> io::Result<usize> {
     let mut slices = [IoSlice::new(&[]); SLICES];
     let n = out.slices(&mut slices, most);
     transport.write_vectored(&slices[..n])

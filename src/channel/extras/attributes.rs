@@ -11,9 +11,9 @@ use std::{
 
 /// Values of a channel by their type: what a stage has found out and the handler wants to know.
 ///
-/// From [`Scope::attributes`](crate::Scope::attributes) and [`attributes_mut`](crate::Scope::attributes_mut), of a stage
+/// From [`Context::attributes`](crate::Context::attributes) and [`attributes_mut`](crate::Context::attributes_mut), of a stage
 /// from [`StageContext`](crate::pipeline::StageContext), and to begin with from
-/// [`Pipeline::attribute`](crate::Pipeline::attribute). They are looked for one by one, which is the fastest way for the
+/// [`PipelineBuilder::attribute`](crate::pipeline::PipelineBuilder::attribute). They are looked for one by one, which is the fastest way for the
 /// few that a channel has. Give each value a type of its own, so that two parts of a program do not meet by chance.
 ///
 /// A [`Channel`](crate::Channel) handle does not reach them, since it may be on another thread: ask by

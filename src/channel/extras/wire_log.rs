@@ -10,8 +10,8 @@ use std::{borrow::Cow, fmt};
 
 /// Writes what a channel does to the log: its events, and its bytes as a hex dump.
 ///
-/// Given to [`Pipeline::wire_log`](crate::Pipeline::wire_log), or switched on and off in a callback by
-/// [`Scope::set_wire_log`](crate::Scope::set_wire_log). Bytes are those that cross the socket: read from it, or taken by the
+/// Given to [`PipelineBuilder::wire_log`](crate::pipeline::PipelineBuilder::wire_log), or switched on and off in a callback by
+/// [`Context::set_wire_log`](crate::Context::set_wire_log). Bytes are those that cross the socket: read from it, or taken by the
 /// kernel. So what was written together is one record, and a large message may be several. Bytes that are thrown away when
 /// a channel closes are not shown. The events are those of the [`Handler`](crate::Handler), each before it is called, and
 /// who ends what: `closing`, `closing now`, `ending the output`.
@@ -29,12 +29,11 @@ use std::{borrow::Cow, fmt};
 /// # use netwheel::{WireLog, codec::LengthField, prelude::*};
 /// # struct Echo;
 /// # impl Handler for Echo {
-/// #   type In = bytes::Bytes; type Out = bytes::Bytes;
+/// #   type Read = bytes::Bytes; type Write = bytes::Bytes;
 /// #   fn read(&mut self, ctx: &mut Context<'_, Self>, m: bytes::Bytes) -> Result { ctx.write(m) }
 /// # }
-/// let pipeline = Pipeline::new()
+/// let pipeline = Pipeline::codec(LengthField::u32())
 ///     .wire_log(WireLog::new().level(log::Level::Trace))
-///     .codec(LengthField::u32())
 ///     .handler(Echo);
 /// ```
 ///

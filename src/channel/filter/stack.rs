@@ -6,7 +6,7 @@ use super::{
     Filter,
     sealed::{SEALED_AHEAD, SealedOutput},
 };
-use crate::{Error, Result, buffer::Outbound, resource::FILTER_REPLIES};
+use crate::{Error, Result, buffer::OutboundBuffer, resource::FILTER_REPLIES};
 use bytes::BytesMut;
 
 /// Plaintext bytes that are sealed at once.
@@ -119,7 +119,7 @@ impl Filters {
     }
 
     /// Seals plaintext that waits and is not sealed yet, as far as the limit allows.
-    pub(crate) fn seal(&mut self, out: &Outbound) -> Result {
+    pub(crate) fn seal(&mut self, out: &OutboundBuffer) -> Result {
         if !self.is_established() {
             return Ok(());
         }

@@ -52,8 +52,8 @@ use waiting::WaitingDeliveries;
 /// struct Member { room: ChannelGroup<Bytes> }
 ///
 /// impl Handler for Member {
-///     type In = Bytes;
-///     type Out = Bytes;
+///     type Read = Bytes;
+///     type Write = Bytes;
 ///
 ///     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
 ///         self.room.join(ctx.channel());
@@ -70,7 +70,7 @@ use waiting::WaitingDeliveries;
 /// let group = EventLoopGroup::builder().threads(2).build()?;
 /// let room = ChannelGroup::new();
 /// let server = ServerBootstrap::new(&group)
-///     .pipeline(move |_peer| Pipeline::new().codec(Line::new()).handler(Member { room: room.clone() }))
+///     .pipeline(move |_peer| Pipeline::codec(Line::new()).handler(Member { room: room.clone() }))
 ///     .bind("127.0.0.1:0")?;
 /// # drop(server);
 /// # Ok(())
@@ -81,7 +81,7 @@ use waiting::WaitingDeliveries;
 ///
 /// One task and at most one wake for each loop that has members, however many these are. The message is encoded once for
 /// all members whose codec and stages are of the same types and say that they encode alike
-/// ([`Codec::shared_encoding`](crate::pipeline::Codec::shared_encoding)); all those of this crate do. Its bytes are copied into
+/// ([`Codec::encoding_key`](crate::pipeline::Codec::encoding_key)); all those of this crate do. Its bytes are copied into
 /// the buffers of the members if they are few, and kept once for all from a KiB on. For other members it is cloned and encoded
 /// one by one. What several broadcasts of a turn have written to a member is sent to it in one go.
 ///
@@ -162,7 +162,7 @@ impl<M: 'static> ChannelGroup<M> {
     /// Makes a channel a member until it leaves or closes; whether it has become one by this.
     ///
     /// It has not if it was one already, is closed or closing, or writes messages of another type since its pipeline was
-    /// [replaced](crate::Scope::replace_pipeline). A group that
+    /// [replaced](crate::Context::replace_pipeline). A group that
     /// [stays closed](ChannelGroupBuilder::stay_closed), and is, closes it.
     pub fn join(&self, channel: Channel<M>) -> bool {
         let mut members = self.inner.lock();
@@ -384,8 +384,8 @@ mod tests {
     struct Quiet;
 
     impl Handler for Quiet {
-        type In = Bytes;
-        type Out = Bytes;
+        type Read = Bytes;
+        type Write = Bytes;
 
         fn read(&mut self, _: &mut Context<'_, Self>, _: Bytes) -> crate::Result {
             Ok(())
@@ -394,7 +394,7 @@ mod tests {
 
     #[test]
     fn a_channel_keeps_nothing_of_groups_that_it_has_left_or_that_are_gone() {
-        let mut member = EmbeddedChannel::new(Pipeline::new().codec(RawBytes).handler(Quiet));
+        let mut member = EmbeddedChannel::new(Pipeline::codec(RawBytes).handler(Quiet));
         let channel = member.channel();
         let rooms: Vec<ChannelGroup<Bytes>> = (0..10).map(|_| ChannelGroup::new()).collect();
         for _ in 0..100 {
@@ -417,7 +417,7 @@ mod tests {
 
     #[test]
     fn nothing_of_a_broadcast_stays_when_it_is_over() {
-        let mut member = EmbeddedChannel::new(Pipeline::new().codec(RawBytes).handler(Quiet));
+        let mut member = EmbeddedChannel::new(Pipeline::codec(RawBytes).handler(Quiet));
         let room = ChannelGroup::new();
         assert!(room.join(member.channel()));
         let message = Bytes::from(vec![0; 10]);

@@ -1,7 +1,7 @@
 //! One message for many channels: the part that all loops share, and the delivery to each of them.
 //!
 //! The first member that needs an encoding makes it, apart from its own buffer. It serves all
-//! channels whose links have the same types and the same key of settings (`shared_encoding`), on
+//! channels whose links have the same types and the same key of settings (`encoding_key`), on
 //! any loop. A loop that needs an encoding which is being made waits for it. The lock is taken once
 //! per loop and kind of encoder, not once per member. Then each member is written to as by a write
 //! of its own: limit, overflow policy, pending writes and water marks apply.

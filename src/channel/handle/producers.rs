@@ -44,7 +44,7 @@ pub(crate) struct Producers {
     calm: CalmWeight,
     /// The length of the channel's longest recent message; 0 before the first.
     typical: AtomicUsize,
-    /// Writes through [`write_notify`](super::Channel::write_notify) that are not answered yet.
+    /// Writes through [`write_tracked`](super::Channel::write_tracked) that are not answered yet.
     unconfirmed: AtomicUsize,
     waiting: Mutex<WaitingProducers>,
 }

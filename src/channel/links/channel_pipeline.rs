@@ -9,14 +9,14 @@ use std::{fmt, marker::PhantomData};
 /// A whole pipeline for one channel, to which messages of type `M` are written.
 ///
 /// It is not `Send`: bootstraps take a factory, which is, and call it on the channel's loop.
-pub struct ChannelPipeline<M> {
+pub struct Pipeline<M> {
     pub(crate) links: Box<dyn Links>,
     pub(crate) settings: PipelineSettings,
     pub(crate) message: PhantomData<fn(M)>,
 }
 
 #[cfg(test)]
-impl<M> ChannelPipeline<M> {
+impl<M> Pipeline<M> {
     /// Gives the channel byte filters; the first one is next to the transport.
     pub(crate) fn filters(mut self, filters: Vec<Box<dyn Filter>>) -> Self {
         self.settings.extras.set_filters(Filters::new(filters));
@@ -30,15 +30,15 @@ pub(crate) struct AnyPipeline {
     pub(crate) settings: PipelineSettings,
 }
 
-impl<M> From<ChannelPipeline<M>> for AnyPipeline {
-    fn from(pipeline: ChannelPipeline<M>) -> Self {
+impl<M> From<Pipeline<M>> for AnyPipeline {
+    fn from(pipeline: Pipeline<M>) -> Self {
         AnyPipeline { links: pipeline.links, settings: pipeline.settings }
     }
 }
 
-impl<M> fmt::Debug for ChannelPipeline<M> {
+impl<M> fmt::Debug for Pipeline<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ChannelPipeline")
+        f.debug_struct("Pipeline")
             .field("handler", &(self.links.handler_type())())
             .field("idle", &self.settings.idle)
             .field("limits", &self.settings.limits)
@@ -56,21 +56,21 @@ pub trait IntoPipeline {
     ///
     /// # Errors
     /// The connection is closed, and the error logged.
-    fn into_pipeline(self) -> Result<ChannelPipeline<Self::Message>>;
+    fn into_pipeline(self) -> Result<Pipeline<Self::Message>>;
 }
 
-impl<M: 'static> IntoPipeline for ChannelPipeline<M> {
+impl<M: 'static> IntoPipeline for Pipeline<M> {
     type Message = M;
 
-    fn into_pipeline(self) -> Result<ChannelPipeline<M>> {
+    fn into_pipeline(self) -> Result<Pipeline<M>> {
         Ok(self)
     }
 }
 
-impl<M: 'static> IntoPipeline for Result<ChannelPipeline<M>> {
+impl<M: 'static> IntoPipeline for Result<Pipeline<M>> {
     type Message = M;
 
-    fn into_pipeline(self) -> Result<ChannelPipeline<M>> {
+    fn into_pipeline(self) -> Result<Pipeline<M>> {
         self
     }
 }

@@ -8,7 +8,7 @@ mod decode_pass;
 mod shared_message;
 
 pub(crate) use channel_pipeline::AnyPipeline;
-pub use channel_pipeline::{ChannelPipeline, IntoPipeline};
+pub use channel_pipeline::{IntoPipeline, Pipeline};
 pub(crate) use decode_pass::{Batch, DecodePass, MAX_EXTRA_MESSAGES};
 pub(in crate::channel) use shared_message::{Encoder, again};
 pub(crate) use shared_message::{EncodingMemo, SharedMessage};

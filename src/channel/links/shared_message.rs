@@ -1,7 +1,7 @@
 //! A message for many channels, and its encodings, which equivalent channels share.
 //!
 //! Invariant: channels share an encoding only if their links have the same types and allow it
-//! ([`Codec::shared_encoding`](crate::pipeline::Codec::shared_encoding)). Used on the loops of
+//! ([`Codec::encoding_key`](crate::pipeline::Codec::encoding_key)). Used on the loops of
 //! those channels.
 
 use crate::Result;

@@ -12,7 +12,7 @@
 
 use crate::{
     Error,
-    buffer::{Outbound, WaterMark},
+    buffer::{OutboundBuffer, WaterMark},
     channel::config::ChannelConfig,
     resource::{GROUP_OUTBOUND, LOOP_OUTBOUND, OUTBOUND},
 };
@@ -52,7 +52,7 @@ pub(crate) struct OutboundBudget {
 /// A buffer of the loop while a channel uses it, and its limit.
 #[derive(Debug, Default)]
 pub(crate) struct OutboundLease {
-    pub(crate) buffer: Outbound,
+    pub(crate) buffer: OutboundBuffer,
     /// The time of the phase in which it was leased.
     pub(crate) now: u64,
     /// The part of its bytes that the budget has counted.
@@ -92,7 +92,7 @@ impl OutboundLease {
 
     /// Returns its memory in bytes, used or not.
     pub(crate) fn memory(&self) -> usize {
-        size_of::<Self>() - size_of::<Outbound>() + self.buffer.memory()
+        size_of::<Self>() - size_of::<OutboundBuffer>() + self.buffer.memory()
     }
 
     /// Returns whether `more` bytes certainly reach neither the limit nor a mark. One comparison.

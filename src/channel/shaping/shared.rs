@@ -20,7 +20,7 @@ use std::{
 
 /// Limits that many channels keep to together: those of a server, of a tenant, of a link. Clones are the same group.
 ///
-/// Every channel that is given it ([`Pipeline::traffic`](crate::Pipeline::traffic)) takes from it what it needs. While there is
+/// Every channel that is given it ([`PipelineBuilder::traffic`](crate::pipeline::PipelineBuilder::traffic)) takes from it what it needs. While there is
 /// enough, whoever comes has it, up to the burst; once it is used up those that wait take turns, in the order in which they came,
 /// with shares that become smaller the more wait (of 1 KiB at least, unless 10 ms bring less). So a channel with much to send
 /// holds no other one up for longer than a turn of all.

@@ -7,7 +7,7 @@
 use super::ChannelState;
 use crate::{
     Error, Result,
-    buffer::{Outbound, OutboundMark},
+    buffer::{OutboundBuffer, OutboundMark},
     channel::{config::Overflow, outbound::OutboundLease, services::LoopServices, shaping::Direction},
     resource::OUTBOUND,
 };
@@ -19,7 +19,7 @@ impl ChannelState {
     /// # Errors
     /// If the channel is closed or closing.
     #[inline]
-    pub(crate) fn outbound_for_write(&mut self) -> Result<&mut Outbound> {
+    pub(crate) fn outbound_for_write(&mut self) -> Result<&mut OutboundBuffer> {
         if !self.status.takes_writes() {
             return Err(Error::Closed);
         }
@@ -64,8 +64,8 @@ impl ChannelState {
     }
 
     /// Restores the channel's buffer. Returns the separate one.
-    pub(crate) fn end_apart(&mut self, own: Option<Box<OutboundLease>>) -> Outbound {
-        std::mem::replace(&mut self.outbound, own).map_or_else(Outbound::new, |apart| apart.buffer)
+    pub(crate) fn end_apart(&mut self, own: Option<Box<OutboundLease>>) -> OutboundBuffer {
+        std::mem::replace(&mut self.outbound, own).map_or_else(OutboundBuffer::new, |apart| apart.buffer)
     }
 
     #[inline]
@@ -80,7 +80,7 @@ impl ChannelState {
         }
     }
 
-    pub(crate) fn outbound(&self) -> Option<&Outbound> {
+    pub(crate) fn outbound(&self) -> Option<&OutboundBuffer> {
         self.outbound.as_ref().map(|loan| &loan.buffer)
     }
 

@@ -14,7 +14,7 @@ impl ChannelState {
     ) -> Extras {
         let PipelineSettings { idle, limits, traffic, extras } = settings;
         let replaced = self.extras.replace_with(extras);
-        self.set_idle(services, idle);
+        self.set_idle_timeouts(services, idle);
         self.set_time_limits(services, limits);
         self.set_traffic_shaping(services, traffic);
         replaced

@@ -22,12 +22,12 @@ impl ChannelState {
         self.watch.as_ref().map_or_else(IdleTimeouts::new, |watch| watch.idle.timeouts())
     }
 
-    pub(crate) fn set_idle(&mut self, services: &mut LoopServices, timeouts: IdleTimeouts) {
+    pub(crate) fn set_idle_timeouts(&mut self, services: &mut LoopServices, timeouts: IdleTimeouts) {
         if self.watch.is_none() && timeouts.is_off() {
             return;
         }
         let shared = services.share_idle_timeouts(timeouts);
-        self.watch(services.now).set_idle(shared, services.now, &services.random);
+        self.watch(services.now).set_idle_timeouts(shared, services.now, &services.random);
         self.arm_watch(services);
     }
 
@@ -55,7 +55,7 @@ impl ChannelState {
         self.watch.as_ref().is_some_and(|watch| watch.idle.watches(kind))
     }
 
-    pub(crate) fn reset_idle(&mut self, kind: IdleState, now: u64) {
+    pub(crate) fn reset_idle_of(&mut self, kind: IdleState, now: u64) {
         if let Some(watch) = &mut self.watch {
             watch.idle.reset(kind, self.traffic, now);
         }

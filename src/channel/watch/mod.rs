@@ -49,7 +49,7 @@ impl Watch {
     }
 
     /// Changes the idle timeouts. The quiet so far counts if the channel was watching before.
-    pub(in crate::channel) fn set_idle(
+    pub(in crate::channel) fn set_idle_timeouts(
         &mut self,
         timeouts: Option<Rc<IdleTimeouts>>,
         now: u64,

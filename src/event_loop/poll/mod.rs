@@ -10,7 +10,7 @@ mod sleep;
 mod spin;
 
 pub(super) use loop_waker::LoopWaker;
-pub use rebuild_report::{RebuildCause, RebuildReport};
+pub use rebuild_report::{PollRebuild, RebuildCause};
 pub(crate) use selector::STREAM_INTEREST;
 pub(super) use selector::{LISTENER_INTEREST, Selector, Successor, WakeCause};
 pub(super) use sleep::Sleep;

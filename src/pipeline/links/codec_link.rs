@@ -13,7 +13,7 @@ use bytes::Bytes;
 pub struct CodecLink<C>(pub(in crate::pipeline) C);
 
 impl<C: Codec> Pull for CodecLink<C> {
-    type Item = C::In;
+    type Item = C::Read;
 
     #[inline(always)]
     fn pull<const LAST: bool>(
@@ -21,7 +21,7 @@ impl<C: Codec> Pull for CodecLink<C> {
         _: &mut ChannelState,
         input: &mut Bytes,
         pass: &mut DecodePass,
-    ) -> Result<Option<C::In>> {
+    ) -> Result<Option<C::Read>> {
         if self.0.has_more() {
             if !pass.spend() {
                 return Ok(None);
@@ -52,15 +52,15 @@ impl<C: Codec> Pull for CodecLink<C> {
     }
 
     #[inline]
-    fn shared_encoding(&self) -> Option<u64> {
-        self.0.shared_encoding()
+    fn encoding_key(&self) -> Option<u64> {
+        self.0.encoding_key()
     }
 }
 
 impl<C: Codec> CodecLink<C> {
     /// Decodes the remaining bytes at the end of the stream, and bounds the messages of no bytes.
     #[inline(never)]
-    fn pull_last(&mut self, input: &mut Bytes, pass: &mut DecodePass) -> Result<Option<C::In>> {
+    fn pull_last(&mut self, input: &mut Bytes, pass: &mut DecodePass) -> Result<Option<C::Read>> {
         let before = input.len();
         let message = self.0.decode_last(input)?;
         if message.is_some() && input.len() == before && !pass.spend() {
@@ -72,9 +72,9 @@ impl<C: Codec> CodecLink<C> {
     }
 }
 
-impl<C: Codec> Push<C::Out> for CodecLink<C> {
+impl<C: Codec> Push<C::Write> for CodecLink<C> {
     #[inline]
-    fn push(&mut self, state: &mut ChannelState, message: C::Out) -> Result {
+    fn push(&mut self, state: &mut ChannelState, message: C::Write) -> Result {
         // Each result is looked at where it comes from: to carry one along is to copy all that an
         // error could hold.
         let output = state.outbound_for_write()?;
@@ -88,7 +88,7 @@ impl<C: Codec> Push<C::Out> for CodecLink<C> {
         Ok(())
     }
 
-    fn encoded_len_hint(message: &C::Out) -> Option<usize> {
+    fn encoded_len_hint(message: &C::Write) -> Option<usize> {
         C::encoded_len_hint(message)
     }
 

@@ -29,7 +29,7 @@ pub trait Pull: 'static {
 
     /// Returns a key for the settings that the encoding depends on, or `None` if it depends on the
     /// channel.
-    fn shared_encoding(&self) -> Option<u64>;
+    fn encoding_key(&self) -> Option<u64>;
 }
 
 /// The events of stages.

@@ -1,7 +1,7 @@
 //! Messages for many channels, and encodings that many channels can use.
 //!
 //! Invariants: an encoding is used only for channels whose links have the same types and allow it
-//! ([`Codec::shared_encoding`](crate::pipeline::Codec::shared_encoding)). It is made apart, so the
+//! ([`Codec::encoding_key`](crate::pipeline::Codec::encoding_key)). It is made apart, so the
 //! buffer of the channel that made it stays unchanged until that channel's own limits were checked.
 //! Runs on the loops of those channels.
 

@@ -18,8 +18,8 @@ pub struct StageLink<P, S> {
     pub(in crate::pipeline) stage: S,
 }
 
-impl<S: Stage, P: Pull<Item = S::In> + Push<S::WriteOut>> Pull for StageLink<P, S> {
-    type Item = S::Out;
+impl<S: Stage, P: Pull<Item = S::ReadIn> + Push<S::WriteOut>> Pull for StageLink<P, S> {
+    type Item = S::ReadOut;
 
     #[inline]
     fn pull<const LAST: bool>(
@@ -27,7 +27,7 @@ impl<S: Stage, P: Pull<Item = S::In> + Push<S::WriteOut>> Pull for StageLink<P, 
         state: &mut ChannelState,
         input: &mut Bytes,
         pass: &mut DecodePass,
-    ) -> Result<Option<S::Out>> {
+    ) -> Result<Option<S::ReadOut>> {
         loop {
             if self.stage.has_more() {
                 if !pass.spend() {
@@ -72,8 +72,8 @@ impl<S: Stage, P: Pull<Item = S::In> + Push<S::WriteOut>> Pull for StageLink<P, 
     }
 
     #[inline]
-    fn shared_encoding(&self) -> Option<u64> {
-        Some(combine(self.before.shared_encoding()?, self.stage.shared_encoding()?))
+    fn encoding_key(&self) -> Option<u64> {
+        Some(combine(self.before.encoding_key()?, self.stage.encoding_key()?))
     }
 }
 

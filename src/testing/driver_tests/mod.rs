@@ -1,4 +1,4 @@
-//! The driver over memory: what it does with each answer of a transport.
+//! The driver over memory: its reaction to each result of a transport.
 
 mod reading;
 mod sockets;
@@ -33,8 +33,8 @@ impl Probe {
 }
 
 impl Handler for Probe {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn read(&mut self, ctx: &mut Context<'_, Self>, bytes: Bytes) -> Result {
         self.note(ctx, String::from_utf8_lossy(&bytes).into_owned())
@@ -44,7 +44,7 @@ impl Handler for Probe {
         self.note(ctx, "complete".into())
     }
 
-    fn input_shutdown(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+    fn read_closed(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         self.note(ctx, "end".into())
     }
 
@@ -57,7 +57,7 @@ impl Handler for Probe {
     }
 }
 
-/// A channel that decodes nothing, and what happened to it.
+/// A channel that decodes nothing, and a log of its callbacks.
 struct Fixture {
     event_loop: EmbeddedLoop,
     id: ChannelId,
@@ -69,12 +69,12 @@ impl Fixture {
         options: &ChannelOptions,
         script: impl FnMut(&mut Context<'_, Probe>, &str) -> Result + 'static,
     ) -> Self {
-        Self::of(options, |probe| Pipeline::new().codec(RawBytes).handler(probe), script)
+        Self::of(options, |probe| Pipeline::codec(RawBytes).handler(probe), script)
     }
 
     fn of<M: 'static>(
         options: &ChannelOptions,
-        pipeline: impl FnOnce(Probe) -> crate::ChannelPipeline<M>,
+        pipeline: impl FnOnce(Probe) -> crate::Pipeline<M>,
         script: impl FnMut(&mut Context<'_, Probe>, &str) -> Result + 'static,
     ) -> Self {
         let log = Log::default();
@@ -134,7 +134,7 @@ fn nothing(_: &mut Context<'_, Probe>, _: &str) -> Result {
     Ok(())
 }
 
-/// Writes what it reads.
+/// Echoes its input.
 fn echo(ctx: &mut Context<'_, Probe>, call: &str) -> Result {
     if ["complete", "end", "inactive"].contains(&call) || call.starts_with("error") {
         return Ok(());

@@ -11,8 +11,8 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions, ChannelPipeline, Overflow, PeerError, Scope, ShutdownOptions, TimeLimits,
-    buffer::Outbound,
+    ChannelContext, ChannelOptions, Overflow, PeerError, Pipeline, ShutdownOptions, TimeLimits,
+    buffer::OutboundBuffer,
     pipeline::Codec,
     prelude::*,
     testing::{EmbeddedChannel, EmbeddedLoop, ManualClock},
@@ -29,16 +29,16 @@ const TABLE: &str = "| ending |";
 
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 const LIMIT: Duration = Duration::from_secs(60);
-/// More than two kernels take, and less than a channel may have waiting.
+/// More bytes than both kernels buffer, and fewer than the outbound limit of a channel.
 const MUCH: usize = 15 * 1024 * 1024;
 
-/// Every read is a message, except for one word.
+/// Decodes every read as one message, except for one word.
 #[derive(Clone)]
 struct Words;
 
 impl Codec for Words {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
         if &input[..] == b"bad" {
@@ -48,13 +48,13 @@ impl Codec for Words {
         Ok((!all.is_empty()).then_some(all))
     }
 
-    fn encode(&mut self, message: Bytes, output: &mut Outbound) -> Result {
+    fn encode(&mut self, message: Bytes, output: &mut OutboundBuffer) -> Result {
         output.put(message);
         Ok(())
     }
 }
 
-/// Says so when it is dropped.
+/// Records its drop.
 struct Guard(Journal<&'static str>, &'static str);
 
 impl Drop for Guard {
@@ -63,7 +63,8 @@ impl Drop for Guard {
     }
 }
 
-/// Records the events of its end. Closes in `input_shutdown`, `idle`, `shutdown` and `error`.
+/// Records the events at the end of its channel. Closes in `input_shutdown`, `idle`, `shutdown` and
+/// `error`.
 struct Mortal {
     journal: Journal<&'static str>,
     stays: bool,
@@ -77,8 +78,8 @@ impl Mortal {
 }
 
 impl Handler for Mortal {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         let closed = self.journal.clone();
@@ -86,7 +87,7 @@ impl Handler for Mortal {
         let task = Guard(self.journal.clone(), "task");
         let _ = ctx.schedule(HOUR, move |_, _| {
             drop(task);
-            panic!("it never runs");
+            panic!("the task must not run");
         });
         Ok(())
     }
@@ -99,8 +100,8 @@ impl Handler for Mortal {
         }
     }
 
-    fn input_shutdown(&mut self, ctx: &mut Context<'_, Self>) -> Result {
-        self.journal.push("input_shutdown");
+    fn read_closed(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        self.journal.push("read_closed");
         ctx.close();
         Ok(())
     }
@@ -140,7 +141,7 @@ struct Setup {
     options: ChannelOptions,
     idle: IdleTimeouts,
     limits: TimeLimits,
-    /// Whether the handler ignores `shutdown`, and fails in `error`.
+    /// Whether the handler ignores `shutdown` and fails in `error`.
     stays: bool,
 }
 
@@ -159,21 +160,21 @@ impl Setup {
         Setup { options: set(usual.options), ..usual }
     }
 
-    fn pipeline(&self, journal: &Journal<&'static str>) -> ChannelPipeline<Bytes> {
+    fn pipeline(&self, journal: &Journal<&'static str>) -> Pipeline<Bytes> {
         let handler = Mortal::new(journal, self.stays);
-        Pipeline::new().idle(self.idle).time_limits(self.limits).codec(Words).handler(handler)
+        Pipeline::codec(Words).idle(self.idle).time_limits(self.limits).handler(handler)
     }
 }
 
-type Task = dyn FnOnce(&mut Scope<'_, Bytes>) -> Result + Send;
+type Task = dyn FnOnce(&mut ChannelContext<'_, Bytes>) -> Result + Send;
 
 /// A channel and its peer.
 trait Ends {
     /// Runs a task on the channel.
     fn execute(&mut self, task: Box<Task>);
-    /// Waits until the peer's kernel does not take further bytes.
+    /// Waits until the peer's kernel does not accept further bytes.
     fn stall(&mut self);
-    /// The peer reads everything from now on.
+    /// Makes the peer read everything from now on.
     fn take(&mut self);
     fn say(&mut self, word: &str);
     fn end(&mut self);
@@ -184,22 +185,22 @@ trait Ends {
 /// Writes, and records the result.
 fn write(channel: &mut dyn Ends, journal: &Journal<&'static str>, bytes: usize) {
     let journal = journal.clone();
-    channel.execute(Box::new(move |scope| {
-        let written = scope.write_notify(Bytes::from(vec![b'.'; bytes])).unwrap();
+    channel.execute(Box::new(move |ctx| {
+        let written = ctx.write_tracked(Bytes::from(vec![b'.'; bytes])).unwrap();
         written.on_complete(move |result| journal.push(if result.is_ok() { "written" } else { "unsent" }));
         Ok(())
     }));
 }
 
-/// Writes more than the peer takes.
+/// Writes more than the peer accepts.
 fn wait(channel: &mut dyn Ends, journal: &Journal<&'static str>) {
     write(channel, journal, MUCH);
     channel.stall();
 }
 
 fn close(channel: &mut dyn Ends) {
-    channel.execute(Box::new(|scope| {
-        scope.close();
+    channel.execute(Box::new(|ctx| {
+        ctx.close();
         Ok(())
     }));
 }
@@ -244,7 +245,7 @@ impl Ends for Socket {
     fn stall(&mut self) {
         let began = Instant::now();
         while self.event_loop.metrics().writes_blocked == 0 {
-            assert!(began.elapsed() < PATIENCE, "the kernel takes everything");
+            assert!(began.elapsed() < PATIENCE, "the kernel accepts everything");
             settle(&self.event_loop);
         }
     }
@@ -252,7 +253,7 @@ impl Ends for Socket {
     fn take(&mut self) {
         let mut peer = self.peer().try_clone().unwrap();
         thread::spawn(move || {
-            // It ends when the test has closed the other end, whichever way.
+            // Ends when the test has closed the other end, in whichever way.
             let _ = std::io::copy(&mut peer, &mut std::io::sink());
         });
     }
@@ -299,7 +300,7 @@ impl Ends for EmbeddedChannel<Bytes> {
     }
 
     fn reset(&mut self) {
-        self.break_with(std::io::ErrorKind::ConnectionReset.into());
+        self.fail_inbound(std::io::ErrorKind::ConnectionReset.into());
     }
 
     fn pass(&mut self, time: Duration) {
@@ -311,7 +312,7 @@ impl Ends for EmbeddedChannel<Bytes> {
 
 type Act = fn(&mut dyn Ends, &Journal<&'static str>);
 
-/// The setup and the actions of a row; `None` for rows with a function of their own.
+/// Returns the setup and the actions of a row; `None` for rows with a function of their own.
 fn scenario(name: &str) -> Option<(Setup, Act)> {
     let usual = Setup::usual();
     Some(match name {
@@ -338,8 +339,8 @@ fn scenario(name: &str) -> Option<(Setup, Act)> {
         }
         "`close_now`" => (usual, |channel, journal| {
             wait(channel, journal);
-            channel.execute(Box::new(|scope| {
-                scope.close_now();
+            channel.execute(Box::new(|ctx| {
+                ctx.close_now();
                 Ok(())
             }));
         }),
@@ -375,7 +376,7 @@ fn scenario(name: &str) -> Option<(Setup, Act)> {
         "the output overflows, with `Overflow::Close`" => {
             (Setup::options(|options| options.overflow(Overflow::Close)), |channel, journal| {
                 wait(channel, journal);
-                channel.execute(Box::new(|scope| scope.write(Bytes::from(vec![b'.'; MUCH]))));
+                channel.execute(Box::new(|ctx| ctx.write(Bytes::from(vec![b'.'; MUCH]))));
             })
         }
         "a callback fails" => (usual, |channel, _| channel.say("fail")),
@@ -398,13 +399,13 @@ fn over_a_socket(setup: &Setup, act: Act) -> Vec<&'static str> {
     act(&mut channel, &journal);
     let began = Instant::now();
     while journal.all().last() != Some(&"dropped") {
-        assert!(began.elapsed() < PATIENCE, "it does not end: {:?}", journal.all());
+        assert!(began.elapsed() < PATIENCE, "the channel does not end: {:?}", journal.all());
         settle(&channel.event_loop);
     }
     // Nothing follows, even if the socket lingers until here.
     drop(channel.peer.take());
     while channel.event_loop.connections() > 0 {
-        assert!(began.elapsed() < PATIENCE, "the socket stays");
+        assert!(began.elapsed() < PATIENCE, "the socket stays open");
         settle(&channel.event_loop);
     }
     done(channel.group.shutdown_gracefully(Duration::ZERO, PATIENCE)).unwrap();
@@ -426,7 +427,7 @@ fn a_factory_fails() -> Vec<&'static str> {
     let (group, _) = single(EventLoopGroup::builder());
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let client = ClientBootstrap::new(&group)
-        .pipeline(|_| -> Result<ChannelPipeline<Bytes>> { Err(Error::other("on purpose")) });
+        .pipeline(|_| -> Result<Pipeline<Bytes>> { Err(Error::other("on purpose")) });
     let connected = done(client.connect(listener.local_addr().unwrap()));
     let mut end = Vec::new();
     listener.accept().unwrap().0.read_to_end(&mut end).unwrap();
@@ -445,7 +446,7 @@ fn a_loop_shuts_down(stays: bool) -> Vec<&'static str> {
     if stays {
         let began = Instant::now();
         while !journal.all().contains(&"shutdown") {
-            assert!(began.elapsed() < PATIENCE, "it is not told");
+            assert!(began.elapsed() < PATIENCE, "the handler is not called");
             thread::yield_now();
         }
         channel.clock.advance(LIMIT);
@@ -454,7 +455,7 @@ fn a_loop_shuts_down(stays: bool) -> Vec<&'static str> {
     journal.all()
 }
 
-fn an_embedded_one_is_gone(removed: bool) -> Vec<&'static str> {
+fn an_embedded_channel_is_dropped(removed: bool) -> Vec<&'static str> {
     let journal = Journal::new();
     let pipeline = Setup::usual().pipeline(&journal);
     if removed {
@@ -470,7 +471,7 @@ fn an_embedded_one_is_gone(removed: bool) -> Vec<&'static str> {
     journal.all()
 }
 
-/// The rows of the table: the ending, the events, and the kinds of channels.
+/// Returns the rows of the table: the ending, the events, and the kinds of channels.
 fn rows() -> Vec<[&'static str; 3]> {
     let table = DOCS.lines().skip_while(|line| !line.starts_with(TABLE)).skip(2);
     let rows = table.take_while(|line| line.starts_with('|')).map(|line| {
@@ -484,7 +485,7 @@ fn rows() -> Vec<[&'static str; 3]> {
 fn a_channel_ends_as_the_table_in_the_docs_says() {
     quiet_panics();
     let rows = rows();
-    assert!(rows.len() >= 20, "the table is there");
+    assert!(rows.len() >= 20, "the table is incomplete");
     for [name, told, places] in rows {
         let told: Vec<_> = told.split(", ").map(|event| event.trim_matches('`')).collect();
         let ends = match (scenario(name), places) {
@@ -494,11 +495,11 @@ fn a_channel_ends_as_the_table_in_the_docs_says() {
                 "the pipeline factory fails" => a_factory_fails(),
                 "the loop shuts down, and the handler closes" => a_loop_shuts_down(false),
                 "the loop shuts down, and the timeout passes" => a_loop_shuts_down(true),
-                "`EmbeddedLoop::remove`" => an_embedded_one_is_gone(true),
-                "the `EmbeddedChannel` is dropped" => an_embedded_one_is_gone(false),
+                "`EmbeddedLoop::remove`" => an_embedded_channel_is_dropped(true),
+                "the `EmbeddedChannel` is dropped" => an_embedded_channel_is_dropped(false),
                 _ => panic!("nothing tests the row {name:?}"),
             }],
-            (Some(_), _) => panic!("{name}: where is {places:?}?"),
+            (Some(_), _) => panic!("{name}: unknown kind of channel {places:?}"),
         };
         for happened in ends {
             assert_eq!(happened, told, "{name}");
@@ -507,7 +508,7 @@ fn a_channel_ends_as_the_table_in_the_docs_says() {
 }
 
 #[test]
-fn what_is_kept_is_decoded_at_the_peers_end_and_neither_at_ones_own_nor_after_a_reset() {
+fn buffered_bytes_are_decoded_at_the_peers_end_but_not_after_a_local_close_or_a_reset() {
     let end: fn(&mut EmbeddedChannel<Bytes>) = |channel| channel.end_inbound();
     let reset: fn(&mut EmbeddedChannel<Bytes>) = |channel| Ends::reset(channel);
     let close: fn(&mut EmbeddedChannel<Bytes>) = |channel| channel.close();
@@ -517,7 +518,7 @@ fn what_is_kept_is_decoded_at_the_peers_end_and_neither_at_ones_own_nor_after_a_
         (close, &["inactive"]),
     ] {
         let log = Log::new();
-        let mut channel = EmbeddedChannel::new(Pipeline::new().codec(AtLast).handler(Recorder::new(&log)));
+        let mut channel = EmbeddedChannel::new(Pipeline::codec(AtLast).handler(Recorder::new(&log)));
         channel.write_inbound(b"ab").unwrap();
         assert_eq!(log.take(), ["active", "read_complete"]);
         act(&mut channel);

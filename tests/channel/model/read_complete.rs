@@ -1,6 +1,9 @@
-//! A channel under random operations tells the same, in the same order, whether `read_complete` is part of a read's call or a
-//! call of its own. (An attribute makes it the latter.) Not compared is when the channel's entry on the wheel is looked at: that may
-//! be earlier than it need be, of which nobody hears.
+//! The calls of a channel under random operations are the same, in the same order, whether
+//! `read_complete` is part of the call for a read or a separate call. An attribute forces the
+//! separate call.
+//!
+//! The test does not compare when the channel's entry on the wheel is examined. An early
+//! examination has no visible effect.
 
 use super::{OPERATIONS, Operation, operation, options};
 use bytes::Bytes;
@@ -73,7 +76,7 @@ impl Player {
         let act = {
             let mut world = self.world.borrow_mut();
             world.told.push(told);
-            assert!(world.told.len() < 20_000, "called without an end");
+            assert!(world.told.len() < 20_000, "endless callbacks");
             world.next.pop_front()
         };
         let told = |world: &Shared, result: Result| {
@@ -88,10 +91,7 @@ impl Player {
             }
             Act::Replace => {
                 let player = Player::new(&self.world, self.apart);
-                told(
-                    &self.world,
-                    ctx.replace_pipeline(Pipeline::new().codec(LengthField::u16()).handler(player)),
-                );
+                told(&self.world, ctx.replace_pipeline(Pipeline::codec(LengthField::u16()).handler(player)));
             }
             Act::Tasks(n) => {
                 for _ in 0..n {
@@ -111,8 +111,8 @@ impl Player {
 }
 
 impl Handler for Player {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         if self.apart {
@@ -132,8 +132,8 @@ impl Handler for Player {
     fn idle(&mut self, ctx: &mut Context<'_, Self>, event: IdleEvent) -> Result {
         self.called(ctx, format!("{event:?}"))
     }
-    fn input_shutdown(&mut self, ctx: &mut Context<'_, Self>) -> Result {
-        self.called(ctx, "input_shutdown".into())
+    fn read_closed(&mut self, ctx: &mut Context<'_, Self>) -> Result {
+        self.called(ctx, "read_closed".into())
     }
     fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> Result {
         let fatal = matches!(error, Error::Panicked(_) | Error::Peer(_));
@@ -177,7 +177,7 @@ fn story(options: &ChannelOptions, steps: &[Step], apart: bool) -> Vec<String> {
     let world = Shared::default();
     let player = Player::new(&world, apart);
     let mut channel = EmbeddedChannel::with(
-        Pipeline::new().codec(LengthField::u16()).handler(player),
+        Pipeline::codec(LengthField::u16()).handler(player),
         options,
         ManualClock::new(),
         Duration::from_millis(1),
@@ -190,7 +190,7 @@ fn story(options: &ChannelOptions, steps: &[Step], apart: bool) -> Vec<String> {
     for step in steps {
         match step {
             Step::Messages(n) if !ended => {
-                // What is left of one that came in part, and so many more.
+                // The rest of the partial message, followed by `n` complete messages.
                 let mut bytes: Vec<u8> = stream.drain(..).collect();
                 for _ in 0..*n {
                     number += 1;
@@ -242,7 +242,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
     #[test]
-    fn what_is_told_is_the_same_whether_read_complete_is_a_call_of_its_own(
+    fn callbacks_are_the_same_whether_read_complete_is_a_separate_call(
         (options, _) in options(500..2000),
         steps in prop::collection::vec(step(), 0..60),
     ) {

@@ -1,4 +1,4 @@
-//! Reading: bursts and their end, errors, reading on demand, limits, and codecs that misbehave.
+//! Reading: bursts and how they end, errors, reading on demand, limits, and codecs that misbehave.
 
 mod bursts;
 mod complete;
@@ -23,16 +23,16 @@ fn raw(options: &ChannelOptions, handler: Recorder) -> EmbeddedChannel<Bytes> {
     with_codec(options, RawBytes, handler)
 }
 
-fn with_codec<C: Codec<In = Bytes, Out = Bytes>>(
+fn with_codec<C: Codec<Read = Bytes, Write = Bytes>>(
     options: &ChannelOptions,
     codec: C,
     handler: Recorder,
 ) -> EmbeddedChannel<Bytes> {
-    let pipeline = Pipeline::new().codec(codec).handler(handler);
+    let pipeline = Pipeline::codec(codec).handler(handler);
     EmbeddedChannel::with(pipeline, options, ManualClock::new(), Duration::from_millis(1)).unwrap()
 }
 
-/// A server whose channels are read with `options` and write down what happens.
+/// Starts a server whose channels use `options` and log their calls.
 fn serve<C: Codec<In = Bytes, Out = Bytes> + Clone + Send + Sync>(
     group: &EventLoopGroup,
     options: ChannelOptions,
@@ -43,7 +43,7 @@ fn serve<C: Codec<In = Bytes, Out = Bytes> + Clone + Send + Sync>(
     let log = log.clone();
     ServerBootstrap::new(group)
         .channel_options(options)
-        .pipeline(move |_| Pipeline::new().codec(codec.clone()).handler(handler(&log)))
+        .pipeline(move |_| Pipeline::codec(codec.clone()).handler(handler(&log)))
         .bind(anywhere())
         .unwrap()
 }

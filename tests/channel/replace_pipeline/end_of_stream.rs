@@ -1,4 +1,4 @@
-//! At the end of the stream: the last decoding, the last `read_complete`.
+//! Replacing a pipeline at the end of the stream: the last decoding and the last `read_complete`.
 
 use crate::support::{
     channels::{embedded_pipeline, lines, raw},
@@ -9,7 +9,7 @@ use crate::support::{
     tcp::{connect, read_to_end},
 };
 use bytes::Bytes;
-use netwheel::{ChannelOptions, buffer::Outbound, codec::Line, pipeline::Codec, prelude::*};
+use netwheel::{ChannelOptions, buffer::OutboundBuffer, codec::Line, pipeline::Codec, prelude::*};
 use std::{
     io::Write,
     net::Shutdown,
@@ -17,28 +17,28 @@ use std::{
     thread,
 };
 
-/// Asked for a last message it must not be: it has been replaced by then.
+/// A codec that is replaced before `decode_last` could be called.
 struct NotAtLast(Line);
 
 impl Codec for NotAtLast {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
         self.0.decode(input)
     }
 
     fn decode_last(&mut self, _: &mut Bytes) -> Result<Option<Bytes>> {
-        panic!("decode_last of a codec that was replaced");
+        panic!("decode_last called on a replaced codec");
     }
 
-    fn encode(&mut self, message: Bytes, output: &mut Outbound) -> Result {
+    fn encode(&mut self, message: Bytes, output: &mut OutboundBuffer) -> Result {
         self.0.encode(message, output)
     }
 }
 
 #[test]
-fn d_08_a_codec_that_was_replaced_is_not_asked_at_the_end() {
+fn d_08_decode_last_is_not_called_on_a_replaced_codec() {
     let log = Log::new();
     let inner = log.clone();
     let old = named("old", &log, move |ctx, call| match call {
@@ -46,32 +46,33 @@ fn d_08_a_codec_that_was_replaced_is_not_asked_at_the_end() {
         _ => Ok(()),
     });
     let options = ChannelOptions::new().half_close(true);
-    let mut channel = embedded_pipeline(&options, Pipeline::new().codec(NotAtLast(Line::new())).handler(old));
+    let mut channel = embedded_pipeline(&options, Pipeline::codec(NotAtLast(Line::new())).handler(old));
     channel.write_inbound(b"a\nb\nc").unwrap();
     channel.end_inbound();
-    assert!(log.take().ends_with(&["new read_complete".into(), "new input_shutdown".into()]));
+    assert!(log.take().ends_with(&["new read_complete".into(), "new read_closed".into()]));
     assert!(channel.is_open());
 }
 
-/// The last bytes of the stream, decoded by the old codec or, from the one in which it gives way, by the new one.
+/// At the end of the stream the old codec decodes bytes until it is replaced. The new codec decodes
+/// the rest.
 #[test]
-fn d_08_in_the_last_decoding_what_is_left_is_decoded_for_the_last_time_by_the_new_one() {
+fn d_08_the_new_codec_decodes_the_remaining_bytes_at_the_end_of_stream() {
     let log = Log::new();
     let inner = log.clone();
     let old = named("old", &log, move |ctx, call| {
-        // Nor does it matter that nobody reads: it is the end.
+        // At the end of the stream, turning auto-read off has no effect.
         ctx.set_auto_read(false);
         match call {
             Event::Active(_) => ctx.set_auto_read(true),
             Event::ReadComplete => ctx.set_auto_read(true),
             Event::Read(message) if message == "b" => {
-                ctx.replace_pipeline(Pipeline::new().codec(AtLast).handler(quiet("new", &inner)))?
+                ctx.replace_pipeline(Pipeline::codec(AtLast).handler(quiet("new", &inner)))?
             }
             _ => {}
         }
         Ok(())
     });
-    let mut channel = embedded_pipeline(&ChannelOptions::new(), Pipeline::new().codec(AtLast).handler(old));
+    let mut channel = embedded_pipeline(&ChannelOptions::new(), Pipeline::codec(AtLast).handler(old));
     channel.write_inbound(b"abcd").unwrap();
     channel.end_inbound();
     assert_eq!(
@@ -91,9 +92,10 @@ fn d_08_in_the_last_decoding_what_is_left_is_decoded_for_the_last_time_by_the_ne
     );
 }
 
-/// D-05: asked for at the very end of the stream, what is left is still the new one's, and the end comes behind it.
+/// D-05: after a replacement at the end of the stream, the new pipeline receives the remaining
+/// bytes and then the end.
 #[test]
-fn d_05_in_the_last_read_complete() {
+fn d_05_replacing_in_the_last_read_complete() {
     for half_close in [false, true] {
         let log = Log::new();
         let inner = log.clone();
@@ -103,10 +105,11 @@ fn d_05_in_the_last_read_complete() {
             if completes == 2 { ctx.replace_pipeline(raw(quiet("new", &inner))) } else { Ok(()) }
         });
         let mut channel = embedded_pipeline(&options, lines(old));
-        // Half a line at its end is a message only where the codec says so; this one leaves it.
+        // The line codec does not decode an incomplete line at the end of the stream, so the bytes
+        // remain.
         channel.write_inbound(b"a\nrest").unwrap();
         channel.end_inbound();
-        let end = if half_close { "new input_shutdown" } else { "new inactive" };
+        let end = if half_close { "new read_closed" } else { "new inactive" };
         assert_eq!(
             log.take(),
             [
@@ -126,8 +129,8 @@ fn d_05_in_the_last_read_complete() {
 }
 
 #[test]
-fn over_tcp_the_old_one_is_dropped_on_the_loop_and_the_end_is_told_to_the_new_one() {
-    /// Says on which thread it is dropped.
+fn over_tcp_the_old_handler_is_dropped_on_the_loop_and_the_new_one_sees_the_end() {
+    /// Records the name of the thread that drops it.
     struct OnLoop(Arc<Mutex<Option<String>>>);
     impl Drop for OnLoop {
         fn drop(&mut self) {
@@ -145,7 +148,8 @@ fn over_tcp_the_old_one_is_dropped_on_the_loop_and_the_end_is_told_to_the_new_on
             lines(named("old", &inner, move |ctx, call| {
                 let _held = &mut guard;
                 match call {
-                    // The end of the stream: the last bytes make no line, but they make something for the next one.
+                    // At the end of the stream the last bytes are not a line, but the new pipeline
+                    // can decode them.
                     Event::InputShutdown => {
                         ctx.replace_pipeline(raw(named("new", &log, |ctx, call| match call {
                             Event::InputShutdown => {
@@ -170,7 +174,7 @@ fn over_tcp_the_old_one_is_dropped_on_the_loop_and_the_end_is_told_to_the_new_on
     log.wait_for("new drop");
     assert_eq!(dropped.lock().unwrap().as_deref(), Some("replacing-0"));
     let told = log.take();
-    for once in ["old input_shutdown", "old drop", "new active", "new input_shutdown", "new inactive"] {
+    for once in ["old read_closed", "old drop", "new active", "new read_closed", "new inactive"] {
         assert_eq!(told.iter().filter(|e| *e == once).count(), 1, "{told:?}");
     }
     end(&group);

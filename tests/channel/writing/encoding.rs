@@ -1,4 +1,4 @@
-//! What is encoded, and what a failed encoding leaves behind: C-42.
+//! Encoding, and the rollback of a failed encoding: C-42.
 
 use crate::support::{
     codecs::Fussy,
@@ -9,16 +9,16 @@ use crate::writing::zeros;
 use bytes::Bytes;
 use netwheel::{
     EncodeError, Error,
-    buffer::{KEEP_FROM, Outbound},
+    buffer::{KEEP_FROM, OutboundBuffer},
     pipeline::{Codec, Stage, StageContext},
     prelude::*,
     testing::EmbeddedChannel,
 };
 
-// A write cannot be cancelled, so there is no cancelled one to skip. What its form here can do, be refused by
-// the encoder half-way, must leave its neighbours as whole as a cancelled write would.
+// A write cannot be cancelled, so Netty's case of a cancelled write does not exist. Instead the
+// encoder may fail after some output, which must not affect the messages before and after it.
 #[test]
-fn c_42_a_failed_encode_is_rolled_back_and_its_neighbours_are_whole() {
+fn c_42_a_failed_encode_is_rolled_back_without_affecting_other_messages() {
     let log = Log::new();
     let inner = log.clone();
     let handler = Recorder::with(&log, move |ctx, call| match call {
@@ -27,7 +27,7 @@ fn c_42_a_failed_encode_is_rolled_back_and_its_neighbours_are_whole() {
             let before = ctx.pending_bytes();
             let failed = ctx.write("fail".into()).unwrap_err();
             assert!(matches!(failed, Error::Encode(EncodeError::Unencodable(_))), "{failed}");
-            assert_eq!(ctx.pending_bytes(), before, "its size is returned");
+            assert_eq!(ctx.pending_bytes(), before, "its bytes are no longer counted");
             inner.push("failed");
             ctx.write("two".into())?;
             ctx.write(zeros(KEEP_FROM))?;
@@ -37,7 +37,7 @@ fn c_42_a_failed_encode_is_rolled_back_and_its_neighbours_are_whole() {
         _ => Ok(()),
     });
     let mut channel = EmbeddedChannel::new(Pipeline::new().codec(Fussy::new()).handler(handler));
-    assert_eq!(log.take(), ["active", "failed"], "the caller has the error, nobody else");
+    assert_eq!(log.take(), ["active", "failed"], "only the caller receives the error");
     let mut expected = b"one\ntwo\n".to_vec();
     expected.extend_from_slice(&[0; KEEP_FROM]);
     expected.extend_from_slice(b"\nthree\n");
@@ -46,11 +46,10 @@ fn c_42_a_failed_encode_is_rolled_back_and_its_neighbours_are_whole() {
 }
 
 #[test]
-fn c_42_a_failed_encode_behind_a_partly_sent_one_takes_back_its_own_bytes_only() {
+fn c_42_a_failed_encode_after_a_partly_sent_message_removes_only_its_own_bytes() {
     let log = Log::new();
-    let mut channel = EmbeddedChannel::new(
-        Pipeline::new().codec(Fussy::new()).handler(Recorder::exactly(&log, |_, _| Ok(()))),
-    );
+    let mut channel =
+        EmbeddedChannel::new(Pipeline::codec(Fussy::new()).handler(Recorder::exactly(&log, |_, _| Ok(()))));
     channel.set_outbound_room(Some(2));
     channel.channel().write("one".into()).unwrap();
     channel.run_pending();
@@ -63,16 +62,16 @@ fn c_42_a_failed_encode_behind_a_partly_sent_one_takes_back_its_own_bytes_only()
     assert_eq!(
         log.take(),
         ["active", "error cannot encode: on purpose"],
-        "of a handle's write the handler hears"
+        "a failed write of a handle is reported to the handler"
     );
 }
 
-/// Writes every message twice.
+/// Writes `first` before every message.
 struct Twice;
 
 impl Stage for Twice {
-    type In = Bytes;
-    type Out = Bytes;
+    type ReadIn = Bytes;
+    type ReadOut = Bytes;
     type WriteIn = Bytes;
     type WriteOut = Bytes;
 
@@ -86,9 +85,9 @@ impl Stage for Twice {
     }
 }
 
-/// D-31 in our form: several messages made of one are encoded together.
+/// D-31 with a difference: messages that a stage makes of one message are encoded together.
 #[test]
-fn c_42_a_message_of_which_a_stage_makes_two_goes_whole_or_not_at_all() {
+fn c_42_two_messages_made_of_one_by_a_stage_are_sent_both_or_not_at_all() {
     let log = Log::new();
     let handler = Recorder::exactly(&log, |ctx, call| match call {
         Event::Active(_) => {
@@ -98,22 +97,22 @@ fn c_42_a_message_of_which_a_stage_makes_two_goes_whole_or_not_at_all() {
         }
         _ => Ok(()),
     });
-    let mut channel = EmbeddedChannel::new(Pipeline::new().codec(Fussy::new()).stage(Twice).handler(handler));
+    let mut channel = EmbeddedChannel::new(Pipeline::codec(Fussy::new()).stage(Twice).handler(handler));
     assert_eq!(channel.read_outbound(), "first\ngood\n");
 }
 
-/// Puts every part by its own way.
+/// Encodes a number with each `put` method.
 struct Parts;
 
 impl Codec for Parts {
-    type In = Bytes;
-    type Out = u64;
+    type Read = Bytes;
+    type Write = u64;
 
     fn decode(&mut self, _: &mut Bytes) -> Result<Option<Bytes>> {
         Ok(None)
     }
 
-    fn encode(&mut self, message: u64, output: &mut Outbound) -> Result {
+    fn encode(&mut self, message: u64, output: &mut OutboundBuffer) -> Result {
         use std::io::Write as _;
         output.put_u8(message as u8);
         output.put_u16(message as u16);
@@ -126,8 +125,8 @@ impl Codec for Parts {
 struct Silent;
 
 impl Handler for Silent {
-    type In = Bytes;
-    type Out = u64;
+    type Read = Bytes;
+    type Write = u64;
 
     fn read(&mut self, _: &mut Context<'_, Self>, _: Bytes) -> Result {
         Ok(())
@@ -136,7 +135,7 @@ impl Handler for Silent {
 
 #[test]
 fn numbers_are_written_with_the_most_significant_byte_first() {
-    let mut channel = EmbeddedChannel::new(Pipeline::new().codec(Parts).handler(Silent));
+    let mut channel = EmbeddedChannel::new(Pipeline::codec(Parts).handler(Silent));
     channel.channel().write(0x0102_0304_0506_0708).unwrap();
     channel.run_pending();
     let expected: &[u8] = b"\x08\x07\x08\x05\x06\x07\x08\x01\x02\x03\x04\x05\x06\x07\x0872623859790382856";

@@ -16,7 +16,7 @@ fn shares(
 ) -> Vec<u64> {
     let mut by_hand = EventLoopGroup::builder().build_manual().unwrap();
     let bootstrap = settings(ServerBootstrap::new(by_hand.group())).accepting(false);
-    let server = bootstrap.pipeline(|_| Pipeline::new().codec(RawBytes).handler(Quiet)).bind("127.0.0.1:0");
+    let server = bootstrap.pipeline(|_| Pipeline::codec(RawBytes).handler(Quiet)).bind("127.0.0.1:0");
     let server = server.unwrap();
     let clients: Vec<_> = (0..waiting).map(|_| TcpStream::connect(server.local_address()).unwrap()).collect();
     while by_hand.run_once(Duration::ZERO) > 0 {}
@@ -52,7 +52,7 @@ fn refused_connections_count_towards_the_limit() {
 fn a_limit_of_zero_is_refused() {
     let group = EventLoopGroup::builder().threads(1).build().unwrap();
     let bootstrap = ServerBootstrap::new(&group).accepts_per_turn(0);
-    let refused = bootstrap.pipeline(|_| Pipeline::new().codec(RawBytes).handler(Quiet)).bind("127.0.0.1:0");
+    let refused = bootstrap.pipeline(|_| Pipeline::codec(RawBytes).handler(Quiet)).bind("127.0.0.1:0");
     let Err(Error::Setting(SettingError { setting, value, allowed })) = refused else {
         panic!("the setting was accepted")
     };

@@ -43,7 +43,7 @@ fn readings(idle: IdleTimeouts) -> (LoopMetrics, LoopMetrics, u64) {
     let clock = CountingClock::default();
     let group = EventLoopGroup::builder().threads(1).name("counted").clock(clock.clone()).build().unwrap();
     let server = ServerBootstrap::new(&group)
-        .pipeline(move |_| Pipeline::new().idle(idle).codec(LengthField::u32()).handler(Echo))
+        .pipeline(move |_| Pipeline::codec(LengthField::u32()).idle(idle).handler(Echo))
         .bind(ANY_PORT)
         .unwrap();
     let mut stream = connect(server.local_address());

@@ -21,8 +21,8 @@ use std::{
 struct Pauses(Journal<(u16, Channel<Bytes>)>, bool);
 
 impl Handler for Pauses {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn read(&mut self, ctx: &mut Context<'_, Self>, _: Bytes) -> Result {
         if !std::mem::replace(&mut self.1, true) {
@@ -45,7 +45,7 @@ fn a_close_of_a_listed_channel_with_unread_bytes_does_not_reset_the_connection()
     let channels = Journal::new();
     let journal = channels.clone();
     let server = ServerBootstrap::new(&group)
-        .pipeline(move |_| Pipeline::new().codec(Line::new()).handler(Pauses(journal.clone(), false)))
+        .pipeline(move |_| Pipeline::codec(Line::new()).handler(Pauses(journal.clone(), false)))
         .bind("127.0.0.1:0")
         .unwrap();
     let mut clients: Vec<_> = (0..CHANNELS)
@@ -72,8 +72,8 @@ fn a_close_of_a_listed_channel_with_unread_bytes_does_not_reset_the_connection()
     // that.
     for channel in others.iter().map(|(_, channel)| channel).chain([&ours]) {
         channel
-            .execute(|scope| {
-                scope.set_auto_read(true);
+            .execute(|ctx| {
+                ctx.set_auto_read(true);
                 Ok(())
             })
             .unwrap();

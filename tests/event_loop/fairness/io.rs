@@ -68,8 +68,8 @@ impl Reader {
 }
 
 impl Handler for Reader {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn read(&mut self, _ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
         let (turn, client) = (turn(&self.event_loop), self.client.port());
@@ -107,7 +107,7 @@ impl Sink {
             .pipeline(move |peer: &Peer| {
                 let (event_loop, client, bytes) = (me.clone(), peer.address.unwrap(), 0);
                 let (seen, at_read) = (mine.clone(), at_read.clone());
-                Pipeline::new().codec(RawBytes).handler(Reader { event_loop, client, bytes, seen, at_read })
+                Pipeline::codec(RawBytes).handler(Reader { event_loop, client, bytes, seen, at_read })
             })
             .bind("127.0.0.1:0")
             .unwrap();
@@ -311,7 +311,7 @@ fn a_listener_accepts_64_connections_a_turn() {
             ServerBootstrap::new(&group)
                 .pipeline(move |_peer| {
                     accepted.push((server, turn(&me)));
-                    Pipeline::new().codec(RawBytes).handler(Reader::without_callback(&me))
+                    Pipeline::codec(RawBytes).handler(Reader::without_callback(&me))
                 })
                 .bind("127.0.0.1:0")
                 .unwrap()
@@ -353,7 +353,7 @@ fn a_listener_that_is_carried_over_gets_no_second_share() {
             if mine.len() <= 300 {
                 again();
             }
-            Pipeline::new().codec(RawBytes).handler(Reader::without_callback(&me))
+            Pipeline::codec(RawBytes).handler(Reader::without_callback(&me))
         })
         .bind("127.0.0.1:0")
         .unwrap();
@@ -411,8 +411,8 @@ struct SlowLines {
 }
 
 impl Handler for SlowLines {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn read(&mut self, _ctx: &mut Context<'_, Self>, line: Bytes) -> Result {
         self.seen.push((turn(&self.event_loop), Some(line)));
@@ -439,7 +439,7 @@ fn slow_requests_of_one_read_are_interrupted_between_two_messages() {
     let server = ServerBootstrap::new(&group)
         .pipeline(move |_peer: &Peer| {
             let (event_loop, clock, seen) = (me.clone(), time.clone(), mine.clone());
-            Pipeline::new().codec(Line::new()).handler(SlowLines { event_loop, clock, seen })
+            Pipeline::codec(Line::new()).handler(SlowLines { event_loop, clock, seen })
         })
         .bind("127.0.0.1:0")
         .unwrap();
@@ -492,7 +492,7 @@ fn slow_pipelines_interrupt_a_listener() {
         .pipeline(move |_peer| {
             mine.push(turn(&me));
             clock.advance(ms(8));
-            Pipeline::new().codec(RawBytes).handler(Reader::without_callback(&me))
+            Pipeline::codec(RawBytes).handler(Reader::without_callback(&me))
         })
         .bind("127.0.0.1:0")
         .unwrap();

@@ -346,8 +346,8 @@ impl Rearming {
 }
 
 impl Handler for Rearming {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         self.rearm(ctx);
@@ -369,7 +369,7 @@ fn timer_zero_delay_rearm() {
         let server = ServerBootstrap::new(&group)
             .pipeline(move |_peer| {
                 let (event_loop, runs, running) = (me.clone(), mine.clone(), alive.clone());
-                Pipeline::new().codec(RawBytes).handler(Rearming { event_loop, runs, running })
+                Pipeline::codec(RawBytes).handler(Rearming { event_loop, runs, running })
             })
             .bind("127.0.0.1:0")
             .unwrap();
@@ -465,8 +465,8 @@ struct Idling {
 }
 
 impl Handler for Idling {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
         ctx.write(message)
@@ -493,7 +493,7 @@ fn idle_connections(
         .pipeline(move |_peer| {
             let (event_loop, clock, runs) = (me.clone(), time.clone(), mine.clone());
             let idle = IdleTimeouts::new().reader(ms(1000));
-            Pipeline::new().idle(idle).codec(RawBytes).handler(Idling { event_loop, clock, runs })
+            Pipeline::codec(RawBytes).idle(idle).handler(Idling { event_loop, clock, runs })
         })
         .bind("127.0.0.1:0")
         .unwrap();

@@ -19,8 +19,8 @@ use std::{
 struct Collects(Sender<Bytes>);
 
 impl Handler for Collects {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn read(&mut self, _: &mut Context<'_, Self>, bytes: Bytes) -> Result {
         let _ = self.0.send(bytes);
@@ -34,7 +34,7 @@ fn bytes_behind_urgent_data_are_read() {
     let (group, event_loop) = single(EventLoopGroup::builder());
     let (sender, received) = channel();
     let server = ServerBootstrap::new(&group)
-        .pipeline(move |_| Pipeline::new().codec(RawBytes).handler(Collects(sender.clone())))
+        .pipeline(move |_| Pipeline::codec(RawBytes).handler(Collects(sender.clone())))
         .bind("127.0.0.1:0")
         .unwrap();
     let mut client = TcpStream::connect(server.local_address()).unwrap();

@@ -71,8 +71,8 @@ fn a_deadline_below_one_millisecond_takes_at_most_two_polls() {
 struct Counts(Arc<Mutex<Vec<usize>>>, usize);
 
 impl Handler for Counts {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn read(&mut self, _: &mut Context<'_, Self>, message: Bytes) -> Result {
         self.0.lock().unwrap()[self.1] += message.len();
@@ -89,7 +89,7 @@ fn counting_server(group: &EventLoopGroup, options: ChannelOptions) -> (Server, 
     let server = ServerBootstrap::new(group).channel_options(options).pipeline(move |_| {
         let mut read = counts.lock().unwrap();
         read.push(0);
-        Pipeline::new().codec(RawBytes).handler(Counts(counts.clone(), read.len() - 1))
+        Pipeline::codec(RawBytes).handler(Counts(counts.clone(), read.len() - 1))
     });
     (server.bind("127.0.0.1:0").unwrap(), read)
 }

@@ -13,7 +13,7 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions, ChannelPipeline, ClientBootstrap, WorkerMetrics, WorkerPool,
+    ChannelOptions, ClientBootstrap, Pipeline, WorkerMetrics, WorkerPool,
     codec::Line,
     prelude::*,
     testing::{EmbeddedChannel, ManualClock},
@@ -40,8 +40,8 @@ struct Session {
 type Act = dyn FnMut(&mut Context<'_, Session>, &str, &Log) -> Result + Send;
 
 impl Handler for Session {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn read(&mut self, ctx: &mut Context<'_, Self>, line: Bytes) -> Result {
         (self.act)(ctx, std::str::from_utf8(&line).unwrap(), &self.log)
@@ -59,8 +59,8 @@ impl Handler for Session {
     }
 }
 
-fn session(log: &Log, act: Box<Act>) -> ChannelPipeline<Bytes> {
-    Pipeline::new().codec(Line::new()).handler(Session { log: log.clone(), act, mine: "mine".into() })
+fn session(log: &Log, act: Box<Act>) -> Pipeline<Bytes> {
+    Pipeline::codec(Line::new()).handler(Session { log: log.clone(), act, mine: "mine".into() })
 }
 
 fn embedded(

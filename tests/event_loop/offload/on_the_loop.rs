@@ -58,8 +58,8 @@ struct Patient {
 }
 
 impl Handler for Patient {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         let (begun, released) = (self.begun.clone(), self.released.take().unwrap());
@@ -96,9 +96,8 @@ fn a_graceful_shutdown_waits_for_a_result_if_the_handler_does() {
     let (release, released) = channel();
     let ((begun, begins), (told, tells)) = (channel(), channel());
     let handler = Mutex::new(Some(Patient { begun, released: Some(released), told }));
-    let client = ClientBootstrap::new(&group).pipeline(move |_| {
-        Pipeline::new().codec(Line::new()).handler(handler.lock().unwrap().take().unwrap())
-    });
+    let client = ClientBootstrap::new(&group)
+        .pipeline(move |_| Pipeline::codec(Line::new()).handler(handler.lock().unwrap().take().unwrap()));
     done(client.connect(listener.local_addr().unwrap())).unwrap();
     receive(&begins);
     let end = group.shutdown_gracefully(Duration::ZERO, PATIENCE);

@@ -28,7 +28,7 @@ fn a_full_pool_hands_the_work_back() {
     });
     peer.write_all(b"a\nb\nc\n").unwrap();
     let (line, reason) = receive(&backs);
-    assert_eq!((&*line, &*reason), ("c", "full: at most 2 works that wait for a worker"));
+    assert_eq!((&*line, &*reason), ("c", "full: at most 2 pending work items"));
     assert_eq!(log.all(), ["work c"], "the refused work did not run");
     let metrics = pool.metrics();
     assert_eq!((metrics.pending, metrics.running, metrics.refused), (2, 1, 1));

@@ -26,8 +26,8 @@ use std::{
 struct Echo;
 
 impl Handler for Echo {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
         if message.starts_with(b"bye") {
@@ -39,7 +39,7 @@ impl Handler for Echo {
 }
 
 fn serve(group: &EventLoopGroup) -> Server {
-    let server = ServerBootstrap::new(group).pipeline(|_| Pipeline::new().codec(RawBytes).handler(Echo));
+    let server = ServerBootstrap::new(group).pipeline(|_| Pipeline::codec(RawBytes).handler(Echo));
     server.bind("127.0.0.1:0").unwrap()
 }
 

@@ -9,8 +9,8 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    Completion, Context, EventLoop, EventLoopGroup, Handler, MissedRuns, Pipeline, RebuildCause,
-    RebuildReport, Result, ScheduledTask, Server, ServerBootstrap, TcpOptions, codec::RawBytes,
+    Completion, Context, EventLoop, EventLoopGroup, Handler, MissedRuns, Pipeline, PollRebuild, RebuildCause,
+    Result, ScheduledTask, Server, ServerBootstrap, TcpOptions, codec::RawBytes,
 };
 use std::{
     io::{Read, Write},
@@ -99,8 +99,8 @@ struct Counts {
 struct Echo(Arc<Counts>);
 
 impl Handler for Echo {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn read(&mut self, ctx: &mut Context<'_, Self>, message: Bytes) -> Result {
         self.0.reads.fetch_add(1, SeqCst);
@@ -119,8 +119,8 @@ fn serve(group: &EventLoopGroup) -> (Server, Arc<Counts>) {
     let theirs = counts.clone();
     let server = ServerBootstrap::new(group)
         .backlog(CONNECTIONS as u32)
-        .child_options(TcpOptions::new().send_buffer(SEND_BUFFER))
-        .pipeline(move |_| Pipeline::new().codec(RawBytes).handler(Echo(theirs.clone())));
+        .tcp_options(TcpOptions::new().send_buffer(SEND_BUFFER))
+        .pipeline(move |_| Pipeline::codec(RawBytes).handler(Echo(theirs.clone())));
     (server.bind("127.0.0.1:0").unwrap(), counts)
 }
 
@@ -239,7 +239,7 @@ fn rebuild<'s>(
     scope: &'s Scope<'s, '_>,
     run: &'s Arc<Run>,
     event_loop: &'s EventLoop,
-) -> Receiver<RebuildReport> {
+) -> Receiver<PollRebuild> {
     let (reports, reported) = channel();
     scope.spawn(move || {
         let _told = RebuiltAtDrop(run);
@@ -249,7 +249,7 @@ fn rebuild<'s>(
             }
             let again = |me: &EventLoop| me.rebuild_poll().unwrap();
             let me = event_loop.clone();
-            let rebuilt: Completion<RebuildReport> = if n % 2 == 0 {
+            let rebuilt: Completion<PollRebuild> = if n % 2 == 0 {
                 done(event_loop.schedule(ms(3), || ()).unwrap().completion()).unwrap();
                 again(event_loop)
             } else {
@@ -270,7 +270,7 @@ impl Drop for RebuiltAtDrop<'_> {
     }
 }
 
-fn note(run: &Run, reports: &Sender<RebuildReport>, report: RebuildReport) {
+fn note(run: &Run, reports: &Sender<PollRebuild>, report: PollRebuild) {
     reports.send(report).unwrap();
     run.rebuilds.fetch_add(1, SeqCst);
 }

@@ -25,8 +25,8 @@ type Drawn = Arc<Mutex<Vec<(&'static str, Duration)>>>;
 struct Idler(Drawn, ManualClock);
 
 impl Handler for Idler {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn active(&mut self, _: &mut Context<'_, Self>) -> Result {
         self.0.lock().unwrap().push(("active", self.1.elapsed()));
@@ -68,7 +68,7 @@ fn draw(seed: u64) -> Vec<(&'static str, Duration)> {
     let nobody = Nobody::new();
     let client = ClientBootstrap::new(by_hand.group()).pipeline({
         let (drawn, clock) = (drawn.clone(), clock.clone());
-        move |_| Pipeline::new().codec(RawBytes).handler(Idler(drawn.clone(), clock.clone()))
+        move |_| Pipeline::codec(RawBytes).handler(Idler(drawn.clone(), clock.clone()))
     });
     let note = drawn.clone();
     let _client = client
@@ -96,7 +96,7 @@ fn draw(seed: u64) -> Vec<(&'static str, Duration)> {
         let heartbeat = Heartbeat::new(ms(70), ping).jitter(ms(60)).misses(u32::MAX).on_dead(OnDead::Report);
         let idle = IdleTimeouts::new().reader(ms(50)).jitter(ms(40));
         let handler = Idler(note.clone(), time.clone());
-        Pipeline::new().idle(idle).codec(RawBytes).stage(heartbeat).handler(handler)
+        Pipeline::codec(RawBytes).idle(idle).stage(heartbeat).handler(handler)
     });
     let server = server.bind("127.0.0.1:0").unwrap();
     let _peer = TcpStream::connect(server.local_address()).unwrap();

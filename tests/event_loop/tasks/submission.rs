@@ -375,8 +375,8 @@ fn assert_would_deadlock<T>(what: &str, make: impl Fn() -> Completion<T>) {
 struct Silent;
 
 impl Handler for Silent {
-    type In = bytes::Bytes;
-    type Out = bytes::Bytes;
+    type Read = bytes::Bytes;
+    type Write = bytes::Bytes;
 
     fn read(&mut self, _: &mut netwheel::Context<'_, Self>, _: bytes::Bytes) -> Result {
         Ok(())
@@ -388,7 +388,7 @@ fn e_31_waiting_on_the_loop_that_has_to_complete_the_operation_is_an_error() {
     let (group, event_loop) = single(EventLoopGroup::builder());
     let (server, _failed) = echo_server(&group);
     let address = server.local_address();
-    let client = ClientBootstrap::new(&group).pipeline(|_| Pipeline::new().codec(RawBytes).handler(Silent));
+    let client = ClientBootstrap::new(&group).pipeline(|_| Pipeline::codec(RawBytes).handler(Silent));
     let channel = done(client.connect(address)).unwrap();
     let (me, all, listening, connected) =
         (event_loop.clone(), group.clone(), server.clone(), channel.clone());

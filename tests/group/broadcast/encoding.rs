@@ -7,7 +7,7 @@ use crate::support::{
 use bytes::Bytes;
 use netwheel::{
     ChannelGroup, ChannelOptions,
-    buffer::Outbound,
+    buffer::OutboundBuffer,
     codec::{LengthField, Line, RawBytes},
     pipeline::{Codec, Stage, StageContext},
     prelude::*,
@@ -87,8 +87,8 @@ fn members_with_other_codecs_get_their_own_encoding() {
 struct Numbered(u32);
 
 impl Stage for Numbered {
-    type In = Bytes;
-    type Out = Bytes;
+    type ReadIn = Bytes;
+    type ReadOut = Bytes;
     type WriteIn = Bytes;
     type WriteOut = Bytes;
 
@@ -110,8 +110,8 @@ fn an_encoding_is_shared_if_all_links_allow_it() {
     let log = Log::new();
     let codec = Counting::new(true);
     let beats = || Heartbeat::new(Duration::from_secs(1), || Bytes::from_static(b"ping"));
-    let beating = || Pipeline::new().codec(codec.clone()).stage(beats()).handler(Recorder::new(&log));
-    let numbered = || Pipeline::new().codec(codec.clone()).stage(Numbered(0)).handler(Recorder::new(&log));
+    let beating = || Pipeline::codec(codec.clone()).stage(beats()).handler(Recorder::new(&log));
+    let numbered = || Pipeline::codec(codec.clone()).stage(Numbered(0)).handler(Recorder::new(&log));
     let mut members: Vec<_> =
         (0..4).map(|n| EmbeddedChannel::new(if n < 2 { beating() } else { numbered() })).collect();
     members.iter_mut().for_each(|member| assert!(room.join(member.channel())));
@@ -152,10 +152,10 @@ fn a_message_that_cannot_be_encoded_is_in_the_report() {
     quiet_panics();
     let room: Room = ChannelGroup::new();
     let log = Log::new();
-    let lines = || Pipeline::new().codec(Counting::new(true)).handler(Recorder::new(&log));
+    let lines = || Pipeline::codec(Counting::new(true)).handler(Recorder::new(&log));
     let mut members: Vec<_> = (0..3).map(|_| EmbeddedChannel::new(lines())).collect();
     // This member encodes for itself, and fails after it has written half of the encoding.
-    members.push(EmbeddedChannel::new(Pipeline::new().codec(Fussy::new()).handler(Recorder::new(&log))));
+    members.push(EmbeddedChannel::new(Pipeline::codec(Fussy::new()).handler(Recorder::new(&log))));
     members.iter_mut().for_each(|member| assert!(room.join(member.channel())));
     log.take();
     let report = broadcast(&room, "two\nlines", &mut members);
@@ -179,22 +179,22 @@ fn a_message_that_cannot_be_encoded_is_in_the_report() {
 struct Panics;
 
 impl Codec for Panics {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
         RawBytes.decode(input)
     }
 
-    fn encode(&mut self, message: Bytes, output: &mut Outbound) -> Result {
+    fn encode(&mut self, message: Bytes, output: &mut OutboundBuffer) -> Result {
         output.put_slice(b"half of it");
         assert!(message != "panic", "on purpose");
         output.put(message);
         Ok(())
     }
 
-    fn shared_encoding(&self) -> Option<u64> {
-        RawBytes.shared_encoding()
+    fn encoding_key(&self) -> Option<u64> {
+        RawBytes.encoding_key()
     }
 }
 

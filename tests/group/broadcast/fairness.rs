@@ -27,8 +27,8 @@ const QUANTUM: usize = 256;
 struct Joins(Room);
 
 impl Handler for Joins {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         self.0.join(ctx.channel());
@@ -61,7 +61,7 @@ impl House {
         let (of, now) = (rooms.iter().map(|room| room.0.clone()).collect::<Vec<_>>(), joining.clone());
         let server = ServerBootstrap::new(by_hand.group())
             .pipeline(move |_: &netwheel::Peer| {
-                Pipeline::new().codec(Line::new()).handler(Joins(of[now.load(SeqCst)].clone()))
+                Pipeline::codec(Line::new()).handler(Joins(of[now.load(SeqCst)].clone()))
             })
             .bind("127.0.0.1:0")
             .unwrap();

@@ -15,8 +15,8 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    Broadcast, BroadcastReport, ChannelGroup, ChannelOptions, LoopMetrics, buffer::Outbound, codec::Line,
-    pipeline::Codec, prelude::*, testing::EmbeddedChannel,
+    Broadcast, BroadcastReport, ChannelGroup, ChannelOptions, LoopMetrics, buffer::OutboundBuffer,
+    codec::Line, pipeline::Codec, prelude::*, testing::EmbeddedChannel,
 };
 use std::{
     net::TcpStream,
@@ -31,7 +31,7 @@ type Room = ChannelGroup<Bytes>;
 /// Starts a server whose connections join the room.
 fn room_server<C>(group: &EventLoopGroup, room: &Room, options: ChannelOptions, codec: C) -> (Server, Events)
 where
-    C: Codec<In = Bytes, Out = Bytes> + Clone + Send + Sync,
+    C: Codec<Read = Bytes, Write = Bytes> + Clone + Send + Sync,
 {
     let room = room.clone();
     serve_with(group, Settings::channel(options), codec, move |ctx, event| {
@@ -71,10 +71,10 @@ fn all_written(members: usize) -> BroadcastReport {
 /// Returns an embedded channel that has joined the room.
 fn member<C>(room: &Room, codec: C) -> EmbeddedChannel<Bytes>
 where
-    C: Codec<In = Bytes, Out = Bytes>,
+    C: Codec<Read = Bytes, Write = Bytes>,
 {
     let log = Log::new();
-    let mut member = EmbeddedChannel::new(Pipeline::new().codec(codec).handler(Recorder::new(&log)));
+    let mut member = EmbeddedChannel::new(Pipeline::codec(codec).handler(Recorder::new(&log)));
     assert!(room.join(member.channel()));
     member
 }
@@ -122,19 +122,19 @@ impl Counting {
 }
 
 impl Codec for Counting {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
         self.lines.decode(input)
     }
 
-    fn encode(&mut self, message: Bytes, output: &mut Outbound) -> Result {
+    fn encode(&mut self, message: Bytes, output: &mut OutboundBuffer) -> Result {
         self.encoded.fetch_add(1, SeqCst);
         self.lines.encode(message, output)
     }
 
-    fn shared_encoding(&self) -> Option<u64> {
-        self.shared.then(|| self.lines.shared_encoding())?
+    fn encoding_key(&self) -> Option<u64> {
+        self.shared.then(|| self.lines.encoding_key())?
     }
 }

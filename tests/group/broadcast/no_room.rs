@@ -27,7 +27,7 @@ fn the_policy_of_a_slow_member_affects_only_that_member() {
         let log = Log::new();
         let options = ChannelOptions::new().max_outbound(LIMIT).overflow(policy);
         let open = Recorder::exactly(&log, |_, _| Ok(()));
-        let pipeline = Pipeline::new().codec(Line::new()).handler(open);
+        let pipeline = Pipeline::codec(Line::new()).handler(open);
         let slow =
             EmbeddedChannel::with(pipeline, &options, ManualClock::new(), Duration::from_millis(1)).unwrap();
         let mut members = vec![slow, member(&room, Line::new()), member(&room, Line::new())];
@@ -86,7 +86,7 @@ fn each_member_has_its_own_limit() {
     let (log, codec) = (Log::new(), Counting::new(true));
     let of_limit = |bytes| {
         let options = ChannelOptions::new().max_outbound(bytes);
-        let pipeline = Pipeline::new().codec(codec.clone()).handler(Recorder::exactly(&log, |_, _| Ok(())));
+        let pipeline = Pipeline::codec(codec.clone()).handler(Recorder::exactly(&log, |_, _| Ok(())));
         EmbeddedChannel::with(pipeline, &options, ManualClock::new(), Duration::from_millis(1)).unwrap()
     };
     let mut members = [of_limit(4), of_limit(9), of_limit(10), of_limit(1000)];

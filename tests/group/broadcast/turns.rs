@@ -132,8 +132,7 @@ fn messages_from_several_members_in_a_turn_share_a_write() {
     let mut by_hand = EventLoopGroup::builder().build_manual().unwrap();
     let room = Room::new();
     let joining = room.clone();
-    let factory =
-        move |_: &netwheel::Peer| Pipeline::new().codec(Line::new()).handler(Repeats(joining.clone()));
+    let factory = move |_: &netwheel::Peer| Pipeline::codec(Line::new()).handler(Repeats(joining.clone()));
     let server = ServerBootstrap::new(by_hand.group()).pipeline(factory).bind("127.0.0.1:0").unwrap();
     let mut peers: Vec<_> = (0..MEMBERS).map(|_| connect(server.local_address())).collect();
     while room.len() < MEMBERS {
@@ -153,8 +152,8 @@ fn messages_from_several_members_in_a_turn_share_a_write() {
 struct Repeats(Room);
 
 impl Handler for Repeats {
-    type In = Bytes;
-    type Out = Bytes;
+    type Read = Bytes;
+    type Write = Bytes;
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         self.0.join(ctx.channel());

@@ -8,7 +8,7 @@ use crate::{
 };
 use bytes::Bytes;
 
-impl<H: Handler, P: Pull<Item = H::In> + Push<H::Out>> Assembled<P, H> {
+impl<H: Handler, P: Pull<Item = H::Read> + Push<H::Write>> Assembled<P, H> {
     /// Decodes `input` and hands each message to the handler; see
     /// [`Links::read`](crate::channel::Links::read).
     #[inline(always)]
@@ -90,7 +90,12 @@ impl<H: Handler, P: Pull<Item = H::In> + Push<H::Out>> Assembled<P, H> {
     }
 
     #[inline(always)]
-    fn hand_over(&mut self, state: &mut ChannelState, services: &mut LoopServices, message: H::In) -> Result {
+    fn hand_over(
+        &mut self,
+        state: &mut ChannelState,
+        services: &mut LoopServices,
+        message: H::Read,
+    ) -> Result {
         state.status.note_message();
         state.counts.messages_read += 1;
         let (handler, mut ctx) = self.split(state, services);

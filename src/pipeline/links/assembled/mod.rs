@@ -10,14 +10,11 @@ use crate::{
     Error, Result,
     channel::{
         ChannelState, DecodePass, EncodingMemo, Event, Links, LoopServices, Pending, PipelineTypes, Push,
-        Scope, ScopeTask, SharedMessage,
+        SharedMessage,
     },
     error::drop_guarded,
     log_throttle::{REPLACED, log_throttled},
-    pipeline::{
-        handler::{Context, Handler, HandlerTask},
-        remote::RemoteTask,
-    },
+    pipeline::handler::{Context, Handler, run_as, run_as_any},
     sync::TypeName,
 };
 use bytes::Bytes;
@@ -30,19 +27,18 @@ pub(in crate::pipeline) struct Assembled<P, H> {
     pub(in crate::pipeline) handler: H,
 }
 
-impl<H: Handler, P: Push<H::Out>> Assembled<P, H> {
+impl<H: Handler, P: Push<H::Write>> Assembled<P, H> {
     #[inline]
     fn split<'a>(
         &'a mut self,
         state: &'a mut ChannelState,
         services: &'a mut LoopServices,
     ) -> (&'a mut H, Context<'a, H>) {
-        let scope = Scope { links: &mut self.links, state, services };
-        (&mut self.handler, Context::new(scope))
+        (&mut self.handler, Context::new(&mut self.links, state, services))
     }
 }
 
-impl<H: Handler, P: Pull<Item = H::In>> Assembled<P, H> {
+impl<H: Handler, P: Pull<Item = H::Read>> Assembled<P, H> {
     /// Makes the driver deliver messages that stages have queued outside of `read`.
     #[inline]
     fn announce_more(&self, state: &mut ChannelState) {
@@ -52,7 +48,7 @@ impl<H: Handler, P: Pull<Item = H::In>> Assembled<P, H> {
     }
 }
 
-impl<H: Handler, P: Pull<Item = H::In> + Push<H::Out>> Links for Assembled<P, H> {
+impl<H: Handler, P: Pull<Item = H::Read> + Push<H::Write>> Links for Assembled<P, H> {
     fn read(
         &mut self,
         state: &mut ChannelState,
@@ -86,7 +82,7 @@ impl<H: Handler, P: Pull<Item = H::In> + Push<H::Out>> Links for Assembled<P, H>
         match event {
             Event::Active => stages.and(handler.active(&mut ctx)),
             Event::ReadComplete => handler.read_complete(&mut ctx),
-            Event::InputShutdown => handler.input_shutdown(&mut ctx),
+            Event::InputShutdown => handler.read_closed(&mut ctx),
             Event::Writability(writable) => handler.writability_changed(&mut ctx, writable),
             Event::Idle(event) => handler.idle(&mut ctx, event),
             Event::Shutdown => handler.shutdown(&mut ctx),
@@ -97,7 +93,7 @@ impl<H: Handler, P: Pull<Item = H::In> + Push<H::Out>> Links for Assembled<P, H>
     }
 
     fn write(&mut self, state: &mut ChannelState, message: Box<dyn Any + Send>) -> Result {
-        match message.downcast::<H::Out>() {
+        match message.downcast::<H::Write>() {
             Ok(message) => self.links.push(state, *message),
             // The handle belongs to an earlier pipeline.
             Err(message) => {
@@ -113,35 +109,25 @@ impl<H: Handler, P: Pull<Item = H::In> + Push<H::Out>> Links for Assembled<P, H>
         message: &dyn SharedMessage,
         memo: &mut EncodingMemo,
     ) -> Result {
-        let key = self.links.shared_encoding();
-        write_shared::<H::Out, P>(&mut self.links, state, key, message, memo)
+        let key = self.links.encoding_key();
+        write_shared::<H::Write, P>(&mut self.links, state, key, message, memo)
     }
 
     fn run(&mut self, state: &mut ChannelState, services: &mut LoopServices, task: Box<dyn Any>) -> Result {
         let (handler, mut ctx) = self.split(state, services);
-        let task = match task.downcast::<HandlerTask<H>>() {
-            Ok(task) => return task.run(handler, &mut ctx),
-            Err(task) => task,
-        };
-        let task = match task.downcast::<RemoteTask<H>>() {
-            Ok(task) => return task.run(handler, &mut ctx),
-            Err(task) => task,
-        };
-        match task.downcast::<ScopeTask<H::Out>>() {
-            Ok(task) => task.run(&mut ctx),
+        let run = run_as(task, handler, &mut ctx).or_else(|task| run_as_any(task, &mut ctx));
+        run.unwrap_or_else(|task| {
             // The sender raced with a replacement of the pipeline, which is not an error.
-            Err(task) => {
-                let id = ctx.id();
-                log_throttled!(
-                    ctx.services,
-                    REPLACED,
-                    Level::Debug,
-                    "channel {id}: dropped a task for a pipeline that was replaced"
-                );
-                drop_guarded(task);
-                Ok(())
-            }
-        }
+            let id = ctx.id();
+            log_throttled!(
+                ctx.services,
+                REPLACED,
+                Level::Debug,
+                "channel {id}: dropped a task for a pipeline that was replaced"
+            );
+            drop_guarded(task);
+            Ok(())
+        })
     }
 
     #[inline]
@@ -151,7 +137,7 @@ impl<H: Handler, P: Pull<Item = H::In> + Push<H::Out>> Links for Assembled<P, H>
 
     fn types(&self) -> PipelineTypes {
         PipelineTypes {
-            message: TypeId::of::<H::Out>(),
+            message: TypeId::of::<H::Write>(),
             handler: TypeId::of::<H>(),
             size_hint: self.links.size_hint(),
         }
