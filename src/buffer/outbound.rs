@@ -5,8 +5,8 @@
 //! channels is copied if it is smaller than 1 KiB, and kept by reference otherwise.
 //!
 //! Invariants: `len` is the number of bytes that were put in and not yet consumed. Chunks are sent
-//! in the order in which they were put in. A failed encoding leaves no trace ([`Outbound::mark`],
-//! [`Outbound::rollback`]). Runs on the channel's loop. Owns neither a socket nor a limit.
+//! in the order in which they were put in. A failed encoding leaves no trace ([`OutboundBuffer::mark`],
+//! [`OutboundBuffer::rollback`]). Runs on the channel's loop. Owns neither a socket nor a limit.
 //!
 //! ```text
 //!   consumed │◄──────────── len ─────────────►│
@@ -47,7 +47,7 @@ const KEEP_CAPACITY: usize = 64 * 1024;
 /// assert_eq!(out.len(), 9);
 /// ```
 #[derive(Debug, Default)]
-pub struct Outbound {
+pub struct OutboundBuffer {
     /// Complete chunks before the tail.
     chunks: VecDeque<Chunk>,
     /// Small writes, copied into one buffer.
@@ -72,7 +72,7 @@ impl Chunk {
     }
 }
 
-/// A position in an [`Outbound`], for rolling back a failed encoding.
+/// A position in an [`OutboundBuffer`], for rolling back a failed encoding.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OutboundMark {
     chunks: usize,
@@ -87,7 +87,7 @@ impl OutboundMark {
     }
 }
 
-impl Outbound {
+impl OutboundBuffer {
     /// Creates an empty buffer without allocating.
     pub fn new() -> Self {
         Self::default()
@@ -128,7 +128,7 @@ impl Outbound {
         }
     }
 
-    /// Like [`put`](Outbound::put), for bytes that are also put into other buffers. They are kept
+    /// Like [`put`](OutboundBuffer::put), for bytes that are also put into other buffers. They are kept
     /// from a smaller size on ([`SHARE_FROM`]).
     #[inline]
     pub(crate) fn put_shared(&mut self, bytes: &Bytes) {
@@ -387,7 +387,7 @@ impl Outbound {
 }
 
 /// Formats and serialises directly into the buffer. Writing never fails, and `flush` does nothing.
-impl io::Write for Outbound {
+impl io::Write for OutboundBuffer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.put_slice(bytes);
         Ok(bytes.len())
@@ -538,7 +538,7 @@ mod tests {
 
         #[test]
         fn a_buffer_behaves_like_a_vector(steps in prop::collection::vec(step(), 0..40)) {
-            let (mut out, mut model) = (Outbound::new(), Vec::new());
+            let (mut out, mut model) = (OutboundBuffer::new(), Vec::new());
             for step in &steps {
                 apply(&mut out, &mut model, step);
                 check(&out, &model);
@@ -547,7 +547,7 @@ mod tests {
 
         #[test]
         fn into_bytes_returns_all_bytes(steps in prop::collection::vec(put(), 0..6)) {
-            let (mut out, mut model) = (Outbound::new(), Vec::new());
+            let (mut out, mut model) = (OutboundBuffer::new(), Vec::new());
             steps.iter().for_each(|step| apply(&mut out, &mut model, step));
             assert!(out.into_bytes() == model);
         }
@@ -567,7 +567,7 @@ mod tests {
 
     #[test]
     fn c_43_slices_are_bounded_and_exclude_consumed_bytes() {
-        let mut out = Outbound::new();
+        let mut out = OutboundBuffer::new();
         for n in 0..100u8 {
             out.put(Bytes::from(vec![n; KEEP_FROM]));
         }
@@ -580,7 +580,7 @@ mod tests {
 
     #[test]
     fn a_buffer_that_never_runs_empty_does_not_grow_without_bound() {
-        let mut out = Outbound::new();
+        let mut out = OutboundBuffer::new();
         out.put_slice(&[0; 100]);
         for _ in 0..100_000 {
             out.put_slice(&[0; 100]);
@@ -592,7 +592,7 @@ mod tests {
 
     #[test]
     fn an_empty_buffer_frees_memory_above_a_moderate_amount() {
-        let mut out = Outbound::new();
+        let mut out = OutboundBuffer::new();
         out.put_slice(&vec![0; 10 * KEEP_CAPACITY]);
         out.consume(10 * KEEP_CAPACITY);
         assert_eq!(out.tail.capacity(), 0);
@@ -604,7 +604,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "4 bytes consumed of 3")]
     fn consuming_more_than_the_pending_bytes_panics() {
-        let mut out = Outbound::new();
+        let mut out = OutboundBuffer::new();
         out.put_slice(b"abc");
         out.consume(4);
     }

@@ -81,7 +81,7 @@ impl fmt::Display for Address {
 /// TCP endpoint. A [`UnixAddress`] is a Unix socket (on Unix). An [`Address`] is either. This trait
 /// is sealed.
 #[expect(private_bounds, reason = "this seals the trait")]
-pub trait Endpoint: Resolve<Self::Address> {
+pub trait ToAddress: Resolve<Self::Address> {
     /// The type of a server's own address
     /// ([`Server::local_address`](crate::Server::local_address)).
     type Address: fmt::Debug + Clone + Send + Sync + 'static;

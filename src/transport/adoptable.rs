@@ -12,7 +12,7 @@ use std::{fmt, io, net::SocketAddr};
 ///
 /// This trait is sealed.
 #[expect(private_bounds, reason = "this seals the trait")]
-pub trait Adoptable: Adopt<Self::Address> {
+pub trait IntoListener: Adopt<Self::Address> {
     /// The type of the server's address.
     type Address: fmt::Debug + Clone + Send + Sync + 'static;
 }

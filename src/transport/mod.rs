@@ -5,7 +5,7 @@
 //! peer has no IP address. Features keyed by address (filters, limits per address, `peer_address`)
 //! ignore it, but connection limits count it.
 //!
-//! An `Endpoint` is a type of address that can be bound or connected. `Server<A>` reports its
+//! An `ToAddress` is a type of address that can be bound or connected. `Server<A>` reports its
 //! address as the matching type. A TCP server returns a `SocketAddr`, a Unix server a
 //! `UnixAddress`, and a server whose transport is chosen at run time an `Address`.
 //!

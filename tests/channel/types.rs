@@ -81,7 +81,7 @@ assert_impl_all!(Wheel<u64>: Send, Sync);
 assert_impl_all!(ScheduledQueue<u64>: Send, Sync);
 
 // Everything inside a channel stays on its loop, even if its messages are `Send`.
-assert_not_impl_any!(ChannelPipeline<String>: Send, Sync);
+assert_not_impl_any!(Pipeline<String>: Send, Sync);
 assert_not_impl_any!(Context<'static, Pinned>: Send, Sync);
 assert_not_impl_any!(ChannelContext<'static, String>: Send, Sync);
 assert_not_impl_any!(StageContext<'static, String>: Send, Sync);

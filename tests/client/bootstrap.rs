@@ -393,7 +393,7 @@ fn c_70_loops_that_use_each_others_bootstraps_do_not_deadlock() {
 fn c_71_a_connect_without_addresses_fails_without_a_pipeline() {
     let group = one_loop();
     let client = ClientBootstrap::new(&group)
-        .pipeline(|_| -> ChannelPipeline<Bytes> { panic!("the factory must not be called") });
+        .pipeline(|_| -> Pipeline<Bytes> { panic!("the factory must not be called") });
     let nowhere: &[std::net::SocketAddr] = &[];
     let failed = done(client.connect(nowhere)).unwrap_err();
     assert_eq!(failed.io_kind(), Some(std::io::ErrorKind::NotFound), "{failed}");

@@ -1,4 +1,4 @@
-//! Reconnecting clients: backoff, many clients after a server restart, giving up, and stopping.
+//! ReconnectingChannel clients: backoff, many clients after a server restart, giving up, and stopping.
 
 #[cfg(target_os = "linux")]
 use crate::support::nobody::BlackHole;

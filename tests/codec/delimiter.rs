@@ -165,8 +165,8 @@ fn only_codecs_with_equal_settings_share_an_encoding() {
         delimited(["a", "b"]).max_len(7),
         delimited(["a", "b"]).keep_delimiter(),
     ];
-    let mut keys: Vec<_> = codecs.iter().map(|codec| codec.shared_encoding().unwrap()).collect();
-    assert_eq!(delimited(["a", "b"]).fail_fast().shared_encoding(), Some(keys[0]), "only decoding differs");
+    let mut keys: Vec<_> = codecs.iter().map(|codec| codec.encoding_key().unwrap()).collect();
+    assert_eq!(delimited(["a", "b"]).fail_fast().encoding_key(), Some(keys[0]), "only decoding differs");
     keys.sort_unstable();
     keys.dedup();
     assert_eq!(keys.len(), codecs.len());
@@ -215,7 +215,7 @@ impl Handler for Echo {
 
 #[test]
 fn both_codecs_work_in_a_channel() {
-    let pipeline = Pipeline::new().codec(delimited(["||", ";"])).handler(Echo);
+    let pipeline = Pipeline::codec(delimited(["||", ";"])).handler(Echo);
     let mut channel = EmbeddedChannel::new(pipeline);
     for piece in ["one|", "|two;th", "ree||"] {
         channel.write_inbound(piece.as_bytes()).unwrap();

@@ -78,7 +78,7 @@ pub(crate) struct World {
 pub(crate) struct Client(pub(crate) EmbeddedChannel<Reply>);
 
 /// Builds the pipeline of a connection on the server.
-pub(crate) fn session(hub: &Arc<Hub>, idle: IdleTimeouts) -> ChannelPipeline<Reply> {
+pub(crate) fn session(hub: &Arc<Hub>, idle: IdleTimeouts) -> Pipeline<Reply> {
     session_with(hub, idle, SETTINGS, TimeLimits::new())
 }
 

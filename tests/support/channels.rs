@@ -47,7 +47,7 @@ pub(crate) fn embedded_raw(options: &ChannelOptions, handler: Recorder) -> Embed
 }
 
 /// An embedded channel with the codec of the test.
-pub(crate) fn with_codec<C: Codec<In = Bytes, Out = Bytes>>(
+pub(crate) fn with_codec<C: Codec<Read = Bytes, Write = Bytes>>(
     options: &ChannelOptions,
     codec: C,
     handler: Recorder,

@@ -120,8 +120,11 @@ pub(crate) fn message(bytes: impl AsRef<[u8]>) -> Result<Bytes, PeerError> {
 }
 
 /// Encodes one message. Asserts that a failure leaves no output.
-pub(crate) fn encoded<C: Codec<Out = Bytes> + Clone>(codec: &C, message: impl AsRef<[u8]>) -> Result<Bytes> {
-    let mut output = Outbound::new();
+pub(crate) fn encoded<C: Codec<Write = Bytes> + Clone>(
+    codec: &C,
+    message: impl AsRef<[u8]>,
+) -> Result<Bytes> {
+    let mut output = OutboundBuffer::new();
     let result = codec.clone().encode(Bytes::copy_from_slice(message.as_ref()), &mut output);
     assert_eq!(result.is_err(), output.is_empty());
     result.map(|()| output.to_bytes())

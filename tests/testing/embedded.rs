@@ -210,7 +210,7 @@ fn c_73_callbacks_run_on_the_channels_loop() {
 
 #[test]
 fn c_73_settings_are_validated() {
-    let pipeline = Pipeline::new().codec(Line::new()).handler(Recorder::new(&Log::new()));
+    let pipeline = Pipeline::codec(Line::new()).handler(Recorder::new(&Log::new()));
     let options = ChannelOptions::new().read_size(0);
     let refused = EmbeddedChannel::with(pipeline, &options, ManualClock::new(), SECOND).unwrap_err();
     assert_eq!(refused.to_string(), "read_size = 0 is refused: allowed is 1 to 65536 bytes");

@@ -143,7 +143,7 @@ fn h_04_the_end_of_a_pause_does_not_change_auto_read() {
         Recorder::with(&log, hold),
     );
     let auto_read = |channel: &mut EmbeddedChannel<Bytes>, on: bool| {
-        let set = move |scope: &mut netwheel::Scope<'_, Bytes>| {
+        let set = move |scope: &mut netwheel::ChannelContext<'_, Bytes>| {
             assert_eq!(scope.auto_read(), !on, "the pause has not changed auto-read");
             scope.set_auto_read(on);
             Ok(())
@@ -330,8 +330,8 @@ fn time_limits_do_not_count_traffic_pauses_against_the_peer() {
     let log = Log::new();
     let limits = TimeLimits::new().read(ms(20)).progress(1_000, ms(20));
     // The codec waits for the end of the line, which never arrives.
-    let pipeline = Pipeline::new().traffic(TrafficLimits::new().read(SLOW)).time_limits(limits);
-    let mut channel = EmbeddedChannel::new(pipeline.codec(Line::new()).handler(Recorder::new(&log)));
+    let pipeline = Pipeline::codec(Line::new()).traffic(TrafficLimits::new().read(SLOW)).time_limits(limits);
+    let mut channel = EmbeddedChannel::new(pipeline.handler(Recorder::new(&log)));
     channel.write_inbound(&[b'x'; 400]).unwrap();
     channel.advance(ms(299));
     assert!(channel.is_open(), "{:?}", log.all());

@@ -12,7 +12,7 @@ fn a_notified_write_above_the_limit_is_handed_back_and_all_others_are_sent() {
     let mut accepted = Vec::new();
     for n in 0..MOST + 100 {
         // The loop does not run, so the channel sees these writes only later.
-        match handle.write_notify(format!("{n}").into()) {
+        match handle.write_tracked(format!("{n}").into()) {
             Ok(completion) => {
                 completion.detach();
                 accepted.push(n);

@@ -63,7 +63,7 @@ impl Drop for Guard {
     }
 }
 
-/// Records the events at the end of its channel. Closes in `input_shutdown`, `idle`, `shutdown` and
+/// Records the events at the end of its channel. Closes in `read_closed`, `idle`, `shutdown` and
 /// `error`.
 struct Mortal {
     journal: Journal<&'static str>,

@@ -69,14 +69,14 @@ impl Codec for Asked {
 }
 
 /// D-06, D-07, D-08: at the end of input the remaining bytes are decoded. Then the channel closes,
-/// or with `half_close` calls `input_shutdown`. Only `decode_last` is called with empty input,
+/// or with `half_close` calls `read_closed`. Only `decode_last` is called with empty input,
 /// because it may produce a final message.
 #[test]
 fn d_07_decode_last_is_called_until_no_input_remains_also_at_a_half_close() {
     for half_close in [false, true] {
         let log = Log::new();
         let options = ChannelOptions::new().half_close(half_close);
-        // The recorder closes in `input_shutdown`, which is the default.
+        // The recorder closes in `read_closed`, which is the default.
         let mut channel = with_codec(&options, Asked(log.clone()), Recorder::new(&log));
         channel.write_inbound(b"axy").unwrap();
         assert_eq!(log.take(), ["active", "decode axy", "read a", "decode xy", "read_complete"]);

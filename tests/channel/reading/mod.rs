@@ -33,7 +33,7 @@ fn with_codec<C: Codec<Read = Bytes, Write = Bytes>>(
 }
 
 /// Starts a server whose channels use `options` and log their calls.
-fn serve<C: Codec<In = Bytes, Out = Bytes> + Clone + Send + Sync>(
+fn serve<C: Codec<Read = Bytes, Write = Bytes> + Clone + Send + Sync>(
     group: &EventLoopGroup,
     options: ChannelOptions,
     codec: C,

@@ -85,7 +85,7 @@ fn handles_of_another_message_type_fail_with_replaced_and_return_the_message() {
 
     let refused = old.write("stale".into()).unwrap_err();
     assert!(matches!(refused.reason, Error::Replaced) && refused.value == "stale", "{refused}");
-    assert!(matches!(old.write_notify("stale".into()).unwrap_err().reason, Error::Replaced));
+    assert!(matches!(old.write_tracked("stale".into()).unwrap_err().reason, Error::Replaced));
     assert!(matches!(old.execute(|_| panic!("a stale task ran")), Err(Error::Replaced)));
     assert!(matches!(old.schedule(SECOND, |_| panic!("a stale task ran")), Err(Error::Replaced)));
     assert!(matches!(old_remote.execute(|_, _| panic!("a stale task ran")), Err(Error::Replaced)));

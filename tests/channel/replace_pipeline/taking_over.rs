@@ -15,7 +15,7 @@ use netwheel::{
 use std::{io::Write, net::Shutdown};
 
 /// Reads lines until one says `upgrade`, answers it, and replaces itself with an echo of frames.
-fn upgrading(log: &Log) -> ChannelPipeline<Bytes> {
+fn upgrading(log: &Log) -> Pipeline<Bytes> {
     let inner = log.clone();
     lines(named("old", log, move |ctx, call| match call {
         Event::Read(line) if line == "upgrade" => {
@@ -164,8 +164,8 @@ fn d_05_replacing_in_every_callback_with_and_without_remaining_bytes() {
             }
             match when {
                 // The new pipeline receives the end of the stream as well.
-                "input_shutdown" if left.is_empty() => {
-                    expected.extend(["new read_complete".into(), "new input_shutdown".into()]);
+                "read_closed" if left.is_empty() => {
+                    expected.extend(["new read_complete".into(), "new read_closed".into()]);
                 }
                 "read_closed" => {
                     expected.extend(["new read_complete"; 2].map(String::from));
@@ -257,7 +257,7 @@ fn the_second_of_two_requests_in_one_callback_wins() {
 }
 
 /// Replaces itself `left` times, each time in `active`.
-fn chain(log: &Log, left: usize) -> ChannelPipeline<Bytes> {
+fn chain(log: &Log, left: usize) -> Pipeline<Bytes> {
     let inner = log.clone();
     lines(named("link", log, move |ctx, call| match call {
         Event::Active(_) if left > 0 => ctx.replace_pipeline(chain(&inner, left - 1)),

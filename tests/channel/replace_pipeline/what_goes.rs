@@ -81,7 +81,7 @@ fn idle_timeouts_and_time_limits_are_replaced() {
             Event::Idle(_) => {
                 // The new pipeline is not notified of the other idle timeout and the limits that
                 // are due now.
-                let new = Pipeline::new()
+                let new = Pipeline::codec(Line::new())
                     .idle(IdleTimeouts::new().reader(3 * SECOND).all(3 * SECOND))
                     .time_limits(TimeLimits::new().first_message(5 * SECOND))
                     .handler(quiet("new", &inner));
@@ -167,7 +167,7 @@ impl Codec for Picky {
 /// the fourth consumes it.
 #[test]
 fn the_new_codec_decodes_the_bytes_on_which_the_old_one_failed() {
-    fn link(log: &Log, names: &'static [&'static str]) -> ChannelPipeline<Bytes> {
+    fn link(log: &Log, names: &'static [&'static str]) -> Pipeline<Bytes> {
         let inner = log.clone();
         let mut handler = named(names[0], log, move |ctx, call| match call {
             Event::Error(_) if names.len() == 1 => ctx.replace_pipeline(raw(quiet("last", &inner))),

@@ -39,7 +39,7 @@ proptest! {
 
     #[test]
     fn the_buffer_holds_all_bytes_in_order(puts in prop::collection::vec(put(), 0..30)) {
-        let (mut out, mut model) = (Outbound::new(), BytesMut::new());
+        let (mut out, mut model) = (OutboundBuffer::new(), BytesMut::new());
         for put in puts {
             match put {
                 Put::Slice(bytes) => {

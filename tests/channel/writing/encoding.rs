@@ -36,7 +36,7 @@ fn c_42_a_failed_encode_is_rolled_back_without_affecting_other_messages() {
         }
         _ => Ok(()),
     });
-    let mut channel = EmbeddedChannel::new(Pipeline::new().codec(Fussy::new()).handler(handler));
+    let mut channel = EmbeddedChannel::new(Pipeline::codec(Fussy::new()).handler(handler));
     assert_eq!(log.take(), ["active", "failed"], "only the caller receives the error");
     let mut expected = b"one\ntwo\n".to_vec();
     expected.extend_from_slice(&[0; KEEP_FROM]);

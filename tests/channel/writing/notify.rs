@@ -338,12 +338,12 @@ fn c_55_over_tcp_a_failed_write_closes_and_fails_the_completions() {
         .unwrap();
     let peer = tcp::connect(server.local_address());
     let channel: Channel<Bytes> = channel.recv().unwrap();
-    done(channel.write_notify("nor this".into()).unwrap()).unwrap();
+    done(channel.write_tracked("nor this".into()).unwrap()).unwrap();
     // Closing with unread bytes sends a reset.
     drop(peer);
     let failed = loop {
         let sent = channel
-            .write_notify("into the void".into())
+            .write_tracked("into the void".into())
             .expect("writes are accepted until a completion fails");
         if let Err(failed) = done(sent) {
             break failed;

@@ -81,7 +81,7 @@ fn h_19_an_acquire_times_out() {
 
 #[test]
 fn h_19_an_acquire_can_open_a_new_channel_on_timeout() {
-    let trial = Trial::new(|pool| pool.size(1).acquire_timeout(ms(500)).on_timeout(PoolTimeout::Open));
+    let trial = Trial::new(|pool| pool.size(1).acquire_timeout(ms(500)).on_timeout(AcquireTimeout::Open));
     let held = trial.get();
     let waiting = trial.pool.acquire();
     some_turns(&trial.group);
