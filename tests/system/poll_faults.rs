@@ -7,7 +7,7 @@
 
 use crate::support::{
     logs,
-    loops::{end, metrics, on_loop, one_loop, the_loop},
+    loops::{end, metrics, one_loop, the_loop},
     process::{Process, play, plays, skip, strace_works},
     random::Random,
     servers::Echo,
