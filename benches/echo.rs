@@ -17,7 +17,7 @@ use fastrand::Rng;
 use netwheel::{
     ChannelId,
     codec::{LengthField, RawBytes},
-    pipeline::{Pipeline, Codec},
+    pipeline::{Codec, Pipeline},
     prelude::*,
     testing::EmbeddedLoop,
 };
