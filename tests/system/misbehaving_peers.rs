@@ -86,8 +86,7 @@ fn a_reset_in_mid_frame_affects_only_that_peer() {
     end(&group);
 }
 
-// ---- one byte per second
-// ------------------------------------------------------------------------------
+// ---- one byte per second -----------------------------------------------------------------------
 
 /// Sends each message to the test, or the error.
 struct Dripped(mpsc::Sender<Result<Bytes>>);
@@ -168,8 +167,7 @@ fn a_byte_a_second_is_served_without_a_progress_limit() {
     assert_eq!((told.unwrap(), at), (Bytes::from(vec![b'd'; 52]), 55 * SECOND));
 }
 
-// ---- ten thousand silent connections
-// -----------------------------------------------------------------
+// ---- ten thousand silent connections -----------------------------------------------------------
 
 /// The child: limits the time to the first byte to five seconds, on a clock that stands still. Each
 /// line of its input has a number of connections to wait for and a number of milliseconds to
