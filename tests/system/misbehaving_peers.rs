@@ -53,7 +53,8 @@ fn a_reset_in_mid_frame_affects_only_that_peer() {
     for n in 0..TIMES {
         let mut peer = connect(server.local_address());
         let begun = frame(&vec![b'x'; 100_000]);
-        // In the length, after it, in the body, or after a complete frame whose echo is never read.
+        // Reset within the length, after it, within the body, or after a complete frame whose echo
+        // the peer does not read.
         let (whole, part) =
             if n % 4 == 3 { (frame(b"whole"), 10) } else { (Vec::new(), [2, 4, 50_000][n % 4]) };
         peer.write_all(&whole).unwrap();
