@@ -161,7 +161,7 @@ impl<M: 'static> EmbeddedChannel<M> {
     }
 
     /// Returns whether the write half was shut down
-    /// ([`shutdown_write`](crate::Scope::shutdown_write)).
+    /// ([`shutdown_write`](crate::Context::shutdown_write)).
     pub fn is_output_ended(&self) -> bool {
         self.slot().driver.core.state.status.output_has_ended()
     }
