@@ -134,7 +134,7 @@ impl Source for LingeringSocket {
                 ctx.io.services,
                 BROKEN,
                 Level::Debug,
-                "{name}: a lingering socket leaving the poll: {e}"
+                "{name}: deregistering a lingering socket: {e}"
             );
         }
     }

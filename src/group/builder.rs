@@ -87,7 +87,8 @@ impl EventLoopGroupBuilder {
 
     /// Sets the percentage of its busy time that a loop spends on I/O while tasks are waiting.
     /// After I/O that took `t`, tasks run for `t × (100 − ratio) / ratio`, at most
-    /// [`max_task_time`](Self::max_task_time). Due timers get the same time once more.
+    /// [`max_task_time`](Self::max_task_time). Due timers get the same time once more. The default
+    /// is 50.
     ///
     /// The phase ends with the task that exceeds its time. Even when its time is zero, the phase
     /// runs 64 tasks, or as many as start within 100 µs, and at least one.
