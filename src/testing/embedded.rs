@@ -98,7 +98,7 @@ impl<M: 'static> EmbeddedChannel<M> {
     }
 
     /// Fails the connection with this error.
-    pub fn break_with(&mut self, error: std::io::Error) {
+    pub fn fail_inbound(&mut self, error: std::io::Error) {
         let error = Error::io("reading", error);
         self.event_loop.act(self.id, |driver, io| {
             driver.call(io, |core, services| core.handle_io_error(services, error))
