@@ -181,11 +181,11 @@ impl EventLoopGroupBuilder {
     /// Sets the maximum number of pending outbound bytes of all channels of a loop together. This
     /// bounds the memory that slow peers can occupy. The default is 1 GiB.
     ///
-    /// When the limit is reached, a write to a channel with more pending bytes than its low water
-    /// mark is subject to its [`overflow`](crate::ChannelOptions::overflow) policy, as if the
-    /// channel had reached its own limit. Channels below their low water mark are not affected, so
-    /// peers that keep up do not notice. A loop may therefore exceed the limit by one low water
-    /// mark per channel.
+    /// When the limit is reached, the [`overflow`](crate::ChannelOptions::overflow) policy applies
+    /// to writes to channels with more pending bytes than their low water mark, as if they had
+    /// reached their own limit. Channels below their low water mark are not affected, so peers that
+    /// keep up do not notice. A loop may therefore exceed the limit by one low water mark per
+    /// channel.
     pub fn max_outbound(mut self, bytes: usize) -> Self {
         self.settings.max_outbound = bytes;
         self
