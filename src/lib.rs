@@ -111,9 +111,9 @@ pub use group::{
 };
 pub use id::ChannelId;
 pub use metrics::{Histogram, LoopMetrics};
-pub use pipeline::{AnyHandler, ChannelContext, Context, Handler, Pipeline, Remote};
+pub use pipeline::{AnyHandler, ChannelContext, Context, Handler, HandlerRef, Pipeline};
 pub use relay::Relay;
-pub use sync::{Completion, Phase};
+pub use sync::{Completer, Completion, Phase};
 #[cfg(unix)]
 pub use transport::UnixAddress;
 pub use transport::{

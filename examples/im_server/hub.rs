@@ -13,7 +13,7 @@ use crate::{
     room::Room,
     session::{Session, unix_ms},
 };
-use netwheel::{Channel, ChannelId, Error, Remote};
+use netwheel::{Channel, ChannelId, Error, HandlerRef};
 use std::{
     collections::{BTreeSet, HashMap, hash_map::Entry},
     sync::{
@@ -53,7 +53,7 @@ impl Default for Hub {
 
 /// Somebody who is logged in.
 struct User {
-    session: Remote<Session>,
+    session: HandlerRef<Session>,
     /// The time of day of the login, in milliseconds since 1970 (UTC).
     since: u64,
     rooms: BTreeSet<Arc<str>>,
@@ -100,7 +100,7 @@ impl Hub {
     ///
     /// # Errors
     /// The name that is taken: the same one, or one that looks like it.
-    pub(crate) fn take_name(&self, name: &str, session: Remote<Session>) -> Result<Arc<str>, Arc<str>> {
+    pub(crate) fn take_name(&self, name: &str, session: HandlerRef<Session>) -> Result<Arc<str>, Arc<str>> {
         let looks = name::looks(name);
         let name: Arc<str> = name.into();
         let mut users = lock(&self.users);
@@ -113,7 +113,7 @@ impl Hub {
     }
 
     /// The session of the user of that name, which may be about to end.
-    pub(crate) fn find(&self, name: &str) -> Option<Remote<Session>> {
+    pub(crate) fn find(&self, name: &str) -> Option<HandlerRef<Session>> {
         lock(&self.users).by_name.get(name).map(|user| user.session.clone())
     }
 

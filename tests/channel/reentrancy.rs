@@ -5,7 +5,7 @@
 //! - the end of the peer's stream: `endings/half_open.rs`
 //! - operations in the answer to a write, through handles: `writing/notify.rs` (C-47 to C-49)
 //! - repeated flushes, and writes to another channel: `writing/flush.rs`
-//! - tasks by `Remote`: `remote.rs`
+//! - tasks by `HandlerRef`: `handler_ref.rs`
 //! - timeouts without a delay, and one task more than allowed: `timer/timeouts.rs`
 //! - time limits: `timer/time_limits.rs`
 //! - panics, and an `error` that fails: `errors.rs`

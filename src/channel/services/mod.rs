@@ -53,8 +53,8 @@ pub(crate) struct LoopServices {
     pub(crate) log: Arc<LogThrottle>,
     /// Threads for work that blocks.
     pub(crate) workers: WorkerPool,
-    /// Works that the channels of this loop have given to them.
-    pub(crate) offloaded: u64,
+    /// Tasks of this loop's channels that have waited for an answer so far.
+    pub(crate) awaited: u64,
     /// Channels with something to flush, read or close before the turn ends; each at most once.
     pub(crate) attention: Vec<Key>,
     /// What channels may have waiting to be sent, all together.
@@ -101,7 +101,7 @@ impl LoopServices {
             random: Arc::new(Random::of_system()),
             log,
             workers,
-            offloaded: 0,
+            awaited: 0,
             attention: Vec::new(),
             outbound,
             io_time: IoTime::unlimited(),

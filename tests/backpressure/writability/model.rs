@@ -10,7 +10,7 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelGroup, ChannelOptions, Completion, Overflow, Remote,
+    ChannelGroup, ChannelOptions, Completion, HandlerRef, Overflow,
     buffer::WaterMark,
     codec::LengthField,
     prelude::*,
@@ -117,7 +117,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 #[derive(Default)]
 struct Seen {
-    remote: Option<Remote<Obedient>>,
+    remote: Option<HandlerRef<Obedient>>,
     /// Messages that were written, by producer.
     written: HashMap<u8, u32>,
     /// The largest message of each producer.
@@ -161,7 +161,7 @@ impl Handler for Obedient {
     type Write = Bytes;
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
-        self.0.lock().unwrap().remote = Some(ctx.remote());
+        self.0.lock().unwrap().remote = Some(ctx.handler_ref());
         Ok(())
     }
 
