@@ -50,6 +50,7 @@ mod handler;
 mod handler_ref;
 mod links;
 mod offload;
+mod spawned;
 mod stage;
 
 pub use crate::channel::{IntoPipeline, Pipeline};

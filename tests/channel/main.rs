@@ -16,6 +16,7 @@ mod reading;
 mod reentrancy;
 mod replace_pipeline;
 mod requests;
+mod spawn;
 mod stats;
 mod types;
 mod wire_log;

@@ -19,6 +19,7 @@ use crate::{
         watch::IdleTimeouts,
     },
     clock::TimeSource,
+    executor::Executor,
     id::Key,
     log_throttle::{LogThrottle, Topic},
     metrics::Tally,
@@ -53,6 +54,8 @@ pub(crate) struct LoopServices {
     pub(crate) log: Arc<LogThrottle>,
     /// Threads for work that blocks.
     pub(crate) workers: WorkerPool,
+    /// Runs the futures of handlers.
+    pub(crate) executor: Executor,
     /// Tasks of this loop's channels that have waited for an answer so far.
     pub(crate) awaited: u64,
     /// Channels with something to flush, read or close before the turn ends; each at most once.
@@ -101,6 +104,7 @@ impl LoopServices {
             random: Arc::new(Random::of_system()),
             log,
             workers,
+            executor: Executor::default(),
             awaited: 0,
             attention: Vec::new(),
             outbound,

@@ -9,6 +9,7 @@ use crate::{
         answer_waker::AnswerWaker,
         handler::Handler,
         offload::{Answer, Offloaded},
+        spawned::Spawned,
     },
     sync::{Completer, Completion},
 };
@@ -87,6 +88,77 @@ impl<H: Handler> Context<'_, H> {
         }
     }
 
+    /// Runs `future` on the executor of the group. Then runs `then` with this handler and the output of
+    /// the future, on this loop.
+    ///
+    /// This is the bridge from a handler to async code such as a database driver or an HTTP client.
+    /// Only the future and its output are sent to other threads. `then` stays on the loop, and runs as
+    /// for [`offload`](Context::offload): never within a callback, and also when the loop's queue is
+    /// full. The task counts towards
+    /// [`max_scheduled_tasks`](crate::ChannelOptions::max_scheduled_tasks) until it has run.
+    ///
+    /// If the future panics, `then` gets [`Error::Panicked`]. If the executor drops the future, `then`
+    /// gets [`Error::Cancelled`].
+    ///
+    /// When the task is [cancelled](Context::cancel) or the channel closes, `then` is dropped, and the
+    /// executor is woken to drop the future. A shutdown of the loop does not cancel the task: a handler
+    /// that stays open in [`shutdown`](Handler::shutdown) gets the output.
+    ///
+    /// ```
+    /// # use netwheel::prelude::*;
+    /// # #[derive(Clone)] struct Database;
+    /// # impl Database { async fn user(&self, _: bytes::Bytes) -> std::io::Result<String> { Ok(String::new()) } }
+    /// struct Session { database: Database, user: Option<String> }
+    ///
+    /// impl Handler for Session {
+    ///     type Read = bytes::Bytes;
+    ///     type Write = bytes::Bytes;
+    ///
+    ///     fn read(&mut self, ctx: &mut Context<'_, Self>, token: bytes::Bytes) -> Result {
+    ///         let database = self.database.clone();
+    ///         ctx.spawn(async move { database.user(token).await }, |me, ctx, user| {
+    ///             me.user = Some(user??); // the future may have panicked, or failed
+    ///             ctx.write("welcome".into())
+    ///         })?;
+    ///         Ok(())
+    ///     }
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// Returns the future and drops `then`: with [`Error::Setting`] if the group has no
+    /// [executor](crate::EventLoopGroupBuilder::executor); with the executor's error if it does not
+    /// accept the future; with [`Error::Full`] if the channel has reached its limit of tasks; with
+    /// [`Error::Closed`] if the channel is closing.
+    pub fn spawn<F>(
+        &mut self,
+        future: F,
+        then: impl FnOnce(&mut H, &mut Context<'_, H>, Result<F::Output>) -> Result + 'static,
+    ) -> Result<TaskKey, Refused<F>>
+    where
+        F: Future<Output: Send> + Send + 'static,
+    {
+        let executor = match self.services.executor.get() {
+            Ok(executor) => executor,
+            Err(reason) => return Err(Refused { value: future, reason }),
+        };
+        let (completer, completion) = self.completer();
+        let key = match self.await_completion(completion, then) {
+            Ok(key) => key,
+            Err(reason) => return Err(Refused { value: future, reason }),
+        };
+        let (spawned, slot) = Spawned::new(future, completer);
+        let Err(reason) = executor.spawn(Box::pin(spawned)) else { return Ok(key) };
+        match slot.take() {
+            Some(future) => {
+                self.cancel(key);
+                Err(Refused { value: future, reason })
+            }
+            // The executor has polled it nevertheless: `then` gets the result, or that it was dropped.
+            None => Ok(key),
+        }
+    }
+
     /// Runs `then` with this handler and the result of `completion`, on this loop.
     ///
     /// Like a task of [`schedule`](Context::schedule), `then` stays on the loop and never runs within a
@@ -135,15 +207,7 @@ impl<H: Handler> Context<'_, H> {
         completion: Completion<T>,
         then: impl FnOnce(&mut H, &mut Context<'_, H>, Result<T>) -> Result + 'static,
     ) -> TaskKey {
-        let (outlet, channel) = (self.services.outlet.clone(), self.state.key());
-        let awaited = self.state.await_answer(self.services, |key| {
-            completion.wake_when_done(AnswerWaker::new(outlet, channel, key));
-            HandlerTask::boxed(move |me: &mut H, ctx: &mut Context<'_, H>| match completion.take() {
-                Some(result) => then(me, ctx, result),
-                None => Ok(()),
-            })
-        });
-        match awaited {
+        match self.await_completion(completion, then) {
             Ok(key) => key,
             Err(Error::Closed) => TaskKey::NONE,
             Err(_) => {
@@ -151,6 +215,23 @@ impl<H: Handler> Context<'_, H> {
                 TaskKey::NONE
             }
         }
+    }
+
+    /// # Errors
+    /// If the channel is closing or has reached its limit of tasks; both arguments are dropped.
+    fn await_completion<T: 'static>(
+        &mut self,
+        completion: Completion<T>,
+        then: impl FnOnce(&mut H, &mut Context<'_, H>, Result<T>) -> Result + 'static,
+    ) -> Result<TaskKey> {
+        let (outlet, channel) = (self.services.outlet.clone(), self.state.key());
+        self.state.await_answer(self.services, |key| {
+            completion.wake_when_done(AnswerWaker::new(outlet, channel, key));
+            HandlerTask::boxed(move |me: &mut H, ctx: &mut Context<'_, H>| match completion.take() {
+                Some(result) => then(me, ctx, result),
+                None => Ok(()),
+            })
+        })
     }
 
     /// Creates a completion and the completer that delivers its result.
