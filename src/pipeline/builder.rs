@@ -1,10 +1,7 @@
 //! The builder that adds stages and the handler to a codec.
 
-use super::{
-    Handler, Pipeline, Stage,
-    links::{Assembled, Pull, StageLink},
-};
-use crate::channel::{IdleTimeouts, PipelineSettings, Push, TimeLimits, TrafficShaping, WireLog};
+use super::{Handler, Links, Pipeline, Stage, Staged, links::Assembled};
+use crate::channel::{IdleTimeouts, PipelineSettings, TimeLimits, TrafficShaping, WireLog};
 use std::marker::PhantomData;
 
 /// An unfinished pipeline: `Pipeline::codec`, any number of `stage`s, then `handler`.
@@ -22,12 +19,12 @@ use std::marker::PhantomData;
 ///     .idle(IdleTimeouts::new().reader(Duration::from_secs(60)))
 ///     .handler(Echo);
 /// ```
-pub struct PipelineBuilder<P> {
-    pub(super) links: P,
+pub struct PipelineBuilder<L> {
+    pub(super) links: L,
     pub(super) settings: PipelineSettings,
 }
 
-impl<P> PipelineBuilder<P> {
+impl<L> PipelineBuilder<L> {
     /// What the channel watches for quiet from its first moment on; see [`IdleTimeouts`].
     pub fn idle(mut self, timeouts: IdleTimeouts) -> Self {
         self.settings.idle = timeouts;
@@ -59,26 +56,23 @@ impl<P> PipelineBuilder<P> {
         self.settings.traffic = shaping.into();
         self
     }
-
-    fn with<Q>(self, link: impl FnOnce(P) -> Q) -> PipelineBuilder<Q> {
-        PipelineBuilder { links: link(self.links), settings: self.settings }
-    }
 }
 
-impl<P: Pull> PipelineBuilder<P> {
-    /// What turns messages into other messages.
-    pub fn stage<S: Stage<ReadIn = P::Item>>(self, stage: S) -> PipelineBuilder<StageLink<P, S>>
-    where
-        P: Push<S::WriteOut>,
-    {
-        self.with(|before| StageLink { before, stage })
+impl<L: Links> PipelineBuilder<L> {
+    /// Adds a stage behind the codec and the stages so far.
+    ///
+    /// `S::ReadIn` and `S::WriteOut` must be the messages of the links before it.
+    pub fn stage<S: Stage<ReadIn = L::Read, WriteOut = L::Write>>(
+        self,
+        stage: S,
+    ) -> PipelineBuilder<Staged<L, S>> {
+        PipelineBuilder { links: Staged { before: self.links, stage }, settings: self.settings }
     }
 
-    /// What does the program's work; ends the pipeline.
-    pub fn handler<H: Handler<Read = P::Item>>(self, handler: H) -> Pipeline<H::Write>
-    where
-        P: Push<H::Write>,
-    {
+    /// Adds the handler and completes the pipeline.
+    ///
+    /// `H::Read` and `H::Write` must be the messages of the links before it.
+    pub fn handler<H: Handler<Read = L::Read, Write = L::Write>>(self, handler: H) -> Pipeline<H::Write> {
         let PipelineBuilder { links, settings } = self;
         Pipeline { links: Box::new(Assembled { links, handler }), settings, message: PhantomData }
     }

@@ -50,20 +50,20 @@ mod offload;
 mod remote;
 mod stage;
 
-pub use crate::channel::{IntoPipeline, Pipeline};
+pub use crate::channel::{AnyPipeline, IntoPipeline, Pipeline};
 pub use builder::PipelineBuilder;
 pub use codec::Codec;
 pub use handler::{Context, Handler};
 pub(crate) use links::combine;
+pub use links::{Framed, Links, Staged};
 pub use remote::Remote;
 pub use stage::{Stage, StageContext};
 
 use crate::channel::PipelineSettings;
-use links::CodecLink;
 
 impl Pipeline<()> {
     /// Starts a pipeline with the codec, which turns the channel's bytes into messages and back.
-    pub fn codec<C: Codec>(codec: C) -> PipelineBuilder<CodecLink<C>> {
-        PipelineBuilder { links: CodecLink(codec), settings: PipelineSettings::default() }
+    pub fn codec<C: Codec>(codec: C) -> PipelineBuilder<Framed<C>> {
+        PipelineBuilder { links: Framed(codec), settings: PipelineSettings::default() }
     }
 }

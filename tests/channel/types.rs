@@ -9,6 +9,7 @@ use netwheel::{
     Server, ServerBootstrap, TaskKey, TcpOptions, WireLog, WorkerMetrics, WorkerPool,
     buffer::{OutboundBuffer, WaterMark},
     pipeline::StageContext,
+    stage::Heartbeat,
     testing::{EmbeddedChannel, ManualClock},
     timer::{ScheduledQueue, Wheel},
 };
@@ -82,7 +83,7 @@ assert_impl_all!(ScheduledQueue<u64>: Send, Sync);
 assert_not_impl_any!(Pipeline<String>: Send, Sync);
 assert_not_impl_any!(Context<'static, Pinned>: Send, Sync);
 assert_not_impl_any!(Scope<'static, String>: Send, Sync);
-assert_not_impl_any!(StageContext<'static, String>: Send, Sync);
+assert_not_impl_any!(StageContext<'static, Heartbeat<String, String, fn() -> String>>: Send, Sync);
 assert_not_impl_any!(EmbeddedChannel<String>: Send, Sync);
 assert_not_impl_any!(Attributes: Send, Sync);
 

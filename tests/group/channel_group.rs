@@ -375,10 +375,10 @@ fn nobody_joins_past_a_replacement_of_its_pipeline() {
         type ReadOut = Bytes;
         type WriteIn = String;
         type WriteOut = Bytes;
-        fn read(&mut self, _: &mut StageContext<'_, Bytes>, message: Bytes) -> Result<Option<Bytes>> {
+        fn read(&mut self, _: &mut StageContext<'_, Self>, message: Bytes) -> Result<Option<Bytes>> {
             Ok(Some(message))
         }
-        fn write(&mut self, ctx: &mut StageContext<'_, Bytes>, message: String) -> Result {
+        fn write(&mut self, ctx: &mut StageContext<'_, Self>, message: String) -> Result {
             ctx.write(message.into())
         }
     }

@@ -31,7 +31,7 @@ use crate::{
         pipeline_settings::PipelineSettings,
         scope::Scope,
         services::LoopServices,
-        state::{ChannelState, InputHalf, Memory, Pending, Readiness},
+        state::{ChannelState, InputHalf, Memory, Pending, ReadDemand, Readiness},
     },
     error::caught,
     log_throttle::{PANICS, log_throttled},
@@ -181,6 +181,7 @@ impl ChannelCore {
         self.state.cancel_tasks(services);
         self.state.end_watch(services);
         self.state.status.unset(WORK);
+        self.state.status.unset(ReadDemand::STAGE_PAUSED);
         self.state.status.unset(MEMORIES);
         let (types, before) = (pipeline.links.types(), self.links.types());
         if let Some(shared) = &self.state.shared {

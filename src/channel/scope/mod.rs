@@ -59,7 +59,7 @@ impl<M> Scope<'_, M> {
     #[inline]
     pub fn write(&mut self, message: M) -> Result {
         self.state.before_write();
-        match self.links.push(self.state, message) {
+        match self.links.push(self.state, self.services, message) {
             Ok(()) => {
                 self.state.after_write(self.services);
                 Ok(())
