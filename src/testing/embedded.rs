@@ -155,7 +155,7 @@ impl<M: 'static> EmbeddedChannel<M> {
         self.slot().driver.core.state.pending_bytes()
     }
 
-    /// Whether the peer was told that no more comes ([`shutdown_write`](crate::Scope::shutdown_write)).
+    /// Whether the peer was told that no more comes ([`shutdown_write`](crate::Context::shutdown_write)).
     pub fn is_output_ended(&self) -> bool {
         self.slot().driver.core.state.status.output_has_ended()
     }

@@ -84,9 +84,9 @@ fn what_the_program_said_about_reading_holds() {
     channel.write_inbound(b"a\nb\nc\nd\ne\nf\n").unwrap();
     channel
         .channel()
-        .execute(|scope| {
-            assert!(scope.auto_read());
-            scope.set_auto_read(false);
+        .execute(|ctx| {
+            assert!(ctx.auto_read());
+            ctx.set_auto_read(false);
             Ok(())
         })
         .unwrap();

@@ -6,7 +6,7 @@ use crate::support::{
     wait::{self, PATIENCE},
 };
 use bytes::Bytes;
-use netwheel::{Error, EventLoopGroupBuilder, Scope, prelude::*};
+use netwheel::{ChannelContext, Error, EventLoopGroupBuilder, prelude::*};
 use netwheel::{ServerBootstrap, codec::RawBytes};
 use std::{
     net::TcpStream,
@@ -63,16 +63,16 @@ impl Fixture {
 /// Writes pieces, within one callback, until one is refused: with what, how many were not, and what waits then.
 fn fill(channel: &Channel<Bytes>) -> (Error, usize, usize) {
     let (sender, receiver) = std::sync::mpsc::channel();
-    let write = move |scope: &mut Scope<'_, Bytes>| {
+    let write = move |ctx: &mut ChannelContext<'_, Bytes>| {
         let piece = Bytes::from_static(&[7; PIECE]);
         let mut written = 0;
         let refused = loop {
-            match scope.write(piece.clone()) {
+            match ctx.write(piece.clone()) {
                 Ok(()) => written += 1,
                 Err(refused) => break refused,
             }
         };
-        sender.send((refused, written, scope.pending_bytes())).map_err(Error::other)
+        sender.send((refused, written, ctx.pending_bytes())).map_err(Error::other)
     };
     channel.execute(write).unwrap();
     receiver.recv_timeout(PATIENCE).unwrap()

@@ -269,8 +269,8 @@ fn a_handler_writes_under_the_same_policy() {
     ] {
         let (mut channel, _log) = blocked(policy);
         let (sender, counts) = std::sync::mpsc::channel();
-        let burst = move |scope: &mut netwheel::Scope<'_, Bytes>| {
-            sender.send((0..20).filter(|n| scope.write(message(*n)).is_ok()).count()).unwrap();
+        let burst = move |ctx: &mut netwheel::ChannelContext<'_, Bytes>| {
+            sender.send((0..20).filter(|n| ctx.write(message(*n)).is_ok()).count()).unwrap();
             Ok(())
         };
         channel.channel().execute(burst).unwrap();

@@ -119,9 +119,9 @@ fn stages_handlers_and_tasks_of_a_handle_see_the_same_ones() {
     let (seen, sees) = channel_of::<Option<u32>>();
     let handle = channel.channel();
     handle
-        .execute(move |scope| {
-            seen.send(scope.attributes().get().map(|lines: &Lines| lines.0)).map_err(Error::other)?;
-            scope.attributes_mut().insert(Lines(70));
+        .execute(move |ctx| {
+            seen.send(ctx.attributes().get().map(|lines: &Lines| lines.0)).map_err(Error::other)?;
+            ctx.attributes_mut().insert(Lines(70));
             Ok(())
         })
         .unwrap();

@@ -234,8 +234,8 @@ fn any_number_of_bytes_may_be_held() {
     let log = Log::new();
     let mut channel = embedded(Recorder::new(&log));
     let (sender, held) = mpsc::channel();
-    let hold = move |scope: &mut netwheel::Scope<'_, Bytes>| {
-        sender.send((scope.hold_input(usize::MAX), scope.hold_input(10))).unwrap();
+    let hold = move |ctx: &mut netwheel::ChannelContext<'_, Bytes>| {
+        sender.send((ctx.hold_input(usize::MAX), ctx.hold_input(10))).unwrap();
         Ok(())
     };
     channel.channel().execute(hold).unwrap();

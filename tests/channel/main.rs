@@ -4,6 +4,7 @@
 mod support;
 
 mod attributes;
+mod context;
 mod endings;
 mod errors;
 mod interplay;

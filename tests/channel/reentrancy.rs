@@ -522,8 +522,8 @@ fn two_channels_that_write_to_each_other_do_not_nest() {
             && let Some(channel) = &*to.borrow()
         {
             let again = channel.clone();
-            channel.execute(move |scope| {
-                scope.write("x".into())?;
+            channel.execute(move |ctx| {
+                ctx.write("x".into())?;
                 drop(again);
                 Ok(())
             })?;

@@ -3,10 +3,10 @@
 //! Nothing here runs: the assertions hold if this file compiles.
 
 use netwheel::{
-    Attributes, Channel, ChannelGroup, ChannelId, ChannelOptions, ChannelStats, ClientBootstrap, Completion,
-    Context, Error, EventLoop, EventLoopGroup, EventLoopGroupBuilder, Handler, Histogram, IdleEvent,
-    IdleTimeouts, LoopMetrics, ManualEventLoop, Peer, Pipeline, Refused, Result, ScheduledTask, Scope,
-    Server, ServerBootstrap, TaskKey, TcpOptions, WireLog, WorkerMetrics, WorkerPool,
+    Attributes, Channel, ChannelContext, ChannelGroup, ChannelId, ChannelOptions, ChannelStats,
+    ClientBootstrap, Completion, Context, Error, EventLoop, EventLoopGroup, EventLoopGroupBuilder, Handler,
+    Histogram, IdleEvent, IdleTimeouts, LoopMetrics, ManualEventLoop, Peer, Pipeline, Refused, Result,
+    ScheduledTask, Server, ServerBootstrap, TaskKey, TcpOptions, WireLog, WorkerMetrics, WorkerPool,
     buffer::{OutboundBuffer, WaterMark},
     pipeline::StageContext,
     stage::Heartbeat,
@@ -82,7 +82,7 @@ assert_impl_all!(ScheduledQueue<u64>: Send, Sync);
 // What belongs to a channel stays on its loop, whatever its messages are.
 assert_not_impl_any!(Pipeline<String>: Send, Sync);
 assert_not_impl_any!(Context<'static, Pinned>: Send, Sync);
-assert_not_impl_any!(Scope<'static, String>: Send, Sync);
+assert_not_impl_any!(ChannelContext<'static, String>: Send, Sync);
 assert_not_impl_any!(StageContext<'static, Heartbeat<String, String, fn() -> String>>: Send, Sync);
 assert_not_impl_any!(EmbeddedChannel<String>: Send, Sync);
 assert_not_impl_any!(Attributes: Send, Sync);

@@ -176,8 +176,8 @@ fn a_handler_may_switch_it_off_and_on() {
     assert_eq!(said("switched").len(), 2, "active, and the read that it was told in");
     channel
         .channel()
-        .execute(|scope| {
-            scope.set_wire_log(WireLog::new().target("switched"));
+        .execute(|ctx| {
+            ctx.set_wire_log(WireLog::new().target("switched"));
             Ok(())
         })
         .unwrap();

@@ -133,8 +133,8 @@ impl Handler for Sleepyhead {
             b'c' => {
                 // What a handle brings runs among the tasks.
                 let (channel, bed) = (ctx.channel(), self.0.clone());
-                channel.execute(move |scope| {
-                    bed.lie_down(scope.id());
+                channel.execute(move |ctx| {
+                    bed.lie_down(ctx.id());
                     Ok(())
                 })?;
             }

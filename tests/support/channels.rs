@@ -7,7 +7,7 @@ use super::{
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions, Pipeline, Scope, TimeLimits,
+    ChannelContext, ChannelOptions, Pipeline, TimeLimits,
     codec::{LengthField, Line, RawBytes},
     pipeline::Codec,
     prelude::*,
@@ -109,9 +109,9 @@ impl Limited {
     }
 
     pub(crate) fn set(&mut self, limits: TimeLimits) {
-        let change = move |scope: &mut Scope<'_, Bytes>| {
-            scope.set_time_limits(limits);
-            assert_eq!(scope.time_limits(), limits);
+        let change = move |ctx: &mut ChannelContext<'_, Bytes>| {
+            ctx.set_time_limits(limits);
+            assert_eq!(ctx.time_limits(), limits);
             Ok(())
         };
         self.channel.channel().execute(change).unwrap();
@@ -130,8 +130,8 @@ impl Limited {
 #[track_caller]
 pub(crate) fn read(channel: &Channel<Bytes>) {
     channel
-        .execute(|scope| {
-            scope.read();
+        .execute(|ctx| {
+            ctx.read();
             Ok(())
         })
         .unwrap();
@@ -140,8 +140,8 @@ pub(crate) fn read(channel: &Channel<Bytes>) {
 #[track_caller]
 pub(crate) fn set_auto_read(channel: &Channel<Bytes>, on: bool) {
     channel
-        .execute(move |scope| {
-            scope.set_auto_read(on);
+        .execute(move |ctx| {
+            ctx.set_auto_read(on);
             Ok(())
         })
         .unwrap();

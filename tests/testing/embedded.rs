@@ -90,8 +90,8 @@ fn c_73_mail_waits_until_it_is_run() {
     let handle = channel.channel();
     std::thread::spawn(move || {
         handle.write("one".into()).unwrap();
-        handle.execute(|scope| scope.write("two".into())).unwrap();
-        handle.schedule(SECOND, |scope| scope.write("three".into())).unwrap();
+        handle.execute(|ctx| ctx.write("two".into())).unwrap();
+        handle.schedule(SECOND, |ctx| ctx.write("three".into())).unwrap();
         assert!(!handle.in_event_loop());
     })
     .join()
@@ -120,7 +120,7 @@ fn c_73_due_timers_are_pending() {
 #[test]
 fn c_73_a_delay_of_a_handle_counts_from_its_call() {
     let mut channel = embedded(Recorder::new(&Log::new()));
-    channel.channel().schedule(SECOND, |scope| scope.write("x".into())).unwrap();
+    channel.channel().schedule(SECOND, |ctx| ctx.write("x".into())).unwrap();
     channel.clock().advance(SECOND - Duration::from_nanos(1));
     channel.run_pending();
     assert_eq!(channel.read_outbound(), "");

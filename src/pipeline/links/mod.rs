@@ -4,7 +4,8 @@
 //! is called, so `ctx.write` may *push* through the same links. Between two messages the driver
 //! looks at the channel: a close, auto-read off, a flush or another pipeline takes effect there.
 //! One virtual call enters per event ([`ErasedPipeline`](crate::channel::ErasedPipeline)), and one
-//! leaves per write ([`Push`] behind a context). Everything in between is monomorphised.
+//! leaves per write ([`Push`] behind a [`Context`](crate::Context)). Everything in between is
+//! monomorphised.
 //!
 //! A codec or stage that makes several messages of one input queues all but the first. The links
 //! deliver queued messages before they decode more input; `DecodePass` has the limits.

@@ -337,7 +337,7 @@ pub trait Stage: Sized + 'static {
     /// [`inactive`](crate::Handler::inactive). Does nothing by default.
     ///
     /// Writes fail from now on, and tasks are not run. Not called if the pipeline was
-    /// [replaced](crate::Scope::replace_pipeline): the stage is dropped instead.
+    /// [replaced](crate::Context::replace_pipeline): the stage is dropped instead.
     ///
     /// # Errors
     /// An error is logged.

@@ -142,9 +142,9 @@ fn h_04_the_end_of_a_pause_leaves_the_users_auto_read_alone() {
         Recorder::with(&log, hold),
     );
     let auto_read = |channel: &mut EmbeddedChannel<Bytes>, on: bool| {
-        let set = move |scope: &mut netwheel::Scope<'_, Bytes>| {
-            assert_eq!(scope.auto_read(), !on, "the pause has not touched it");
-            scope.set_auto_read(on);
+        let set = move |ctx: &mut netwheel::ChannelContext<'_, Bytes>| {
+            assert_eq!(ctx.auto_read(), !on, "the pause has not touched it");
+            ctx.set_auto_read(on);
             Ok(())
         };
         channel.channel().execute(set).unwrap();
@@ -173,8 +173,8 @@ fn h_04_a_read_that_was_asked_for_waits_for_the_end_of_the_pause() {
     let limits = TrafficLimits::new().read(SLOW);
     let mut channel = with(&options, &ManualClock::new(), limits, Recorder::new(&log));
     let ask = |channel: &mut EmbeddedChannel<Bytes>| {
-        let ask = |scope: &mut netwheel::Scope<'_, Bytes>| {
-            scope.read();
+        let ask = |ctx: &mut netwheel::ChannelContext<'_, Bytes>| {
+            ctx.read();
             Ok(())
         };
         channel.channel().execute(ask).unwrap();
@@ -206,8 +206,8 @@ fn messages_of_bytes_that_are_there_are_not_held_up() {
     let text = [&b"a\nb\n"[..], &[b'x'; 200]].concat();
     channel.write_inbound(&text).unwrap();
     assert_eq!(log.take(), ["active", "read a", "read_complete"]);
-    let on = |scope: &mut netwheel::Scope<'_, Bytes>| {
-        scope.set_auto_read(true);
+    let on = |ctx: &mut netwheel::ChannelContext<'_, Bytes>| {
+        ctx.set_auto_read(true);
         Ok(())
     };
     channel.channel().execute(on).unwrap();
@@ -228,8 +228,8 @@ fn h_05_removal_sends_what_waits_and_reads_what_is_there() {
     assert_eq!(channel.read_outbound(), bytes(5_000));
     channel
         .channel()
-        .execute(|scope| {
-            assert!(scope.traffic().is_off());
+        .execute(|ctx| {
+            assert!(ctx.traffic().is_off());
             Ok(())
         })
         .unwrap();

@@ -44,8 +44,8 @@ fn read(log: &Log) -> usize {
 }
 
 fn set(channel: &mut EmbeddedChannel<Bytes>, traffic: impl Into<TrafficShaping> + Send + 'static) {
-    let set = move |scope: &mut netwheel::Scope<'_, Bytes>| {
-        scope.set_traffic(traffic);
+    let set = move |ctx: &mut netwheel::ChannelContext<'_, Bytes>| {
+        ctx.set_traffic(traffic);
         Ok(())
     };
     channel.channel().execute(set).unwrap();

@@ -44,7 +44,7 @@ fn an_accepted_message_that_finds_no_room_ends_the_channel() {
     channel.run_pending();
     assert!(!handle.is_writable() && channel.pending_bytes() == 500);
     // The handler is quicker than the message that was accepted for the same room.
-    handle.execute(|scope| scope.write(zeros(449))).unwrap();
+    handle.execute(|ctx| ctx.write(zeros(449))).unwrap();
     handle.write(zeros(199)).expect("there is room for it when it is submitted");
     handle.write(zeros(9)).expect("and for this one");
     log.take();
@@ -64,7 +64,7 @@ fn a_notified_write_that_finds_no_room_fails_and_ends_the_channel() {
     let handle = channel.channel();
     handle.write(zeros(499)).unwrap();
     channel.run_pending();
-    handle.execute(|scope| scope.write(zeros(449))).unwrap();
+    handle.execute(|ctx| ctx.write(zeros(449))).unwrap();
     let answer = handle.write_tracked(zeros(299)).unwrap();
     channel.run_pending();
     assert!(matches!(answer.wait(), Err(Error::Full { limit: 1000, .. })));

@@ -40,8 +40,8 @@ fn the_handler_and_its_handles_see_the_same_state() {
     log.take();
     handle.write(zeros(70_000)).unwrap();
     assert!(!handle.is_writable(), "from the moment it is submitted");
-    let is_full = |scope: &mut netwheel::Scope<'_, bytes::Bytes>| {
-        assert!(!scope.is_writable());
+    let is_full = |ctx: &mut netwheel::ChannelContext<'_, bytes::Bytes>| {
+        assert!(!ctx.is_writable());
         Ok(())
     };
     handle.execute(is_full).unwrap();

@@ -11,7 +11,7 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions, Overflow, PeerError, Pipeline, Scope, ShutdownOptions, TimeLimits,
+    ChannelContext, ChannelOptions, Overflow, PeerError, Pipeline, ShutdownOptions, TimeLimits,
     buffer::OutboundBuffer,
     pipeline::Codec,
     prelude::*,
@@ -165,7 +165,7 @@ impl Setup {
     }
 }
 
-type Task = dyn FnOnce(&mut Scope<'_, Bytes>) -> Result + Send;
+type Task = dyn FnOnce(&mut ChannelContext<'_, Bytes>) -> Result + Send;
 
 /// A channel and its peer.
 trait Ends {
@@ -184,8 +184,8 @@ trait Ends {
 /// Writes, and records the result.
 fn write(channel: &mut dyn Ends, journal: &Journal<&'static str>, bytes: usize) {
     let journal = journal.clone();
-    channel.execute(Box::new(move |scope| {
-        let written = scope.write_tracked(Bytes::from(vec![b'.'; bytes])).unwrap();
+    channel.execute(Box::new(move |ctx| {
+        let written = ctx.write_tracked(Bytes::from(vec![b'.'; bytes])).unwrap();
         written.on_complete(move |result| journal.push(if result.is_ok() { "written" } else { "unsent" }));
         Ok(())
     }));
@@ -198,8 +198,8 @@ fn wait(channel: &mut dyn Ends, journal: &Journal<&'static str>) {
 }
 
 fn close(channel: &mut dyn Ends) {
-    channel.execute(Box::new(|scope| {
-        scope.close();
+    channel.execute(Box::new(|ctx| {
+        ctx.close();
         Ok(())
     }));
 }
@@ -338,8 +338,8 @@ fn scenario(name: &str) -> Option<(Setup, Act)> {
         }
         "`close_now`" => (usual, |channel, journal| {
             wait(channel, journal);
-            channel.execute(Box::new(|scope| {
-                scope.close_now();
+            channel.execute(Box::new(|ctx| {
+                ctx.close_now();
                 Ok(())
             }));
         }),
@@ -375,7 +375,7 @@ fn scenario(name: &str) -> Option<(Setup, Act)> {
         "the output overflows, with `Overflow::Close`" => {
             (Setup::options(|options| options.overflow(Overflow::Close)), |channel, journal| {
                 wait(channel, journal);
-                channel.execute(Box::new(|scope| scope.write(Bytes::from(vec![b'.'; MUCH]))));
+                channel.execute(Box::new(|ctx| ctx.write(Bytes::from(vec![b'.'; MUCH]))));
             })
         }
         "a callback fails" => (usual, |channel, _| channel.say("fail")),

@@ -5,7 +5,8 @@
 use super::{OPERATIONS, Operation, operation, options};
 use bytes::{Buf, Bytes};
 use netwheel::{
-    ChannelOptions, Completion, Error, IdleEvent, IdleTimeouts, InputGuard, Overflow, Scope, TrafficLimits,
+    ChannelContext, ChannelOptions, Completion, Error, IdleEvent, IdleTimeouts, InputGuard, Overflow,
+    TrafficLimits,
     buffer::WaterMark,
     codec::LengthField,
     prelude::*,
@@ -109,7 +110,7 @@ fn message(world: &Shared, len: usize) -> (u32, Bytes) {
     (world.numbers, bytes.into())
 }
 
-fn play(world: &Shared, ctx: &mut Scope<'_, Bytes>, act: Act) -> Result {
+fn play<H: Handler<Write = Bytes>>(world: &Shared, ctx: &mut Context<'_, H>, act: Act) -> Result {
     match act {
         Act::Write(len) => {
             let (number, bytes) = message(world, len);
@@ -325,10 +326,10 @@ fn check(options: &ChannelOptions, policy: Overflow, steps: Vec<Step>) {
     let held = std::mem::take(&mut world.borrow_mut().held);
     drop(held);
     channel.set_outbound_room(None);
-    let free = |scope: &mut Scope<'_, Bytes>| {
-        scope.set_auto_read(true);
-        scope.set_traffic(TrafficLimits::new());
-        scope.set_idle_timeouts(IdleTimeouts::new());
+    let free = |ctx: &mut ChannelContext<'_, Bytes>| {
+        ctx.set_auto_read(true);
+        ctx.set_traffic(TrafficLimits::new());
+        ctx.set_idle_timeouts(IdleTimeouts::new());
         Ok(())
     };
     handle.execute(free).ok();

@@ -4,9 +4,7 @@ mod delivery;
 mod read_complete;
 
 use bytes::Bytes;
-use netwheel::{
-    ChannelOptions, Error, IdleTimeouts, InputGuard, Overflow, Scope, buffer::WaterMark, prelude::*,
-};
+use netwheel::{ChannelOptions, Error, IdleTimeouts, InputGuard, Overflow, buffer::WaterMark, prelude::*};
 use proptest::prelude::*;
 use std::{ops::Range, time::Duration};
 
@@ -26,7 +24,7 @@ enum Operation {
 
 impl Operation {
     /// Performs the operation. Returns the guard of [`Operation::Hold`].
-    fn run(self, ctx: &mut Scope<'_, Bytes>) -> Result<Option<InputGuard>> {
+    fn run<H: Handler<Write = Bytes>>(self, ctx: &mut Context<'_, H>) -> Result<Option<InputGuard>> {
         match self {
             Operation::Flush => ctx.flush(),
             Operation::Hold(bytes) => return Ok(Some(ctx.hold_input(bytes))),

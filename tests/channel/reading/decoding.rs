@@ -123,8 +123,8 @@ fn a_codec_is_not_asked_to_decode_no_bytes_whatever_happens_around_it() {
     channel.write_inbound(b"").unwrap();
     channel
         .channel()
-        .execute(|scope| {
-            scope.read();
+        .execute(|ctx| {
+            ctx.read();
             Ok(())
         })
         .unwrap();
@@ -179,12 +179,12 @@ fn d_01_a_codec_is_not_asked_again_before_more_bytes_come_and_what_it_leaves_is_
     let mut channel = with_codec(&ChannelOptions::new(), Fours(asked.clone()), Recorder::new(&log));
     channel.write_inbound(b"ab").unwrap();
     channel.run_pending();
-    channel.channel().execute(|scope| scope.write("x".into())).unwrap();
+    channel.channel().execute(|ctx| ctx.write("x".into())).unwrap();
     channel
         .channel()
-        .execute(|scope| {
-            scope.read();
-            scope.set_auto_read(true);
+        .execute(|ctx| {
+            ctx.read();
+            ctx.set_auto_read(true);
             Ok(())
         })
         .unwrap();

@@ -37,11 +37,11 @@ fn c_66_turning_auto_read_off_drops_a_read_that_was_asked_for() {
     let mut channel = embedded_with(&options, Recorder::new(&log));
     channel
         .channel()
-        .execute(|scope| {
-            scope.read();
-            scope.set_auto_read(true);
-            scope.set_auto_read(false);
-            assert!(!scope.auto_read());
+        .execute(|ctx| {
+            ctx.read();
+            ctx.set_auto_read(true);
+            ctx.set_auto_read(false);
+            assert!(!ctx.auto_read());
             Ok(())
         })
         .unwrap();

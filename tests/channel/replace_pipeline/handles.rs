@@ -123,9 +123,9 @@ fn what_such_handles_had_in_the_queue_is_dropped_and_answered_and_is_nobodys_err
     })));
     let remote = olds.recv().unwrap();
     let old = remote.channel().clone();
-    old.execute(|scope| {
+    old.execute(|ctx| {
         let new = Texts { handle: None, heard: 0 };
-        scope.replace_pipeline(Pipeline::codec(Text(Line::new())).handler(new))
+        ctx.replace_pipeline(Pipeline::codec(Text(Line::new())).handler(new))
     })
     .unwrap();
     old.write("stale".into()).unwrap();
@@ -185,11 +185,11 @@ fn groups_are_left_if_the_message_type_changes() {
     let handle = leaves.channel();
     let closed = handle.closed();
     assert!(room.join(stays.channel()) && room.join(handle.clone()));
-    stays.channel().execute(move |scope| scope.replace_pipeline(frames(quiet("stayed", &inner)))).unwrap();
+    stays.channel().execute(move |ctx| ctx.replace_pipeline(frames(quiet("stayed", &inner)))).unwrap();
     handle
-        .execute(|scope| {
+        .execute(|ctx| {
             let new = Texts { handle: None, heard: 0 };
-            scope.replace_pipeline(Pipeline::codec(Text(Line::new())).handler(new))
+            ctx.replace_pipeline(Pipeline::codec(Text(Line::new())).handler(new))
         })
         .unwrap();
     // On its way when the pipelines change.

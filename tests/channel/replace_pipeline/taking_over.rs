@@ -213,14 +213,14 @@ fn from_a_task_that_a_handle_brings() {
     let mut channel = EmbeddedChannel::new(lines(quiet("one", &log)));
     let inner = log.clone();
     let handle = channel.channel();
-    handle.execute(move |scope| scope.replace_pipeline(lines(quiet("two", &inner)))).unwrap();
+    handle.execute(move |ctx| ctx.replace_pipeline(lines(quiet("two", &inner)))).unwrap();
     channel.run_pending();
     let inner = log.clone();
     handle
-        .execute(move |scope| {
-            scope.write("from two".into())?;
-            scope.replace_pipeline(lines(quiet("three", &inner)))?;
-            scope.write("from two still".into())
+        .execute(move |ctx| {
+            ctx.write("from two".into())?;
+            ctx.replace_pipeline(lines(quiet("three", &inner)))?;
+            ctx.write("from two still".into())
         })
         .unwrap();
     channel.run_pending();

@@ -162,7 +162,7 @@ fn over_tcp_what_was_kept_needs_no_further_event() {
     let channel = channels.recv().unwrap();
     log.wait_for("old read_complete");
     let inner = log.clone();
-    channel.execute(move |scope| scope.replace_pipeline(frames(quiet("new", &inner)))).unwrap();
+    channel.execute(move |ctx| ctx.replace_pipeline(frames(quiet("new", &inner)))).unwrap();
     log.wait_for("new read_complete");
     let told = log.take();
     let expected = ["old drop", "new active", "new read hello", "new read_complete"];

@@ -121,8 +121,8 @@ fn h_15_what_a_task_writes_leaves_together() {
     let server = serve(&group, &Log::new(), hand_over);
     let mut peer = connect(server.local_address());
     let channel = channels.recv().unwrap();
-    let task = |scope: &mut netwheel::Scope<'_, Bytes>| {
-        (0..50).try_for_each(|n| scope.write(format!("{n:02}").into()))
+    let task = |ctx: &mut netwheel::ChannelContext<'_, Bytes>| {
+        (0..50).try_for_each(|n| ctx.write(format!("{n:02}").into()))
     };
     channel.execute(task).unwrap();
     let expected: String = (0..50).map(|n| format!("{n:02}\n")).collect();

@@ -122,7 +122,7 @@ fn c_41_writes_of_handler_and_handles_leave_in_the_order_in_which_they_were_made
     let mut channel = embedded(Recorder::new(&log));
     for n in 0..4 {
         channel.channel().write(format!("{n}").into()).unwrap();
-        channel.channel().execute(move |scope| scope.write(format!("{n}x").into())).unwrap();
+        channel.channel().execute(move |ctx| ctx.write(format!("{n}x").into())).unwrap();
     }
     channel.run_pending();
     assert_eq!(channel.read_outbound(), "0\n0x\n1\n1x\n2\n2x\n3\n3x\n");
@@ -293,9 +293,9 @@ fn c_54_a_full_socket_is_not_tried_again_until_it_says_that_it_takes_more() {
     let before = event_loop.metrics();
     for _ in 0..20 {
         channel
-            .execute(|scope| {
-                scope.write(zeros(1))?;
-                scope.flush();
+            .execute(|ctx| {
+                ctx.write(zeros(1))?;
+                ctx.flush();
                 Ok(())
             })
             .unwrap();

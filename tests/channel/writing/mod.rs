@@ -38,7 +38,7 @@ fn zeros(n: usize) -> Bytes {
 
 /// Writes `n` bytes to the channel as a task of its own.
 fn write(channel: &mut EmbeddedChannel<Bytes>, n: usize) {
-    channel.channel().execute(move |scope| scope.write(zeros(n))).unwrap();
+    channel.channel().execute(move |ctx| ctx.write(zeros(n))).unwrap();
     channel.run_pending();
 }
 
