@@ -101,7 +101,7 @@ use crate::{Error, Result};
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a stage",
     label = "not a stage",
-    note = "implement `netwheel::pipeline::Stage` for `{Self}`"
+    note = "implement `netwheel::pipeline::Stage` for it"
 )]
 pub trait Stage: Sized + 'static {
     /// The messages that the stage reads: those of the previous stage or the codec.
