@@ -14,6 +14,7 @@ mod reading;
 mod reentrancy;
 mod remote;
 mod replace_pipeline;
+mod stages;
 mod stats;
 mod types;
 mod wire_log;

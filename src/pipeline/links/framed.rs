@@ -103,8 +103,8 @@ impl<C: Codec> Framed<C> {
         let message = self.0.decode_last(input)?;
         if message.is_some() && input.len() == before && !pass.spend() {
             return Err(Error::other(format!(
-                "the codec returned more than {MAX_EXTRA_MESSAGES} messages without input at the end \
-                 of the stream"
+                "at the end of the stream the codec made more than {MAX_EXTRA_MESSAGES} messages \
+                 without input"
             )));
         }
         Ok(message)

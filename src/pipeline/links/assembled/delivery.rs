@@ -1,9 +1,6 @@
 //! Delivery of the messages of one pass to the handler.
 
-use super::{
-    super::{Links, StageEvent},
-    Assembled,
-};
+use super::{super::Links, Assembled};
 use crate::{
     Result,
     channel::{ChannelState, DecodePass, LoopServices, Pending},
@@ -39,8 +36,7 @@ impl<L: Links, H: Handler<Read = L::Read, Write = L::Write>> Assembled<L, H> {
         // A spent pass leaves messages in the links.
         if pass.is_complete() && input.is_empty() && state.may_complete() && !pass.is_spent() {
             pass.set_told();
-            let stages = self.links.stage_event(state, services, StageEvent::ReadComplete);
-            self.announce_more(state);
+            let stages = self.complete_stages(state, services);
             let (handler, mut ctx) = self.split(state, services);
             stages.and(handler.read_complete(&mut ctx))?;
         }

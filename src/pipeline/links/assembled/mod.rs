@@ -9,7 +9,7 @@ use crate::{
         ChannelState, DecodePass, EncodingMemo, ErasedPipeline, Event, LoopServices, Pending, PipelineTypes,
         Push, SharedMessage,
     },
-    error::drop_guarded,
+    error::{caught, drop_guarded},
     log_throttle::{REPLACED, log_throttled},
     pipeline::handler::{Context, Handler, run_as, run_as_any},
     sync::TypeName,
@@ -46,6 +46,20 @@ impl<L: Links, H: Handler<Read = L::Read, Write = L::Write>> Assembled<L, H> {
         stages
     }
 
+    /// Passes `read_complete` to the stages.
+    ///
+    /// Announces only messages that are queued in this event: each delivery ends with it, so a link
+    /// that promises messages and has none would be asked endlessly.
+    #[inline(always)]
+    fn complete_stages(&mut self, state: &mut ChannelState, services: &mut LoopServices) -> Result {
+        let had_more = self.links.has_more();
+        let stages = self.links.stage_event(state, services, StageEvent::ReadComplete);
+        if !had_more {
+            self.announce_more(state);
+        }
+        stages
+    }
+
     /// Makes the driver deliver messages that stages have queued outside of `read`.
     #[inline]
     fn announce_more(&self, state: &mut ChannelState) {
@@ -73,19 +87,23 @@ impl<L: Links, H: Handler<Read = L::Read, Write = L::Write>> ErasedPipeline for 
     fn event(&mut self, state: &mut ChannelState, services: &mut LoopServices, event: Event) -> Result {
         let stages = match &event {
             Event::Active => self.stage_event(state, services, StageEvent::Active),
-            Event::ReadComplete => self.stage_event(state, services, StageEvent::ReadComplete),
-            Event::InputShutdown => self.stage_event(state, services, StageEvent::ReadClosed),
+            Event::ReadComplete => self.complete_stages(state, services),
+            // Messages that are queued in these two events are not delivered.
+            Event::InputShutdown => self.links.stage_event(state, services, StageEvent::ReadClosed),
+            Event::Inactive => self.links.stage_event(state, services, StageEvent::Inactive),
             Event::Writability(writable) => {
                 self.stage_event(state, services, StageEvent::Writability(*writable))
             }
-            Event::Inactive => self.stage_event(state, services, StageEvent::Inactive),
             Event::StageTimer => return self.stage_event(state, services, StageEvent::Timer),
             Event::Idle(_) | Event::Shutdown | Event::Error(_) => Ok(()),
         };
         if let Event::Error(error) = event {
-            let left = self.links.stage_error(state, services, error);
-            self.announce_more(state);
-            let Err(error) = left else { return Ok(()) };
+            let error = self.links.stage_error(state, services, error);
+            if L::STAGES > 0 {
+                // The error may be a panic of `has_more`, and the handler must still receive it.
+                caught(|| self.announce_more(state));
+            }
+            let Err(error) = error else { return Ok(()) };
             let (handler, mut ctx) = self.split(state, services);
             return handler.error(&mut ctx, error);
         }
