@@ -67,7 +67,8 @@ struct ServerSettings {
 }
 
 impl ServerBootstrap {
-    /// Returns a builder with default settings. The loops of `group` accept and serve the connections.
+    /// Returns a builder with default settings. The loops of `group` accept and serve the
+    /// connections.
     pub fn new(group: &EventLoopGroup) -> Self {
         let settings = ServerSettings {
             acceptors: None,
@@ -105,8 +106,8 @@ impl<F> ServerBootstrap<F> {
         self
     }
 
-    /// Sets whether other listeners may bind to the same address and accept part of the connections,
-    /// including listeners of other processes of the same user.
+    /// Sets whether other listeners may bind to the same address and accept part of the
+    /// connections, including listeners of other processes of the same user.
     /// [`listener_per_loop`](ServerBootstrap::listener_per_loop) implies it.
     pub fn reuse_port(mut self, on: bool) -> Self {
         self.settings.listener = self.settings.listener.reuse_port(on);
@@ -120,13 +121,13 @@ impl<F> ServerBootstrap<F> {
         self
     }
 
-    /// Gives each loop a listener of its own (`SO_REUSEPORT`); each loop serves the connections that
-    /// it accepts. Off by default. Unix only.
+    /// Gives each loop a listener of its own (`SO_REUSEPORT`); each loop serves the connections
+    /// that it accepts. Off by default. Unix only.
     ///
-    /// The kernel spreads the connections over the loops by a hash of the addresses, and connections
-    /// do not move between threads. This pays off for servers that accept very many short
-    /// connections. In other cases one listener and the group's [`Chooser`](crate::Chooser) are
-    /// better:
+    /// The kernel spreads the connections over the loops by a hash of the addresses, and
+    /// connections do not move between threads. This pays off for servers that accept very many
+    /// short connections. In other cases one listener and the group's [`Chooser`](crate::Chooser)
+    /// are better:
     ///
     /// - The hash does not consider load. A small number of connections is spread unevenly, and an
     ///   overloaded loop gets as many connections as the others. Only Linux (since 3.9) spreads
@@ -137,8 +138,8 @@ impl<F> ServerBootstrap<F> {
     ///   that wait in its backlog (but see `net.ipv4.tcp_migrate_req`). A replaced server therefore
     ///   loses connections, unless its sockets are [adopted](ServerBootstrap::adopt).
     ///
-    /// The limits of [`admission`](ServerBootstrap::admission) apply to the whole server; the backlog
-    /// and `accepts_per_turn` apply to each listener. With an
+    /// The limits of [`admission`](ServerBootstrap::admission) apply to the whole server; the
+    /// backlog and `accepts_per_turn` apply to each listener. With an
     /// [`acceptor_group`](ServerBootstrap::acceptor_group), its loops listen, and connections go to
     /// the loops of the other group.
     pub fn listener_per_loop(mut self, on: bool) -> Self {
@@ -146,9 +147,9 @@ impl<F> ServerBootstrap<F> {
         self
     }
 
-    /// Sets the number of connections that a listener accepts in one turn of its loop. The default is
-    /// 64. Further connections wait for the next turn, so that a burst does not delay established
-    /// connections. Rejected connections count as well.
+    /// Sets the number of connections that a listener accepts in one turn of its loop. The default
+    /// is 64. Further connections wait for the next turn, so that a burst does not delay
+    /// established connections. Rejected connections count as well.
     pub fn accepts_per_turn(mut self, connections: usize) -> Self {
         self.settings.accepts_per_turn = connections;
         self
@@ -206,14 +207,14 @@ where
     ///
     /// Resolves a host name, which may block, and uses the first address that can be bound.
     ///
-    /// A [`UnixAddress`](crate::UnixAddress) listens on a Unix socket. This method creates the socket
-    /// file. It is removed when the server closes, unless another file has replaced it. A killed
-    /// server leaves its file behind, see
+    /// A [`UnixAddress`](crate::UnixAddress) listens on a Unix socket. This method creates the
+    /// socket file. It is removed when the server closes, unless another file has replaced it. A
+    /// killed server leaves its file behind, see
     /// [`remove_stale_socket`](ServerBootstrap::remove_stale_socket).
     ///
     /// # Errors
-    /// If a setting is out of range, the address cannot be bound, or the loops are shut down. Also if
-    /// `listener_per_loop` is on for a Unix socket, because a path has one socket only.
+    /// If a setting is out of range, the address cannot be bound, or the loops are shut down. Also
+    /// if `listener_per_loop` is on for a Unix socket, because a path has one socket only.
     pub fn bind<E: ToAddress>(self, address: E) -> Result<Server<E::Address>> {
         let ServerSettings { listener: options, listener_per_loop, .. } = &self.settings;
         options.check()?;
@@ -237,8 +238,8 @@ where
         self.serve(result?, E::named)
     }
 
-    /// Accepts connections from a socket that is already listening. A predecessor, a supervisor or a
-    /// service manager may have opened it, so that connections are not refused during a restart.
+    /// Accepts connections from a socket that is already listening. A predecessor, a supervisor or
+    /// a service manager may have opened it, so that connections are not refused during a restart.
     ///
     /// The socket keeps its options and backlog; the listener options of this builder are ignored.
     /// Two servers may share a listening socket
@@ -263,8 +264,8 @@ where
     /// # }
     /// ```
     ///
-    /// A service manager that opens sockets (systemd, with `LISTEN_FDS`) passes descriptors by number.
-    /// The crate `listenfd` turns them into listeners:
+    /// A service manager that opens sockets (systemd, with `LISTEN_FDS`) passes descriptors by
+    /// number. The crate `listenfd` turns them into listeners:
     ///
     /// ```no_run
     /// # use netwheel::{codec::RawBytes, prelude::*};
@@ -287,8 +288,8 @@ where
     /// ```
     ///
     /// A descriptor that the program owns (`OwnedFd`, on Unix) becomes a listener with
-    /// `TcpListener::from`. A `UnixListener` of std can be adopted too. Its socket file is not removed
-    /// when the server closes.
+    /// `TcpListener::from`. A `UnixListener` of std can be adopted too. Its socket file is not
+    /// removed when the server closes.
     ///
     /// # Errors
     /// If a setting is out of range, the socket cannot be made non-blocking, or the loops are shut

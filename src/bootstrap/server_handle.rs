@@ -43,12 +43,12 @@ impl<A> Server<A> {
         self.address.clone()
     }
 
-    /// Starts or stops accepting connections. While it is off, new connections wait in the listener's
-    /// backlog. Established connections are not affected.
+    /// Starts or stops accepting connections. While it is off, new connections wait in the
+    /// listener's backlog. Established connections are not affected.
     ///
     /// # Errors
-    /// If the queue of an acceptor's loop is full, or that loop is shut down. The other acceptors of
-    /// the server are changed all the same.
+    /// If the queue of an acceptor's loop is full, or that loop is shut down. The other acceptors
+    /// of the server are changed all the same.
     pub fn set_accepting(&self, on: bool) -> Result {
         let mut result = Ok(());
         for (acceptor, listener) in &self.listeners {
@@ -68,16 +68,16 @@ impl<A> Server<A> {
 
     pub(super) fn close_listeners(&self) {
         for (acceptor, listener) in &self.listeners {
-            // A full queue must not prevent closing. A loop that has ended has closed its listeners.
+            // A full queue must not prevent closing. A loop that has ended has closed its
+            // listeners.
             let mail = Box::new(ListenerMail { listener: listener.clone(), command: ListenerCommand::Close });
             let _ = acceptor.shared.submit_always(LoopMail::Source(mail));
         }
     }
 
     /// Completes when the server no longer listens: it was closed, was shut down with its loop, or
-    /// failed. With
-    /// [`listener_per_loop`](crate::ServerBootstrap::listener_per_loop) this is when the last listener
-    /// has closed.
+    /// failed. With [`listener_per_loop`](crate::ServerBootstrap::listener_per_loop) this is when
+    /// the last listener has closed.
     pub fn closed(&self) -> Completion {
         match &mut *self.shared.closed.lock().unwrap_or_else(PoisonError::into_inner) {
             ServerClosed::Done => Completion::ready(Ok(())),
