@@ -117,7 +117,7 @@ impl ChannelCore {
                     Ok(())
                 }
                 error => {
-                    // Other policies drop messages, this one does not.
+                    // Only this policy closes the channel; the others drop messages.
                     overflowed = OutboundLease::is_full(&error) && state.config.overflow == Overflow::Refuse;
                     Err(error)
                 }

@@ -29,8 +29,8 @@ pub(crate) enum Drained {
 }
 
 impl LoopIo {
-    /// Reads and discards input, within the bound of a turn. Unless `to_the_end` is set, a read that
-    /// does not fill the buffer is the last one, because later bytes cause an event.
+    /// Reads and discards input, within the bound of a turn. Unless `to_the_end` is set, a read
+    /// that does not fill the buffer is the last one, because later bytes cause an event.
     pub(crate) fn drain(&mut self, transport: &mut impl Transport, to_the_end: bool) -> Drained {
         for _ in 0..self.reads_allowed(DISCARDED_READS) {
             match self.receive.read(&[], |room| transport.read(room)) {

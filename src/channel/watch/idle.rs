@@ -155,7 +155,7 @@ impl Idle {
         self.timeouts.as_ref().map_or_else(IdleTimeouts::new, |timeouts| **timeouts)
     }
 
-    /// Changes the timeouts. The idle time so far still counts.
+    /// Changes the timeouts. The elapsed idle time still counts.
     pub(crate) fn set(&mut self, timeouts: Option<Rc<IdleTimeouts>>, random: &Random) {
         let before = self.timeouts().jitter;
         self.timeouts = timeouts;

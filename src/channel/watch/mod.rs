@@ -48,7 +48,7 @@ impl Watch {
         Watch { entry: WheelKey::NONE, idle: Idle::off(now), limits: None, stages: NEVER }
     }
 
-    /// Changes the idle timeouts. The idle time so far counts if timeouts were set before.
+    /// Changes the idle timeouts. The elapsed idle time counts if timeouts were set before.
     pub(in crate::channel) fn set_idle_timeouts(
         &mut self,
         timeouts: Option<Rc<IdleTimeouts>>,
