@@ -9,7 +9,7 @@
 #![allow(missing_docs, reason = "a program, not a library")]
 
 use clap::Parser;
-use netwheel::{codec::RawBytes, prelude::*};
+use netwheel::{Resource, codec::RawBytes, prelude::*};
 use std::{
     fs,
     io::{self, BufRead, BufReader, Read, Write},

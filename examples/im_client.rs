@@ -318,7 +318,7 @@ fn run(options: Options) -> Result<Option<String>> {
     let (input, state, room) = (client.clone(), leaving.clone(), options.room);
     std::thread::spawn(move || {
         if let Err(e) = read_input(&input, &state, room) {
-            log::debug!("the input ends: {e}");
+            log::debug!("the input ends: {e:#}");
         }
         let _ = events.send(Event::Leave);
     });
@@ -370,7 +370,7 @@ fn connect(
         .reconnect(if again { Backoff::new() } else { Backoff::new().max_attempts(1) })
         .on_event(move |event| match event {
             ReconnectEvent::Failed { error, next: Some(delay), .. } => {
-                print(&format!("* {error}; once more in {delay:.1?}"));
+                print(&format!("* {error:#}; once more in {delay:.1?}"));
                 ControlFlow::Continue(())
             }
             ReconnectEvent::Lost { .. } if !again || left.has_begun() => ControlFlow::Break(()),

@@ -148,7 +148,7 @@ fn main() -> ExitCode {
     let output = Output::start();
     let result = run(&options);
     if let Err(e) = &result {
-        complain!("{e}");
+        complain!("{e:#}");
     }
     output.finish();
     if result.is_ok_and(|wrong| wrong.is_empty()) { ExitCode::SUCCESS } else { ExitCode::FAILURE }

@@ -118,7 +118,7 @@ impl Room {
     /// were sent. It is encoded once. Members that do not keep up are dealt with on their own
     /// loops, by the policy of their channels.
     pub(crate) fn send_to_others(&self, but: ChannelId, message: Reply) -> Result<Sent, Error> {
-        let broadcast = self.members.broadcast_except(but, message).map_err(|refused| refused.reason)?;
+        let broadcast = self.members.broadcast_except(but, message)?;
         Ok(Sent { members: broadcast.members() - broadcast.unreached(), unreached: broadcast.unreached() })
     }
 

@@ -119,7 +119,7 @@ impl Handler for Session {
             Error::Peer(PeerError::Malformed(message)) => {
                 self.pace.charge(Cost::request());
                 self.pace.settle(ctx);
-                ctx.write(error_reply(Code::BadRequest, message))
+                ctx.write(error_reply(Code::BadRequest, message.to_string()))
             }
             Error::Peer(PeerError::TooSlow { .. }) => self.too_slow(ctx, "sends a line too slowly"),
             Error::TimedOut { .. } if self.user.is_none() => self.too_slow(ctx, "has not logged in"),
@@ -128,13 +128,13 @@ impl Handler for Session {
                 bye(ctx, Reason::ProtocolError)
             }
             Error::Full { .. } => {
-                log::info!("{}: too slow ({error}), closing", self.describe(ctx));
+                log::info!("{}: too slow ({error:#}), closing", self.describe(ctx));
                 // The others need not wait for it any more.
                 self.set_congested(false);
                 ctx.close_with(Reply::Bye { reason: Reason::SlowConsumer })
             }
             error => {
-                log::debug!("{}: {error}, closing", self.describe(ctx));
+                log::debug!("{}: {error:#}, closing", self.describe(ctx));
                 ctx.close();
                 Ok(())
             }
@@ -381,7 +381,7 @@ impl Session {
             ctx.write(Reply::Profile { user, online: since.is_some(), since, rooms, id })
         };
         // The pool is full, or no thread can be started: whoever asks again may be luckier.
-        ctx.offload(work, then).map_err(|refused| busy(&refused.reason))?;
+        ctx.offload(work, then).map_err(|refused| busy(&refused.error()))?;
         self.lookups += 1;
         Ok(())
     }
@@ -442,7 +442,7 @@ impl Drop for Session {
 
 /// Somebody's queue is full: nothing was done.
 fn busy(reason: &Error) -> Refusal {
-    Refusal(Code::Busy, format!("not done, try again later: {reason}"))
+    Refusal(Code::Busy, format!("not done, try again later: {reason:#}"))
 }
 
 fn bad_name(why: String) -> Refusal {

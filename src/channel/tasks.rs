@@ -11,7 +11,7 @@ use super::{
     services::LoopServices,
     timers::{ChannelTimer, Due, TaskKey, TimerPlace, TimerToken},
 };
-use crate::{Error, Result, error::drop_guarded, id::Key, resource::CHANNEL_TASKS, timer::QueueKey};
+use crate::{Error, Resource, Result, error::drop_guarded, id::Key, timer::QueueKey};
 use slab::Slab;
 use std::any::Any;
 
@@ -98,7 +98,7 @@ impl Tasks {
     ) -> Result<TaskKey> {
         if self.tasks.len() >= limit {
             drop_guarded(task);
-            return Err(Error::Full { what: CHANNEL_TASKS, limit });
+            return Err(Error::Full { resource: Resource::ChannelTasks, limit });
         }
         services.offloaded += 1;
         let slot = self.enter(task);
@@ -206,7 +206,7 @@ mod tests {
         assert!(tasks.arm(CHANNEL, 2, &mut services, TaskTime::Exact(5), Box::new(())).is_none());
         assert!(matches!(
             tasks.await_worker(2, &mut services, Box::new(())),
-            Err(Error::Full { what: CHANNEL_TASKS, limit: 2 })
+            Err(Error::Full { resource: Resource::ChannelTasks, limit: 2 })
         ));
     }
 

@@ -72,7 +72,7 @@ impl DatagramSource {
                             services,
                             STUCK,
                             Level::Warn,
-                            "datagram channel {id}: {error}, again and again; closing"
+                            "datagram channel {id}: {error:#}, again and again; closing"
                         );
                         return self.close_with(io, metrics, error);
                     }
@@ -148,7 +148,7 @@ impl DatagramSource {
         self.state.closing = true;
         if let Err(e) = io.selector.deregister(socket.source()) {
             let (services, id) = (&io.services, self.state.id);
-            log_throttled!(services, BROKEN, Level::Debug, "datagram channel {id}: leaving the poll: {e}");
+            log_throttled!(services, BROKEN, Level::Debug, "datagram channel {id}: leaving the poll: {e:#}");
         }
         drop(socket);
         self.state.handle().set_closed();

@@ -6,7 +6,7 @@ use super::state::DatagramState;
 use crate::{
     Result,
     channel::{LoopServices, TaskKey},
-    error::Refused,
+    error::SendError,
     id::ChannelId,
     metrics::Metrics,
     transport::MulticastGroup,
@@ -37,7 +37,7 @@ impl DatagramScope<'_> {
     /// address cannot be reached, it is longer than 65,507 bytes); [`Full`](crate::Error::Full) if `max_outbound` bytes
     /// wait, or as much as all channels of the loop or of the group may have; [`Closed`](crate::Error::Closed) if the
     /// channel is closing.
-    pub fn send_to(&mut self, datagram: impl Into<Bytes>, to: SocketAddr) -> Result<(), Refused<Bytes>> {
+    pub fn send_to(&mut self, datagram: impl Into<Bytes>, to: SocketAddr) -> Result<(), SendError<Bytes>> {
         let outbound = &mut self.services.outbound;
         let sent = self.state.send(outbound, self.metrics, datagram.into(), Some(to), None);
         sent.map_err(|(refused, _)| refused)
@@ -58,7 +58,7 @@ impl DatagramScope<'_> {
     ///
     /// # Errors
     /// As of `send_to`; [`NotConnected`](crate::Error::NotConnected) if there is no peer.
-    pub fn send(&mut self, datagram: impl Into<Bytes>) -> Result<(), Refused<Bytes>> {
+    pub fn send(&mut self, datagram: impl Into<Bytes>) -> Result<(), SendError<Bytes>> {
         let outbound = &mut self.services.outbound;
         let sent = self.state.send(outbound, self.metrics, datagram.into(), None, None);
         sent.map_err(|(refused, _)| refused)

@@ -133,7 +133,7 @@ impl Source for LingeringSocket {
                 ctx.io.services,
                 BROKEN,
                 Level::Debug,
-                "{name}: a lingering socket leaving the poll: {e}"
+                "{name}: a lingering socket leaving the poll: {e:#}"
             );
         }
     }

@@ -66,14 +66,14 @@ impl<H: Handler> Remote<H> {
     /// pipeline is [replaced](crate::Scope::replace_pipeline) by one with another type of handler.
     ///
     /// # Errors
-    /// If the channel is closed, its handler is no `H` any more ([`Replaced`](Error::Replaced)), or the loop's queue is full;
+    /// If the channel is closed, its handler is no `H` any more ([`PipelineReplaced`](Error::PipelineReplaced)), or the loop's queue is full;
     /// the task is dropped.
     pub fn execute(
         &self,
         task: impl FnOnce(&mut H, &mut Context<'_, H>) -> Result + Send + 'static,
     ) -> Result {
         if !self.channel.fits_handler::<H>() {
-            return Err(Error::Replaced);
+            return Err(Error::PipelineReplaced);
         }
         self.channel.deliver(Mail::Run(Box::new(RemoteTask::<H>(Box::new(task)))))
     }

@@ -133,7 +133,7 @@ impl<In, Out, F: FnMut() -> Out> Heartbeat<In, Out, F> {
             ctx.close_now();
         }
         let after = ctx.now().saturating_sub(Duration::from_nanos(since));
-        Err(Error::TimedOut { what: "an answer to the heartbeat", after })
+        Err(Error::TimedOut { operation: "an answer to the heartbeat", after })
     }
 }
 

@@ -222,7 +222,7 @@ impl UdpSocket {
     /// # Errors
     /// What the system refuses, with what was tried.
     pub(crate) fn bind(address: SocketAddr, options: &UdpOptions) -> Result<Self> {
-        let failed = |during| move |e| Error::io(during, e);
+        let failed = |operation| move |e| Error::io(operation, e);
         let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))
             .and_then(|socket| socket.set_nonblocking(true).map(|()| socket))
             .map_err(failed("opening a socket"))?;

@@ -15,7 +15,7 @@ impl Cores {
         if let Some(cores) = &self.0
             && let Err(e) = rustix::thread::sched_setaffinity(None, cores)
         {
-            log::warn!("a worker's thread runs where the thread may that started it: {e}");
+            log::warn!("a worker's thread runs where the thread may that started it: {e:#}");
         }
     }
 }

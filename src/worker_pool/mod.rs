@@ -21,10 +21,9 @@ mod cores;
 pub use builder::WorkerPoolBuilder;
 
 use crate::{
-    Error, Result,
-    error::{Refused, caught, drop_guarded},
+    Error, Resource, Result,
+    error::{SendError, caught, drop_guarded},
     log_throttle::{PANICS, log_throttled, off_loop},
-    resource::WORKS,
 };
 use cores::Cores;
 use log::Level;
@@ -190,15 +189,15 @@ impl WorkerPool {
     /// # Errors
     /// The work comes back with [`Error::Full`] if `max_pending` works wait, with [`Error::Io`] if there is no thread and
     /// none can be started.
-    pub fn execute<T, F: FnOnce() -> T + Send + 'static>(&self, work: F) -> Result<(), Refused<F>> {
-        self.submit(Plain(work)).map_err(|refused| Refused { value: refused.value.0, reason: refused.reason })
+    pub fn execute<T, F: FnOnce() -> T + Send + 'static>(&self, work: F) -> Result<(), SendError<F>> {
+        self.submit(Plain(work)).map_err(|refused| refused.map(|Plain(work)| work))
     }
 
     /// Runs `work` on one of the threads, unless it is not wanted by then.
     ///
     /// # Errors
     /// As [`WorkerPool::execute`].
-    pub(crate) fn submit<W: Work + 'static>(&self, work: W) -> Result<(), Refused<W>> {
+    pub(crate) fn submit<W: Work + 'static>(&self, work: W) -> Result<(), SendError<W>> {
         let pool = &self.owner.pool;
         let mut unwanted = Vec::new();
         let mut state = pool.lock();
@@ -213,7 +212,7 @@ impl WorkerPool {
         }
         let refusal = if state.pending() >= limit {
             state.refused += 1;
-            Some(Error::Full { what: WORKS, limit })
+            Some(Error::Full { resource: Resource::WorkerQueue, limit })
         } else if state.threads == 0 {
             // Where there is one it comes to this work, too, only later.
             failed.take().map(|e| Error::io("starting a worker's thread", e))
@@ -221,7 +220,7 @@ impl WorkerPool {
             None
         };
         let result = match refusal {
-            Some(reason) => Err(Refused { value: work, reason }),
+            Some(reason) => Err(SendError::new(work, reason)),
             None => {
                 state.queue.push_back(Box::new(work));
                 pool.changed.notify_one();
@@ -233,7 +232,7 @@ impl WorkerPool {
         drop(state);
         unwanted.into_iter().for_each(drop_guarded);
         if let Some(e) = untold {
-            log::warn!("{}: one more thread cannot be started: {e}", pool.settings.name);
+            log::warn!("{}: one more thread cannot be started: {e:#}", pool.settings.name);
         }
         result
     }

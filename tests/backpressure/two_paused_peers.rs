@@ -102,6 +102,6 @@ fn two_paused_peers_time_out_where_neither_can_go_on() {
     assert!(pair.client.is_open() && pair.events.try_recv().is_err(), "the minute is not over");
     advance(&pair.event_loop, &pair.clock, Duration::from_secs(2));
     let said = pair.events.recv_timeout(PATIENCE).expect("it ends").expect_err("not by going on");
-    assert!(matches!(said, Error::TimedOut { what: "writing", .. }), "{said}");
+    assert!(matches!(said, Error::TimedOut { operation: "writing", .. }), "{said}");
     done(pair.client.closed()).unwrap();
 }

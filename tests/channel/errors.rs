@@ -358,7 +358,7 @@ fn an_error_that_a_handler_forgives_leaves_the_channel_open_wherever_it_came_fro
             "error active",
             "read one",
             "error in read one",
-            "error the peer broke the protocol: malformed message: bad",
+            "error the peer violated the protocol: malformed message: bad",
             "read_complete",
             "error in read_complete",
             "error task",

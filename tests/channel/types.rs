@@ -5,7 +5,7 @@
 use netwheel::{
     Attributes, Channel, ChannelGroup, ChannelId, ChannelOptions, ChannelStats, ClientBootstrap, Completion,
     Context, Error, EventLoop, EventLoopGroup, EventLoopGroupBuilder, Handler, Histogram, IdleEvent,
-    IdleTimeouts, LoopMetrics, ManualEventLoop, Peer, Pipeline, Refused, Result, ScheduledTask, Scope,
+    IdleTimeouts, LoopMetrics, ManualEventLoop, Peer, Pipeline, Result, ScheduledTask, Scope, SendError,
     Server, ServerBootstrap, TaskKey, TcpOptions, WireLog, WorkerMetrics, WorkerPool,
     buffer::{OutboundBuffer, WaterMark},
     pipeline::StageContext,
@@ -55,8 +55,8 @@ assert_not_impl_any!(Completion<()>: Clone);
 
 // Errors can go anywhere, and be boxed with all others.
 assert_impl_all!(Error: Send, Sync, std::error::Error);
-assert_impl_all!(Refused<String>: Send, Sync, std::error::Error);
-assert_not_impl_any!(Refused<Local>: Send, Sync);
+assert_impl_all!(SendError<String>: Send, Sync, std::error::Error);
+assert_not_impl_any!(SendError<Local>: Send, Sync);
 
 // Values of a channel that may be asked for elsewhere.
 assert_impl_all!(ChannelStats: Send, Sync, Copy, Eq);

@@ -343,7 +343,7 @@ fn it_gives_up_with_the_last_error() {
     for error in
         [done(waiting).unwrap_err(), done(ended).unwrap_err(), done(trial.client.ended()).unwrap_err()]
     {
-        assert!(matches!(error, Error::Io { during: "connecting", .. }), "{error}");
+        assert!(matches!(error, Error::Io { operation: "connecting", .. }), "{error}");
         assert_eq!(error.io_kind(), Some(ErrorKind::ConnectionRefused));
     }
     clock.advance(DAY);
@@ -556,7 +556,7 @@ fn settings_are_refused_when_it_begins() {
     let group = one_loop();
     let (bootstrap, _events) = client(&group, Settings::new(), silent);
     let setting = |client: Result<ReconnectingChannel<Bytes>>| match client {
-        Err(Error::Setting(refused)) => refused.setting,
+        Err(Error::Setting(refused)) => refused.setting(),
         other => panic!("{other:?}"),
     };
     assert_eq!(setting(bootstrap.reconnect(Backoff::new().factor(0.5)).connect(ANY_PORT)), "factor");

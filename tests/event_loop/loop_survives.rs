@@ -51,7 +51,7 @@ impl fmt::Display for Unspeakable {
 impl std::error::Error for Unspeakable {}
 
 fn unspeakable() -> Error {
-    Error::Other(Box::new(Unspeakable))
+    Error::other(Unspeakable)
 }
 
 struct Fixture {
@@ -527,7 +527,7 @@ fn e_27_a_clock_that_panics_ends_the_loop_and_that_is_told() {
     clock.now.store(true, SeqCst);
     event_loop.execute(|| ()).unwrap();
     let error = done(terminated).unwrap_err();
-    assert!(matches!(&error, Error::Panicked(why) if why == "the clock panics"), "{error}");
+    assert!(matches!(&error, Error::Panicked(why) if &**why == "the clock panics"), "{error}");
     assert!(event_loop.execute(|| ()).is_err());
 }
 

@@ -382,7 +382,7 @@ fn waiting_for_it_on_its_own_thread_is_an_error_and_not_for_ever() {
     assert!(matches!(event_loop.terminated().wait(), Err(Error::WouldDeadlock)));
     // To wait for room in its queue is the same: nobody else would make any.
     let refused = event_loop.execute_timeout(HOUR, Box::new(|| ())).unwrap_err();
-    assert!(matches!(refused.reason, Error::WouldDeadlock), "{}", refused.reason);
+    assert!(matches!(refused.error(), Error::WouldDeadlock), "{}", refused.error());
 
     // What is done is had at once; and another thread may well wait.
     let done = event_loop.schedule(NOT_AT_ALL, || 5).unwrap().completion();
@@ -408,7 +408,7 @@ fn there_is_one_and_it_has_no_thread() {
     assert_eq!((built.event_loop().name(), built.group().event_loops().len()), ("hand-0", 1));
     assert_eq!(built.group().next().name(), "hand-0");
     let refused = |built: Result<ManualEventLoop>| match built.unwrap_err() {
-        Error::Setting(refused) => (refused.setting, refused.value),
+        Error::Setting(refused) => (refused.setting(), refused.value().to_owned()),
         other => panic!("{other}"),
     };
     assert_eq!(refused(EventLoopGroup::builder().threads(2).build_manual()), ("threads", "2".to_owned()));

@@ -219,7 +219,7 @@ fn loops_that_cannot_be_told_apart_are_refused() {
     let Err(Error::Setting(refused)) = prometheus::Collector::new(&one).and(&other) else {
         panic!("two groups of the same name are taken")
     };
-    assert_eq!((refused.setting, refused.value.as_str()), ("name", "netwheel-0"));
+    assert_eq!((refused.setting(), refused.value()), ("name", "netwheel-0"));
 }
 
 #[test]

@@ -268,7 +268,7 @@ fn the_members_can_be_looked_at_while_they_come_and_go() {
 #[test]
 fn settings_out_of_range_are_refused() {
     let refused = ChannelGroup::<Bytes>::builder().max_waiting(0).build().unwrap_err();
-    assert_eq!(refused.to_string(), "max_waiting = 0 is refused: allowed is 1 broadcast or more");
+    assert_eq!(refused.to_string(), "max_waiting is 0; it must be 1 broadcast or more");
 }
 
 /// A group that is dropped leaves nothing behind, and its channels do not mind.

@@ -10,7 +10,8 @@ use crate::support::process::{Process, play, plays, strace_works};
 use crate::support::wait::PATIENCE;
 use bytes::Bytes;
 use netwheel::{
-    DatagramBootstrap, DatagramContext, DatagramHandler, Error, EventLoopGroup, EventLoopGroupBuilder, Result,
+    DatagramBootstrap, DatagramContext, DatagramHandler, Error, EventLoopGroup, EventLoopGroupBuilder,
+    Resource, Result,
 };
 use std::{
     io::Read,
@@ -24,7 +25,7 @@ const BLOCKED: [&str; 4] = ["-e", "trace=sendto", "-e", "inject=sendto:error=EAG
 /// Answers "numbers" with four datagrams, of which three fit, and "end" with one and a close.
 struct Teller {
     /// Whose limit it meets.
-    full: &'static str,
+    full: Resource,
 }
 
 impl DatagramHandler for Teller {
@@ -35,8 +36,10 @@ impl DatagramHandler for Teller {
                     ctx.send_to(n, from)?;
                 }
                 let refused = ctx.send_to("4", from).unwrap_err();
-                assert!(matches!(refused.reason, Error::Full { what, limit: 300 } if what == self.full));
-                println!("refused {:?}, {} wait", refused.value, ctx.pending_bytes());
+                assert!(
+                    matches!(refused.error(), Error::Full { resource, limit: 300, .. } if *resource == self.full)
+                );
+                println!("refused {:?}, {} wait", refused.value(), ctx.pending_bytes());
             }
             b"end" => {
                 ctx.send_to("last", from)?;
@@ -58,7 +61,7 @@ impl DatagramHandler for Teller {
 #[test]
 fn blocked_teller() {
     if plays("blocked_teller") {
-        tell(EventLoopGroup::builder(), 300, "outbound bytes");
+        tell(EventLoopGroup::builder(), 300, Resource::ChannelOutput);
     }
 }
 
@@ -66,11 +69,11 @@ fn blocked_teller() {
 #[test]
 fn blocked_teller_on_a_narrow_loop() {
     if plays("blocked_teller_on_a_narrow_loop") {
-        tell(EventLoopGroup::builder().max_outbound(300), 1 << 20, "outbound bytes of an event loop");
+        tell(EventLoopGroup::builder().max_outbound(300), 1 << 20, Resource::LoopOutput);
     }
 }
 
-fn tell(group: EventLoopGroupBuilder, max_outbound: usize, full: &'static str) {
+fn tell(group: EventLoopGroupBuilder, max_outbound: usize, full: Resource) {
     let group = group.threads(1).build().unwrap();
     let bootstrap = DatagramBootstrap::new(&group).max_outbound(max_outbound).datagrams_per_turn(2);
     let channel = bootstrap.handler(move || Teller { full }).bind("127.0.0.1:0").unwrap();
@@ -208,7 +211,7 @@ impl DatagramHandler for Counting {
 
     fn error(&mut self, ctx: &mut DatagramContext<'_, Self>, error: Error) -> Result {
         assert!(
-            ctx.is_open() && matches!(error, Error::Io { during: "receiving a datagram", .. }),
+            ctx.is_open() && matches!(error, Error::Io { operation: "receiving a datagram", .. }),
             "{error}"
         );
         self.0 += 1;

@@ -124,7 +124,7 @@ fn pushing_server() {
                 match channel.write(message.clone()) {
                     Ok(()) => {}
                     Err(refused_one) => {
-                        assert_eq!(refused_one.value, message, "it is handed back");
+                        assert_eq!(refused_one.into_inner(), message, "it is handed back");
                         refused += 1;
                     }
                 }

@@ -302,7 +302,7 @@ fn virtual_time_whole_stack() {
     let visits: Vec<u64> = (1800..=DAY).step_by(3600).collect();
     check("visitor is idle: Reader", visits.iter().map(|at| at + 180).collect());
     check(
-        "somebody: the peer broke the protocol: 3 bytes of a message in 20s, at least 100 are demanded",
+        "somebody: the peer violated the protocol: 3 bytes of a message in 20s; at least 100 are required",
         vec![45_020],
     );
 

@@ -161,7 +161,7 @@ fn one_task_too_many_is_dropped_and_told_and_nothing_else_is_lost() {
         Ok(())
     });
     line(&mut channel);
-    assert_eq!(log.take(), ["error full: at most 4 scheduled tasks of a channel"]);
+    assert_eq!(log.take(), ["error the limit of 4 scheduled tasks of a channel is reached"]);
     assert_eq!(channel.timers(), LIMIT);
     channel.advance(2 * SECOND);
     let mut ran = log.take();

@@ -282,7 +282,7 @@ fn a_connect_fails_as_the_system_says() {
     assert_eq!(error.io_kind(), Some(ErrorKind::ConnectionRefused), "{error}");
     let with_address = client.local_address("127.0.0.1:0".parse().unwrap());
     let error = done(with_address.connect(name(&stale))).unwrap_err();
-    assert!(matches!(&error, Error::Setting(e) if e.setting == "local_address"), "{error}");
+    assert!(matches!(&error, Error::Setting(e) if e.setting() == "local_address"), "{error}");
     turn_until(&group, |metrics| metrics.connect_errors == 0 && metrics.channels == 0);
     end(&group);
 }
@@ -298,7 +298,10 @@ fn a_connect_to_a_full_backlog_fails_at_once() {
     let waiting = fill(&path);
     let (client, _events) = servers::client(&group, servers::Settings::new(), recorder::silent);
     let error = done(client.connect(name(&path))).unwrap_err();
-    assert!(matches!(error, Error::Io { during: "connecting: too many wait to be accepted", .. }), "{error}");
+    assert!(
+        matches!(error, Error::Io { operation: "connecting: too many wait to be accepted", .. }),
+        "{error}"
+    );
     assert_eq!(error.io_kind(), Some(ErrorKind::WouldBlock));
     assert_eq!(group.event_loops()[0].connections(), 0);
     waiting.iter().for_each(|_| drop(busy.accept().unwrap()));
@@ -364,7 +367,7 @@ fn one_listener_for_a_name() {
     let (directory, group) = (Directory::new(), one_loop());
     let path = directory.join("socket");
     let refused = bootstrap(&group).listener_per_loop(true).bind(name(&path)).unwrap_err();
-    assert!(matches!(&refused, Error::Setting(e) if e.setting == "listener_per_loop"), "{refused}");
+    assert!(matches!(&refused, Error::Setting(e) if e.setting() == "listener_per_loop"), "{refused}");
     assert!(!path.exists());
     end(&group);
 }

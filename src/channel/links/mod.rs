@@ -55,7 +55,7 @@ pub(crate) trait Links {
 
     fn event(&mut self, state: &mut ChannelState, services: &mut LoopServices, event: Event) -> Result;
 
-    /// Writes a message from a `Channel` handle. Fails with `Error::Replaced` if this pipeline
+    /// Writes a message from a `Channel` handle. Fails with `Error::PipelineReplaced` if this pipeline
     /// writes another type.
     fn write(&mut self, state: &mut ChannelState, message: Box<dyn Any + Send>) -> Result;
 

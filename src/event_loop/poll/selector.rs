@@ -168,7 +168,7 @@ impl Selector {
         interest: Interest,
     ) -> io::Result<()> {
         if let Err(e) = self.poll.registry().deregister(source) {
-            log::debug!("leaving the old poll: {e}");
+            log::debug!("leaving the old poll: {e:#}");
         }
         to.poll.registry().register(source, Token(token), interest)
     }

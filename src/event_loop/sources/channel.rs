@@ -99,7 +99,7 @@ impl ChannelSlot {
             && let Err(e) = stream.linger(Duration::ZERO)
         {
             let (services, id) = (&io.services, core.state.id());
-            log_throttled!(services, BROKEN, Level::Debug, "channel {id}: closed without a reset: {e}");
+            log_throttled!(services, BROKEN, Level::Debug, "channel {id}: closed without a reset: {e:#}");
         }
         // The end of the stream would come before the reset, and the peer take it for a good one.
         let resets = linger.is_some_and(|time| time.is_zero());
@@ -113,7 +113,7 @@ impl ChannelSlot {
             Err(mut stream) => {
                 if let Err(e) = io.selector.deregister(stream.source()) {
                     let (services, id) = (&io.services, core.state.id());
-                    log_throttled!(services, BROKEN, Level::Debug, "channel {id}: leaving the poll: {e}");
+                    log_throttled!(services, BROKEN, Level::Debug, "channel {id}: leaving the poll: {e:#}");
                 }
                 match linger.filter(|time| !time.is_zero()) {
                     Some(time) => SocketAfterClose::ClosedByWorker(stream, time),

@@ -65,7 +65,7 @@ impl WatchdogThread {
                 Some(commands)
             }
             Err(e) => {
-                log::error!("{}: cannot start; {event_loop} is not watched: {e}", self.thread_name);
+                log::error!("{}: cannot start; {event_loop} is not watched: {e:#}", self.thread_name);
                 None
             }
         };

@@ -4,7 +4,7 @@ use super::Handler;
 use crate::{
     Error, Result,
     channel::{Scope, TaskKey},
-    error::Refused,
+    error::SendError,
     pipeline::offload::{Answer, Offloaded},
 };
 use std::{
@@ -158,14 +158,14 @@ impl<'a, H: Handler> Context<'a, H> {
         &mut self,
         work: W,
         then: impl FnOnce(&mut H, &mut Context<'_, H>, Result<T>) -> Result + 'static,
-    ) -> Result<TaskKey, Refused<W>>
+    ) -> Result<TaskKey, SendError<W>>
     where
         T: Send + 'static,
         W: FnOnce() -> T + Send + 'static,
     {
         let Scope { state, services, .. } = &mut self.scope;
         if !state.status.is_open() {
-            return Err(Refused { value: work, reason: Error::Closed });
+            return Err(SendError::new(work, Error::Closed));
         }
         let answer = Answer::new();
         let cell = answer.downgrade();
@@ -176,14 +176,14 @@ impl<'a, H: Handler> Context<'a, H> {
         let task: Box<dyn Any> = Box::new(HandlerTask::<H>(Box::new(task)));
         let key = match state.await_worker(services, task) {
             Ok(key) => key,
-            Err(reason) => return Err(Refused { value: work, reason }),
+            Err(reason) => return Err(SendError::new(work, reason)),
         };
         let work = Offloaded::new(work, cell, services.outlet.clone(), state.key(), key);
         match services.workers.submit(work) {
             Ok(()) => Ok(key),
             Err(refused) => {
                 state.cancel(services, key);
-                Err(Refused { value: refused.value.work, reason: refused.reason })
+                Err(refused.map(|offload| offload.work))
             }
         }
     }

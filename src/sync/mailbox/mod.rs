@@ -19,9 +19,8 @@ mod space_waiters;
 
 use super::primitives::{AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering};
 use crate::{
-    Error,
-    error::{Refused, drop_guarded},
-    resource::PENDING_TASKS,
+    Error, Resource,
+    error::{SendError, drop_guarded},
 };
 use crossbeam_utils::CachePadded;
 use space_waiters::SpaceWaiters;
@@ -151,8 +150,8 @@ impl<T> Mailbox<T> {
     ///
     /// # Errors
     /// Hands it back if the queue is full, or its loop has ended.
-    pub(crate) fn put(&self, entry: T) -> Result<(), Refused<T>> {
-        self.try_put(entry).map_err(|(why, value)| Refused { value, reason: self.reason(why) })
+    pub(crate) fn put(&self, entry: T) -> Result<(), SendError<T>> {
+        self.try_put(entry).map_err(|(why, value)| SendError::new(value, self.reason(why)))
     }
 
     /// As [`put`](Mailbox::put), of an entry that is made when it is clear that it is accepted: where it is needed, not
@@ -176,7 +175,7 @@ impl<T> Mailbox<T> {
             NotPut::Full => {
                 self.refused.fetch_add(1, Ordering::Relaxed);
                 let limit = usize::try_from(self.limit).unwrap_or(usize::MAX);
-                Error::Full { what: PENDING_TASKS, limit }
+                Error::Full { resource: Resource::LoopQueue, limit }
             }
             NotPut::Closed => Error::ShutDown,
         }
@@ -187,10 +186,15 @@ impl<T> Mailbox<T> {
     ///
     /// # Errors
     /// Hands it back if there was no room all the time, or the mailbox is closed.
-    pub(crate) fn put_timeout(&self, entry: T, timeout: Duration, wake: impl Fn()) -> Result<(), Refused<T>> {
+    pub(crate) fn put_timeout(
+        &self,
+        entry: T,
+        timeout: Duration,
+        wake: impl Fn(),
+    ) -> Result<(), SendError<T>> {
         let mut waiting = match self.try_put(entry) {
             Err((NotPut::Full, entry)) => Some(entry),
-            Err((why, value)) => return Err(Refused { value, reason: self.reason(why) }),
+            Err((why, value)) => return Err(SendError::new(value, self.reason(why))),
             Ok(()) => return Ok(()),
         };
         let put = self.room.wait(timeout, || match self.try_put(waiting.take()?) {
@@ -206,7 +210,7 @@ impl<T> Mailbox<T> {
             (None, Some(entry)) => Err((NotPut::Full, entry)),
             (None, None) => unreachable!("what was put in or refused has an answer"),
         };
-        refused.map_err(|(why, value)| Refused { value, reason: self.reason(why) })
+        refused.map_err(|(why, value)| SendError::new(value, self.reason(why)))
     }
 
     /// The loop tells those who wait that it has taken entries out.
@@ -219,10 +223,10 @@ impl<T> Mailbox<T> {
     ///
     /// # Errors
     /// Hands it back if the mailbox is closed, or its loop has ended.
-    pub(crate) fn put_always(&self, entry: T) -> Result<(), Refused<T>> {
+    pub(crate) fn put_always(&self, entry: T) -> Result<(), SendError<T>> {
         let mut queue = self.both.lock();
         if queue.closed {
-            return Err(Refused { value: entry, reason: Error::ShutDown });
+            return Err(SendError::new(entry, Error::ShutDown));
         }
         queue.push(entry, &self.both.front.entered);
         Ok(())
@@ -349,7 +353,7 @@ mod tests {
         let (mailbox, mut inbox) = mailbox(2);
         assert!(mailbox.put(1).is_ok() && mailbox.put(2).is_ok());
         let refused = mailbox.put(3).unwrap_err();
-        assert!(matches!(refused, Refused { value: 3, reason: Error::Full { limit: 2, .. } }));
+        assert!(matches!(refused.into_parts(), (3, Error::Full { limit: 2, .. })));
         assert!(mailbox.put_always(4).is_ok(), "what must not be lost comes in");
         assert_eq!((mailbox.len(), mailbox.refused()), (3, 1));
         assert_eq!([inbox.take(), inbox.take()], [Some(1), Some(2)]);
@@ -364,7 +368,7 @@ mod tests {
         mailbox.put(1).unwrap();
         mailbox.close();
         for refused in [mailbox.put(2), mailbox.put_always(2)] {
-            assert!(matches!(refused, Err(Refused { value: 2, reason: Error::ShutDown })));
+            assert!(matches!(refused.unwrap_err().into_parts(), (2, Error::ShutDown)));
         }
         assert_eq!((mailbox.len(), inbox.take(), mailbox.len()), (1, Some(1), 0));
     }
@@ -432,7 +436,7 @@ mod tests {
         drop(inbox);
         assert_eq!((Arc::strong_count(&left), mailbox.len()), (1, 0));
         let refused = mailbox.put(left.clone()).unwrap_err();
-        assert!(matches!(refused, Refused { reason: Error::ShutDown, .. }));
+        assert!(matches!(refused.error(), Error::ShutDown));
     }
 
     #[test]
@@ -464,7 +468,7 @@ mod tests {
         let wakes = std::cell::Cell::new(0);
         for timeout in [Duration::ZERO, Duration::from_millis(1)] {
             let refused = mailbox.put_timeout(2, timeout, || wakes.set(wakes.get() + 1)).unwrap_err();
-            assert!(matches!(refused, Refused { value: 2, reason: Error::Full { limit: 1, .. } }));
+            assert!(matches!(refused.into_parts(), (2, Error::Full { limit: 1, .. })));
         }
         assert_eq!((mailbox.len(), mailbox.refused()), (1, 2), "once for each that gave up");
         assert!(wakes.get() >= 2, "the loop was told that somebody waits");
@@ -478,7 +482,7 @@ mod tests {
         scope: &'scope std::thread::Scope<'scope, '_>,
         mailbox: &'scope Mailbox<i32>,
         entry: i32,
-    ) -> std::thread::ScopedJoinHandle<'scope, Result<(), Refused<i32>>> {
+    ) -> std::thread::ScopedJoinHandle<'scope, Result<(), SendError<i32>>> {
         let (waits, waiting) = std::sync::mpsc::channel();
         let waiter = scope
             .spawn(move || mailbox.put_timeout(entry, Duration::from_secs(600), || waits.send(()).unwrap()));
@@ -508,11 +512,11 @@ mod tests {
             mailbox.close();
             for (waiter, n) in waiters.into_iter().zip(1..) {
                 let refused = waiter.join().unwrap().unwrap_err();
-                assert!(matches!(refused, Refused { value, reason: Error::ShutDown } if value == n));
+                assert!(matches!(refused.into_parts(), (value, Error::ShutDown) if value == n));
             }
         });
         let late = mailbox.put_timeout(4, Duration::from_secs(600), || ()).unwrap_err();
-        assert!(matches!(late, Refused { value: 4, reason: Error::ShutDown }));
+        assert!(matches!(late.into_parts(), (4, Error::ShutDown)));
         assert_eq!((inbox.take(), inbox.take(), mailbox.len()), (Some(0), None, 0));
     }
 }

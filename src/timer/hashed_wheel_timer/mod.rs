@@ -46,7 +46,7 @@ pub use timeout::Timeout;
 
 use crate::{
     Error, Result,
-    error::{Refused, panic_message},
+    error::{SendError, panic_message},
 };
 use shared::Handle;
 use std::{fmt, panic::Location, sync::Arc, time::Duration};
@@ -119,12 +119,12 @@ impl HashedWheelTimer {
     /// [`max_pending`](HashedWheelTimerBuilder::max_pending) timeouts are pending ([`Error::Full`]), or if the
     /// operating system gives no thread ([`Error::Io`]).
     #[track_caller]
-    pub fn new_timeout<F>(&self, delay: Duration, task: F) -> Result<Timeout, Refused<F>>
+    pub fn new_timeout<F>(&self, delay: Duration, task: F) -> Result<Timeout, SendError<F>>
     where
         F: FnOnce(&Timeout) -> Result + Send + 'static,
     {
         let added = self.handle.shared.add(delay, task, None::<NoHook>, Location::caller());
-        added.map_err(|refused| Refused { value: refused.value.0, reason: refused.reason })
+        added.map_err(|refused| refused.map(|(task, _)| task))
     }
 
     /// As [`new_timeout`](Self::new_timeout), with a hook that runs on the timer's thread if the timeout is
@@ -157,16 +157,13 @@ impl HashedWheelTimer {
         delay: Duration,
         task: F,
         on_cancel: H,
-    ) -> Result<Timeout, Refused<(F, H)>>
+    ) -> Result<Timeout, SendError<(F, H)>>
     where
         F: FnOnce(&Timeout) -> Result + Send + 'static,
         H: FnOnce(&Timeout) + Send + 'static,
     {
         let added = self.handle.shared.add(delay, task, Some(on_cancel), Location::caller());
-        added.map_err(|Refused { value: (task, hook), reason }| Refused {
-            value: (task, hook.expect("a refused hook comes back")),
-            reason,
-        })
+        added.map_err(|refused| refused.map(|(task, hook)| (task, hook.expect("a refused hook comes back"))))
     }
 
     /// Starts the timer's thread; does nothing if it runs. The first timeout starts it, too.
@@ -193,7 +190,7 @@ impl HashedWheelTimer {
             return Err(Error::WouldDeadlock);
         }
         match shared.end() {
-            Some(thread) => thread.join().map_err(|panic| Error::Panicked(panic_message(panic))),
+            Some(thread) => thread.join().map_err(|panic| Error::panicked(panic_message(panic))),
             None => Ok(Vec::new()),
         }
     }

@@ -231,7 +231,7 @@ impl Timeout {
             Ok(Ok(())) => {}
             // Dropped where a panic is caught: an error of the program's may do anything.
             Ok(Err(e)) => {
-                caught(|| self.complain(format_args!("failed: {e}")));
+                caught(|| self.complain(format_args!("failed: {e:#}")));
                 drop_guarded(e);
             }
             Err(panic) => self.complain(format_args!("panicked: {}", panic_message(panic))),

@@ -70,7 +70,7 @@ pub(crate) fn adopt(listener: std::os::unix::net::UnixListener) -> io::Result<Un
 /// What the system refuses, with what was tried. That the listener's backlog is full is among it: unlike a TCP connect, one
 /// of a Unix socket that would block is not under way, and nobody would tell when to try again (connect(2), EAGAIN).
 pub(crate) fn connect(address: &UnixAddress, options: &TcpOptions) -> Result<mio::net::UnixStream> {
-    let failed = |during| move |e| Error::io(during, e);
+    let failed = |operation| move |e| Error::io(operation, e);
     let socket = open().map_err(failed("opening a socket"))?;
     options.apply_buffers(&SockRef::from(&socket)).map_err(failed("setting a socket's options"))?;
     let connected = address.to_system().and_then(|name| socket.connect(&name));

@@ -65,7 +65,7 @@ impl Drop for SocketFile {
         // While the listener is open its inode is in use, so no other file can have got its number.
         let ours = fs::symlink_metadata(&self.path).is_ok_and(|found| identity(&found) == self.identity);
         if ours && let Err(e) = fs::remove_file(&self.path) {
-            log::warn!("removing the socket {}: {e}", self.path.display());
+            log::warn!("removing the socket {}: {e:#}", self.path.display());
         }
     }
 }

@@ -110,8 +110,8 @@ fn h_03_what_waits_counts_against_the_marks_and_the_limit_of_the_channel() {
     handle.write(bytes(949)).unwrap();
     channel.run_pending();
     let refused = handle.write(bytes(1)).unwrap_err();
-    assert!(matches!(refused.reason, Error::Full { limit: 1_000, .. }), "{refused:?}");
-    assert_eq!(refused.value, bytes(1), "it is handed back");
+    assert!(matches!(refused.error(), Error::Full { limit: 1_000, .. }), "{refused:?}");
+    assert_eq!(refused.into_inner(), bytes(1), "it is handed back");
 }
 
 /// H-03: one wait is 100 ms at most, or the time of one byte.

@@ -95,7 +95,7 @@ fn writable_entitles_to_one_write_as_is_writable_does() {
     assert!(first.is_done() && second.is_done());
     one.write(zeros(1000)).unwrap();
     two.write(zeros(1000)).unwrap();
-    assert!(matches!(two.write(zeros(1000)).unwrap_err().reason, Error::Full { .. }));
+    assert!(matches!(two.write(zeros(1000)).unwrap_err().error(), Error::Full { .. }));
     channel.run_pending();
     assert!(channel.is_open());
 }
@@ -223,7 +223,7 @@ fn the_weight_of_a_closed_channel_is_nobodys() {
     handle.write(zeros(MIB)).unwrap();
     channel.close();
     assert!(!handle.is_writable());
-    assert!(matches!(handle.write(zeros(1)).unwrap_err().reason, Error::Closed));
+    assert!(matches!(handle.write(zeros(1)).unwrap_err().error(), Error::Closed));
 }
 
 over_each_transport! {

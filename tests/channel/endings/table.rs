@@ -42,7 +42,7 @@ impl Codec for Words {
 
     fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
         if &input[..] == b"bad" {
-            return Err(PeerError::Malformed("bad".to_owned()).into());
+            return Err(PeerError::Malformed("bad".into()).into());
         }
         let all = input.split_to(input.len());
         Ok((!all.is_empty()).then_some(all))

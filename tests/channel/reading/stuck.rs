@@ -24,8 +24,11 @@ fn max_inbound_closes_a_channel_whose_codec_waits_for_more_than_it_may_keep() {
     channel.write_inbound(b"0123456789").unwrap();
     assert_eq!(log.take(), ["active", "read_complete"]);
     channel.write_inbound(b"x").unwrap();
-    let expected = PeerError::TooLong { what: "undecoded input", length: 11, limit: 10 };
-    assert_eq!(log.take(), [format!("error the peer broke the protocol: {expected}"), "inactive".to_owned()]);
+    let expected = PeerError::too_long("undecoded input", 11, 10);
+    assert_eq!(
+        log.take(),
+        [format!("error the peer violated the protocol: {expected}"), "inactive".to_owned()]
+    );
     assert!(channel.write_inbound(b"\n").is_err());
 }
 
@@ -40,7 +43,7 @@ fn max_inbound_over_tcp_closes_the_connection_whatever_the_handler_does() {
     log.wait_for("drop");
     let log = log.take();
     assert!(
-        log.iter().any(|e| e.starts_with("error the peer broke the protocol: a undecoded input")),
+        log.iter().any(|e| e.starts_with("error the peer violated the protocol: a undecoded input")),
         "{log:?}"
     );
     assert_eq!(log[log.len() - 2..], ["inactive", "drop"]);
@@ -262,7 +265,7 @@ fn a_handler_that_stays_open_after_an_error_reads_on_behind_it() {
         [
             "active",
             "read one",
-            "error the peer broke the protocol: malformed message: bad",
+            "error the peer violated the protocol: malformed message: bad",
             "read two",
             "read mine",
             "error my own",

@@ -173,7 +173,7 @@ fn c_49_a_failing_answer_may_write_and_close_again_without_recursion() {
         handle.clone().write_tracked(text.into()).unwrap().on_complete(move |_| {
             handle.close();
             let refused = handle.write("more".into()).unwrap_err();
-            log.push(format!("{text}, then {}", refused.reason));
+            log.push(format!("{text}, then {}", refused.error()));
         });
     }
     channel.run_pending();
@@ -196,7 +196,7 @@ fn c_50_a_write_to_a_closed_channel_comes_back_and_what_was_on_its_way_is_answer
     channel.run_pending();
     assert_eq!(log.all(), ["the channel is closed"]);
     let refused = handle.write_tracked("later".into()).unwrap_err();
-    assert!(matches!(refused.reason, Error::Closed) && refused.value == "later");
+    assert!(matches!(refused.error(), Error::Closed) && refused.value() == "later");
 }
 
 #[test]
@@ -245,8 +245,8 @@ fn the_limit_of_unanswered_writes_is_reached_without_losing_any() {
         channel.run_pending();
     }
     let refused = handle.write_tracked("one too many".into()).unwrap_err();
-    assert_eq!(refused.to_string(), "refused: full: at most 65536 unconfirmed writes of a channel");
-    assert_eq!(refused.value, "one too many", "handed back");
+    assert_eq!(refused.to_string(), "the limit of 65536 tracked writes of a channel is reached");
+    assert_eq!(refused.value(), "one too many", "handed back");
     channel.set_outbound_room(None);
     assert_eq!(channel.read_outbound().len(), LIMIT, "an empty line each");
     notify(&mut channel, &log, "room again");

@@ -6,7 +6,7 @@ use crate::support::{
     wait::{done, ms, receive},
 };
 use bytes::Bytes;
-use netwheel::{AcquireTimeout, ChannelPool, prelude::*};
+use netwheel::{AcquireTimeout, ChannelPool, Resource, prelude::*};
 use std::sync::mpsc;
 
 #[test]
@@ -52,7 +52,7 @@ fn h_19_waiters_are_bounded() {
     let _held = trial.get();
     let _waiting = [trial.pool.acquire(), trial.pool.acquire()];
     match done(trial.pool.acquire()) {
-        Err(Error::Full { what, limit }) => assert_eq!((what, limit), ("waiters of the pool", 2)),
+        Err(Error::Full { resource, limit, .. }) => assert_eq!((resource, limit), (Resource::PoolWaiters, 2)),
         other => panic!("{other:?}"),
     }
     assert_eq!(trial.counts(), (1, 0, 2));
@@ -70,7 +70,7 @@ fn h_19_who_waits_for_too_long_fails() {
     assert!(!waiting.is_done(), "not early");
     trial.clock.advance(ms(1));
     match done(waiting) {
-        Err(Error::TimedOut { what: "acquiring a channel", after }) => assert_eq!(after, ms(500)),
+        Err(Error::TimedOut { operation: "acquiring a channel", after, .. }) => assert_eq!(after, ms(500)),
         other => panic!("{other:?}"),
     }
     assert_eq!(trial.counts(), (1, 0, 0));

@@ -2,8 +2,7 @@
 
 use crate::support::servers::Quiet;
 use netwheel::{
-    Admission, Error, IpFilter, IpRule, LoopMetrics, ManualEventLoop, SettingError, codec::RawBytes,
-    prelude::*,
+    Admission, Error, IpFilter, IpRule, LoopMetrics, ManualEventLoop, codec::RawBytes, prelude::*,
 };
 use std::{net::TcpStream, time::Duration};
 
@@ -52,8 +51,9 @@ fn a_share_of_nothing_is_refused() {
     let group = EventLoopGroup::builder().threads(1).build().unwrap();
     let bootstrap = ServerBootstrap::new(&group).accepts_per_turn(0);
     let refused = bootstrap.pipeline(|_| Pipeline::codec(RawBytes).handler(Quiet)).bind("127.0.0.1:0");
-    let Err(Error::Setting(SettingError { setting, value, allowed })) = refused else {
-        panic!("it was taken")
-    };
-    assert_eq!((setting, value.as_str(), allowed), ("accepts_per_turn", "0", "1 connection or more"));
+    let Err(Error::Setting(refused)) = refused else { panic!("it was taken") };
+    assert_eq!(
+        (refused.setting(), refused.value(), refused.allowed()),
+        ("accepts_per_turn", "0", "1 connection or more")
+    );
 }

@@ -5,7 +5,7 @@ use crate::support::{
     loops::{Gate, on, single},
     wait::{PATIENCE, done, ms},
 };
-use netwheel::{Error, EventLoop, EventLoopGroup, Refused};
+use netwheel::{Error, EventLoop, EventLoopGroup, SendError};
 use std::{
     path::PathBuf,
     sync::{
@@ -17,7 +17,7 @@ use std::{
 };
 
 type Task = Box<dyn FnOnce() + Send>;
-type Submitted = Result<(), Refused<Task>>;
+type Submitted = Result<(), SendError<Task>>;
 
 /// The smallest queue.
 const LIMIT: usize = 16;
@@ -123,8 +123,8 @@ fn e_29_a_task_whose_time_is_up_comes_back() {
         let begun = Instant::now();
         let refused = event_loop.execute_timeout(timeout, task).unwrap_err();
         assert!(begun.elapsed() >= timeout);
-        assert!(matches!(refused.reason, Error::Full { limit: LIMIT, .. }), "{}", refused.reason);
-        (refused.value)();
+        assert!(matches!(refused.error(), Error::Full { limit: LIMIT, .. }), "{}", refused.error());
+        (refused.into_inner())();
         ran.try_recv().expect("it is whole");
     }
     assert_eq!(event_loop.metrics().tasks_refused, refused_before + 3);
@@ -140,8 +140,8 @@ fn e_29_on_the_loop_itself_it_is_refused_at_once() {
         let refused = |what: &str| {
             let (task, ran) = telling();
             let refused = me.execute_timeout(PATIENCE, task).unwrap_err();
-            assert!(matches!(refused.reason, Error::WouldDeadlock), "{what}: {}", refused.reason);
-            (refused.value)();
+            assert!(matches!(refused.error(), Error::WouldDeadlock), "{what}: {}", refused.error());
+            (refused.into_inner())();
             ran.try_recv().expect("it is whole");
         };
         refused("with room");
@@ -257,8 +257,8 @@ fn e_59_the_end_of_the_loop_releases_all_who_wait() {
             match waiter.recv_timeout(PATIENCE).expect("nobody is left asleep") {
                 Ok(()) => ran.recv_timeout(PATIENCE).expect("what was accepted runs"),
                 Err(refused) => {
-                    assert!(matches!(refused.reason, Error::ShutDown), "{}", refused.reason);
-                    (refused.value)();
+                    assert!(matches!(refused.error(), Error::ShutDown), "{}", refused.error());
+                    (refused.into_inner())();
                     ran.try_recv().expect("it is whole");
                 }
             }
@@ -279,7 +279,7 @@ fn e_59_a_loop_that_has_ended_lets_nobody_wait() {
         done(event_loop.shutdown_gracefully(Duration::ZERO, PATIENCE)).unwrap();
         let mine = kept.clone();
         let refused = event_loop.execute_timeout(PATIENCE, Box::new(move || drop(mine))).unwrap_err();
-        assert!(matches!(refused.reason, Error::ShutDown), "{}", refused.reason);
+        assert!(matches!(refused.error(), Error::ShutDown), "{}", refused.error());
         assert_eq!(Arc::strong_count(&kept), 2, "it came back whole");
     }
 }

@@ -207,9 +207,9 @@ fn broadcasts_that_wait_are_bounded() {
     let release = block(&group);
     let waiting: Vec<_> = (0..3).map(|_| room.broadcast("waits".into()).unwrap()).collect();
     let refused = room.broadcast("too many".into()).unwrap_err();
-    assert_eq!(refused.value, "too many");
-    let expected = "full: at most 3 waiting broadcasts of a channel group";
-    assert_eq!(refused.reason.to_string(), expected);
+    assert_eq!(refused.value(), "too many");
+    let expected = "the limit of 3 waiting broadcasts of a channel group is reached";
+    assert_eq!(refused.error().to_string(), expected);
     assert!(room.broadcast_except(room.channels()[0].id(), "too".into()).is_err());
     assert!(room.broadcast_where(|_| true, "too".into()).is_err());
     drop(release);
@@ -246,8 +246,8 @@ fn members_of_a_loop_whose_queue_is_full_are_not_reached() {
     // If nobody can have it, it comes back.
     let refused =
         room.broadcast_where(|channel| on_stuck.contains(&channel.id()), "nobody".into()).unwrap_err();
-    assert_eq!(refused.value, "nobody");
-    assert!(matches!(refused.reason, Error::Full { limit: QUEUE, .. }), "{}", refused.reason);
+    assert_eq!(refused.value(), "nobody");
+    assert!(matches!(refused.error(), Error::Full { limit: QUEUE, .. }), "{}", refused.error());
     drop(release);
     drop(peers);
     end(&group);

@@ -75,8 +75,8 @@ fn t_34_after_a_disconnect_datagrams_need_an_address() {
         scope.disconnect()?;
         scope.disconnect()?;
         let refused = scope.send("to nobody").unwrap_err();
-        assert!(matches!(refused.reason, Error::NotConnected), "{refused}");
-        assert_eq!(refused.value, "to nobody");
+        assert!(matches!(refused.error(), Error::NotConnected), "{refused}");
+        assert_eq!(refused.value(), "to nobody");
         scope.send_to("to somebody", second_address)?;
         sender.send((scope.peer_address(), scope.local_address())).unwrap();
         Ok(())
@@ -137,6 +137,9 @@ fn the_longest_datagram_arrives_whole_and_a_longer_one_comes_back() {
     };
     channel.execute(task).unwrap();
     let refused = wait::receive(&told).unwrap_err();
-    assert_eq!((refused.value.len(), refused.reason.to_string().contains("too long")), (LONGEST + 1, true));
+    assert_eq!(
+        (refused.value().len(), refused.error().to_string().contains("too long")),
+        (LONGEST + 1, true)
+    );
     end(&group);
 }

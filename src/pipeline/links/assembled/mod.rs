@@ -102,7 +102,7 @@ impl<H: Handler, P: Pull<Item = H::Read> + Push<H::Write>> Links for Assembled<P
             // The handle belongs to an earlier pipeline.
             Err(message) => {
                 drop_guarded(message);
-                Err(Error::Replaced)
+                Err(Error::PipelineReplaced)
             }
         }
     }
