@@ -215,7 +215,7 @@ impl Handler for Client {
     }
 
     fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> Result {
-        self.why.get_or_insert_with(|| error.to_string());
+        self.why.get_or_insert_with(|| format!("{error:#}"));
         ctx.close();
         Ok(())
     }
@@ -388,7 +388,7 @@ fn main() -> ExitCode {
     let output = Output::start();
     let failure = match run(options) {
         Ok(why) => why,
-        Err(e) => Some(e.to_string()),
+        Err(e) => Some(format!("{e:#}")),
     };
     if let Some(why) = &failure {
         complain!("{why}");

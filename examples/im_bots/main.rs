@@ -206,7 +206,7 @@ fn connector(
         let report = report.clone();
         bootstraps[n % bootstraps.len()].connect(server.clone()).on_complete(move |result| {
             if let Err(e) = result {
-                let _ = report.send(Report::Failed(e.to_string()));
+                let _ = report.send(Report::Failed(format!("{e:#}")));
             }
         });
     })

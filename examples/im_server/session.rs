@@ -69,7 +69,7 @@ type Answer = Result<Option<Reply>, Refusal>;
 
 impl From<Error> for Refusal {
     fn from(error: Error) -> Self {
-        Refusal(Code::BadRequest, error.to_string())
+        Refusal(Code::BadRequest, format!("{error:#}"))
     }
 }
 
@@ -124,7 +124,7 @@ impl Handler for Session {
             Error::Peer(PeerError::TooSlow { .. }) => self.too_slow(ctx, "sends a line too slowly"),
             Error::TimedOut { .. } if self.user.is_none() => self.too_slow(ctx, "has not logged in"),
             Error::Peer(error) => {
-                ctx.write(error_reply(Code::TooLarge, error.to_string()))?;
+                ctx.write(error_reply(Code::TooLarge, format!("{error:#}")))?;
                 bye(ctx, Reason::ProtocolError)
             }
             Error::Full { .. } => {

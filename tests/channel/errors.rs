@@ -180,7 +180,7 @@ impl Handler for Faulty {
     }
 
     fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> Result {
-        self.0.log.push(format!("error {error}"));
+        self.0.log.push(format!("error {error:#}"));
         self.0.at(Place::Error)?;
         // After a panic the channel is closed whatever is done here.
         if !matches!(error, Error::Panicked(_)) {

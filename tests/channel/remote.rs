@@ -36,7 +36,7 @@ impl Handler for Shelf {
     }
 
     fn error(&mut self, _: &mut Context<'_, Self>, error: Error) -> Result {
-        self.kept.borrow_mut().push(format!("error: {error}"));
+        self.kept.borrow_mut().push(format!("error: {error:#}"));
         Ok(())
     }
 }
@@ -153,7 +153,7 @@ fn a_task_whose_channel_is_gone_is_dropped() {
     });
     assert!(matches!(refused, Err(Error::Closed)));
     assert_eq!(drops.try_iter().count(), 1);
-    assert_eq!(*kept.borrow(), ["error: reading: connection reset"]);
+    assert_eq!(*kept.borrow(), ["error: reading failed: connection reset"]);
 }
 
 #[test]

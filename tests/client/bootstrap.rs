@@ -290,7 +290,7 @@ fn c_69_a_bind_that_fails_says_so_at_once() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let failed = ServerBootstrap::new(&group).pipeline(lines).bind(taken.local_addr().unwrap()).unwrap_err();
     assert_eq!(failed.io_kind(), Some(ErrorKind::AddrInUse));
-    assert!(failed.to_string().starts_with("listening: "), "{failed}");
+    assert!(failed.to_string().starts_with("listening failed"), "{failed}");
     let nowhere: &[SocketAddr] = &[];
     let failed = ServerBootstrap::new(&group).pipeline(lines).bind(nowhere).unwrap_err();
     assert_eq!(failed.io_kind(), Some(ErrorKind::NotFound));

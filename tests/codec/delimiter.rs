@@ -81,9 +81,9 @@ fn delimiters_that_make_no_sense_are_refused_with_the_reason() {
     assert_eq!(refusal(&[&b"x"[..]; 17]), "number of delimiters is 17; it must be 1 to 16");
     assert_eq!(refusal(&[b";", b""]), "length of a delimiter is 0; it must be 1 to 256 bytes");
     assert_eq!(refusal(&[&[b'x'; 257]]), "length of a delimiter is 257; it must be 1 to 256 bytes");
-    let never = "is refused: allowed is a delimiter that does not contain another one before its end";
-    assert_eq!(refusal(&[b"\n", b"\n\r"]), format!(r"delimiter = \n\r {never}"));
-    assert_eq!(refusal(&[b"abcd", b"bc"]), format!("delimiter = abcd {never}"));
+    let never = "it must be a delimiter that does not contain another one before its end";
+    assert_eq!(refusal(&[b"\n", b"\n\r"]), format!(r"delimiter is \n\r; {never}"));
+    assert_eq!(refusal(&[b"abcd", b"bc"]), format!("delimiter is abcd; {never}"));
     // At its end it may.
     assert!(Delimiter::new([&b"\r\n"[..], b"\n"]).is_ok());
     let longest = [b'x'; 256];
@@ -195,7 +195,7 @@ fn a_frame_of_another_length_is_not_written_and_a_length_of_zero_is_refused() {
     let codec = FixedLength::new(3).unwrap();
     assert_eq!(encoded(&codec, "abc").unwrap(), "abc");
     for wrong in ["", "ab", "abcd"] {
-        let error = encoded(&codec, wrong).unwrap_err().to_string();
+        let error = format!("{:#}", encoded(&codec, wrong).unwrap_err());
         assert!(error.contains(&format!("a message of {} bytes; a frame has 3", wrong.len())), "{error}");
     }
     assert_eq!(codec.encoding_key(), Some(3));

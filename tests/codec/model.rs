@@ -208,7 +208,7 @@ proptest! {
             match codec.decode(&mut input) {
                 Ok(Some(message)) => {
                     let mut output = OutboundBuffer::new();
-                    codec.encode(message, &mut output).map_err(|e| TestCaseError::fail(e.to_string()))?;
+                    codec.encode(message, &mut output).map_err(|e| TestCaseError::fail(format!("{e:#}")))?;
                     prop_assert_eq!(output.to_bytes(), before.slice(..before.len() - input.len()));
                 }
                 Ok(None) => break,

@@ -45,7 +45,7 @@ struct Echo {
 
 impl Echo {
     fn say(&self, what: &str) -> Result {
-        self.report.send(format!("{what} of {}", self.peer)).map_err(|e| Error::other(e.to_string()))
+        self.report.send(format!("{what} of {}", self.peer)).map_err(|e| Error::other(format!("{e:#}")))
     }
 }
 
@@ -65,7 +65,7 @@ impl Handler for Echo {
 
     fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> Result {
         ctx.close();
-        self.say(&format!("error: {error}"))
+        self.say(&format!("error: {error:#}"))
     }
 
     fn inactive(&mut self, _: &mut Context<'_, Self>) -> Result {
@@ -430,7 +430,7 @@ fn staying_client() {
         .reconnect(Backoff::new().initial(Duration::from_millis(1)).jitter(false))
         .on_event(move |event| {
             let line = match event {
-                ReconnectEvent::Failed { error, .. } => format!("failed: {error}"),
+                ReconnectEvent::Failed { error, .. } => format!("failed: {error:#}"),
                 ReconnectEvent::Connected { attempt, .. } => format!("connected at {attempt}"),
                 _ => return ControlFlow::Continue(()),
             };

@@ -92,7 +92,7 @@ impl Handler for Session {
     }
 
     fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> Result {
-        self.world.say(format!("{}: {error}", self.name));
+        self.world.say(format!("{}: {error:#}", self.name));
         ctx.close();
         Ok(())
     }
@@ -233,7 +233,7 @@ fn a_day() -> Vec<(u64, String)> {
                 }
                 ReconnectEvent::Failed { error, .. } => {
                     hers.connecting.fetch_sub(1, SeqCst);
-                    hers.say(format!("the mute one: {error}"));
+                    hers.say(format!("the mute one: {error:#}"));
                 }
                 ReconnectEvent::Lost { held, .. } => hers.say(format!("the mute one had {held:?}")),
                 _ => {}

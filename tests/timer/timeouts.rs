@@ -177,7 +177,7 @@ fn a_limit_of_tasks_out_of_range_is_refused_by_name() {
         let options = ChannelOptions::new().max_scheduled_tasks(tasks);
         let pipeline = Pipeline::codec(Line::new()).handler(Recorder::new(&Log::new()));
         let error = EmbeddedChannel::with(pipeline, &options, ManualClock::new(), TICK).unwrap_err();
-        let text = error.to_string();
+        let text = format!("{error:#}");
         assert!(text.contains("max_scheduled_tasks") && text.contains("65536"), "{text}");
     }
 }

@@ -373,7 +373,7 @@ mod tests {
     #[test]
     fn a_first_is_missed_once() {
         let mut limits = Limits::new(first(1, 1), 0);
-        let said = |reached: Option<Reached>| reached.map(|reached| reached.error.to_string());
+        let said = |reached: Option<Reached>| reached.map(|reached| format!("{:#}", reached.error));
         assert_eq!(
             said(limits.take_reached(QUIET, SECOND)).as_deref(),
             Some("the first byte timed out after 1s")

@@ -75,7 +75,9 @@ pub(crate) fn connect(address: &UnixAddress, options: &TcpOptions) -> Result<mio
     options.apply_buffers(&SockRef::from(&socket)).map_err(failed("setting a socket's options"))?;
     let connected = address.to_system().and_then(|name| socket.connect(&name));
     connected.map_err(|e| match e.kind() {
-        io::ErrorKind::WouldBlock => Error::io("connecting: too many wait to be accepted", e),
+        kind @ io::ErrorKind::WouldBlock => {
+            Error::io("connecting", io::Error::new(kind, "the backlog of the listener is full"))
+        }
         _ => Error::io("connecting", e),
     })?;
     Ok(mio::net::UnixStream::from_std(socket.into()))

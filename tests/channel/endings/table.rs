@@ -513,7 +513,7 @@ fn what_is_kept_is_decoded_at_the_peers_end_and_neither_at_ones_own_nor_after_a_
     let close: fn(&mut EmbeddedChannel<Bytes>) = |channel| channel.close();
     for (act, told) in [
         (end, &["read a", "read b", "read_complete", "inactive"][..]),
-        (reset, &["error reading: connection reset", "inactive"]),
+        (reset, &["error reading failed: connection reset", "inactive"]),
         (close, &["inactive"]),
     ] {
         let log = Log::new();

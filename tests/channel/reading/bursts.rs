@@ -136,7 +136,7 @@ fn c_60_a_read_error_comes_after_the_bytes_and_closes() {
     channel.fail_inbound(io::ErrorKind::ConnectionReset.into());
     assert_eq!(
         log.take(),
-        ["active", "read abc", "read_complete", "error reading: connection reset", "inactive"]
+        ["active", "read abc", "read_complete", "error reading failed: connection reset", "inactive"]
     );
     assert!(channel.is_closed());
 }

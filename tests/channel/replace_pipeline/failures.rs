@@ -93,7 +93,7 @@ fn the_error_of_a_callback_may_ask_as_well_but_not_on_a_broken_connection() {
         let mut channel = EmbeddedChannel::new(lines(old));
         if broken {
             channel.fail_inbound(io::ErrorKind::ConnectionReset.into());
-            let error = "old error reading: connection reset";
+            let error = "old error reading failed: connection reset";
             assert_eq!(log.take(), ["old active", error, "new drop", "old inactive"]);
         } else {
             channel.write_inbound(b"bad\nrest").unwrap();

@@ -271,7 +271,7 @@ fn one_may_take_over_from_the_other_so_often_at_once_and_no_more() {
         assert_eq!(channel.is_closed(), closes, "{links}");
         if closes {
             let told = log.all();
-            let error = "link error the limit of 16 pipelines that replace each other at once is reached";
+            let error = "link error the limit of 16 nested replacements of a pipeline is reached";
             assert_eq!(told[told.len() - 3..], ["link drop", error, "link inactive"]);
         }
         drop(channel);

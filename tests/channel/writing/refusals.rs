@@ -23,7 +23,7 @@ fn c_50_a_closed_channel_refuses_writes_at_once_and_tells_of_writability_no_more
         Recorder::with(&log, move |ctx, call| {
             if *call == Event::Inactive {
                 let failed = ctx.write("late".into()).unwrap_err();
-                inner.push(format!("write: {failed}"));
+                inner.push(format!("write: {failed:#}"));
             }
             Ok(())
         }),
@@ -90,7 +90,7 @@ fn max_outbound_refuses_with_full_and_loses_nothing_else() {
                     matches!(failed, Error::Full { resource: Resource::ChannelOutput, limit: 10, .. }),
                     "{failed}"
                 );
-                inner.push(failed.to_string());
+                inner.push(format!("{failed:#}"));
                 assert!(matches!(ctx.write("".into()), Err(Error::Full { .. })));
                 Ok(())
             }
