@@ -91,7 +91,7 @@ pub use bootstrap::{
 };
 pub use channel::{
     Attributes, Broadcast, BroadcastReport, Channel, ChannelGroup, ChannelGroupBuilder, ChannelOptions,
-    ChannelStats, IdleEvent, IdleState, IdleTimeouts, InputGuard, Overflow, Scope, SharedTraffic, TaskKey,
+    ChannelStats, IdleEvent, IdleState, IdleTimeouts, InputGuard, Overflow, SharedTraffic, TaskKey,
     TimeLimits, TrafficLimits, TrafficShaping, WireLog,
 };
 #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -110,7 +110,7 @@ pub use group::{
 };
 pub use id::ChannelId;
 pub use metrics::{Histogram, LoopMetrics};
-pub use pipeline::{Context, Handler, Pipeline, Remote};
+pub use pipeline::{AnyHandler, ChannelContext, Context, Handler, Pipeline, Remote};
 pub use relay::Relay;
 pub use sync::{Completion, Phase};
 #[cfg(unix)]

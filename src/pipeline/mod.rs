@@ -36,13 +36,14 @@
 //! let _ = Pipeline::codec(LengthField::u32()).handler(Texts);
 //! ```
 //!
-//! A channel may be given another pipeline while it lives ([`Scope::replace_pipeline`](crate::Scope::replace_pipeline)): that is
+//! A channel may be given another pipeline while it lives ([`Context::replace_pipeline`](crate::Context::replace_pipeline)): that is
 //! replaced whole, and bytes that were not decoded go to the new one.
 //!
 //! Filters (bytes to bytes, before the codec: TLS, a PROXY header) have their place between `new` and `codec`;
 //! there are none yet.
 
 mod builder;
+mod channel_tasks;
 mod codec;
 mod handler;
 mod links;
@@ -53,7 +54,7 @@ mod stage;
 pub use crate::channel::{IntoPipeline, Pipeline};
 pub use builder::PipelineBuilder;
 pub use codec::Codec;
-pub use handler::{Context, Handler};
+pub use handler::{AnyHandler, ChannelContext, Context, Handler};
 pub(crate) use links::combine;
 pub use remote::Remote;
 pub use stage::{Stage, StageContext};

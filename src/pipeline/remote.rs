@@ -3,7 +3,7 @@
 //! Invariants: the handler is called only on its own loop, between its callbacks. A task whose
 //! channel is gone is dropped, with the values that it holds.
 
-use super::handler::{Context, Handler};
+use super::handler::{Context, Handler, RemoteTask};
 use crate::{
     Error, Result,
     channel::{Channel, Mail},
@@ -37,17 +37,6 @@ pub struct Remote<H: Handler> {
     channel: Channel<H::Write>,
 }
 
-/// A task of handler `H` that any thread may give to its channel.
-pub(crate) struct RemoteTask<H: Handler>(RemoteClosure<H>);
-
-type RemoteClosure<H> = Box<dyn FnOnce(&mut H, &mut Context<'_, H>) -> Result + Send>;
-
-impl<H: Handler> RemoteTask<H> {
-    pub(crate) fn run(self, handler: &mut H, ctx: &mut Context<'_, H>) -> Result {
-        (self.0)(handler, ctx)
-    }
-}
-
 impl<H: Handler> Remote<H> {
     /// `channel` must be one whose handler is an `H`.
     pub(crate) fn new(channel: Channel<H::Write>) -> Self {
@@ -63,7 +52,7 @@ impl<H: Handler> Remote<H> {
     ///
     /// An error that it returns goes to the handler's [`error`](Handler::error). If the channel closes first, it is
     /// dropped: a task that somebody waits for should hold something that tells so when it is dropped. Likewise if its
-    /// pipeline is [replaced](crate::Scope::replace_pipeline) by one with another type of handler.
+    /// pipeline is [replaced](crate::Context::replace_pipeline) by one with another type of handler.
     ///
     /// # Errors
     /// If the channel is closed, its handler is no `H` any more ([`PipelineReplaced`](Error::PipelineReplaced)), or the loop's queue is full;
@@ -75,13 +64,13 @@ impl<H: Handler> Remote<H> {
         if !self.channel.fits_handler::<H>() {
             return Err(Error::PipelineReplaced);
         }
-        self.channel.deliver(Mail::Run(Box::new(RemoteTask::<H>(Box::new(task)))))
+        self.channel.deliver(Mail::Run(RemoteTask::<H>::boxed(task)))
     }
 }
 
 impl<H: Handler> Context<'_, H> {
     /// A handle to this channel and its handler, for other channels and threads.
-    pub fn remote(&mut self) -> Remote<H> {
+    pub fn remote(&self) -> Remote<H> {
         Remote::new(self.channel())
     }
 }

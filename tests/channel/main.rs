@@ -1,9 +1,11 @@
-//! A channel, from `active` to `inactive`: reading, writing, half-close, errors, and replaced pipelines.
+//! Tests of a channel from `active` to `inactive`: reading, writing, half-close, errors, and
+//! replaced pipelines.
 
 #[path = "../support/mod.rs"]
 mod support;
 
 mod attributes;
+mod context;
 mod endings;
 mod errors;
 mod interplay;

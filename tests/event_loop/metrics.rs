@@ -76,11 +76,11 @@ fn messages_of_handles_are_counted_and_refused_ones_are_not() {
     for _ in 0..5 {
         channel.write("x".into()).unwrap();
     }
-    channel.execute(|scope| scope.write("yy".into())).unwrap();
+    channel.execute(|ctx| ctx.write("yy".into())).unwrap();
     let (told, refused) = mpsc::channel();
-    let last = move |scope: &mut netwheel::Scope<'_, Bytes>| {
-        scope.close();
-        told.send(scope.write("too late".into()).is_err()).unwrap();
+    let last = move |ctx: &mut netwheel::ChannelContext<'_, Bytes>| {
+        ctx.close();
+        told.send(ctx.write("too late".into()).is_err()).unwrap();
         Ok(())
     };
     channel.execute(last).unwrap();

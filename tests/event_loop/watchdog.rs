@@ -133,8 +133,8 @@ impl Handler for Sleepyhead {
             b'c' => {
                 // What a handle brings runs among the tasks.
                 let (channel, bed) = (ctx.channel(), self.0.clone());
-                channel.execute(move |scope| {
-                    bed.lie_down(scope.id());
+                channel.execute(move |ctx| {
+                    bed.lie_down(ctx.id());
                     Ok(())
                 })?;
             }
@@ -227,7 +227,7 @@ fn a_stalled_task_is_told_with_its_origin(
     let origin = stall.task.expect("a task");
     assert_eq!((stall.phase, origin.file(), origin.line()), (phase, file!(), line));
     assert_eq!((stall.channel, stall.handler), (None, None));
-    assert!(stall.to_string().contains(&format!("in {phase}: the task given at {origin}")), "{stall}");
+    assert!(stall.to_string().contains(&format!("in {phase}: the task submitted at {origin}")), "{stall}");
     drop(go_on);
     assert_eq!(ear.over().task, Some(origin));
     end(&group);
@@ -529,14 +529,14 @@ fn watchdog_writes_to_the_log_if_nobody_else_is_told() {
         thread::yield_now();
     }
     drop(gate);
-    while lines("goes on; it was stuck for").is_empty() {
+    while lines("continues after being stuck for").is_empty() {
         thread::yield_now();
     }
     end(&group);
-    for line in [lines("has been stuck for"), lines("goes on; it was stuck for")].concat() {
+    for line in [lines("has been stuck for"), lines("continues after being stuck for")].concat() {
         assert!(
             line.starts_with("WARN ")
-                && line.contains(concat!(" in tasks: the task given at ", file!(), ":")),
+                && line.contains(concat!(" in tasks: the task submitted at ", file!(), ":")),
             "{line}"
         );
     }

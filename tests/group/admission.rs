@@ -370,7 +370,8 @@ fn h_07_a_farewell_is_bounded_and_may_fail() {
     }
     wait_until(&group, "all are counted", |metrics| metrics[0].rejected_limit == 3);
     end(&group);
-    let line = format!("on {}: a farewell of more than 1024 bytes is not sent", server.local_address());
+    let line =
+        format!("on {}: the farewell is longer than 1024 bytes and was not sent", server.local_address());
     assert_eq!(logs::lines_with(&line).len(), 1);
 }
 
@@ -400,7 +401,8 @@ fn a_thousand_rejections_are_a_line_now_and_then_and_a_hook_that_panics_costs_no
     let lines = || logs::lines_with(&part);
     assert_eq!(lines().len(), 1, "{:#?}", lines());
     assert!(
-        lines()[0].starts_with("WARN") && lines()[0].ends_with("the server has 1 connections"),
+        lines()[0].starts_with("WARN")
+            && lines()[0].ends_with("the server has reached its limit of 1 connections"),
         "{:?}",
         lines()
     );
@@ -409,7 +411,7 @@ fn a_thousand_rejections_are_a_line_now_and_then_and_a_hook_that_panics_costs_no
     assert_eq!(lines().len(), 2, "{:#?}", lines());
     let suppressed = "connections beyond a limit: 499 more lines were suppressed in the last 10.0s";
     assert_eq!(logs::lines_with(suppressed).len(), 1);
-    let part = format!("on {}: being told of that panicked", server.local_address());
+    let part = format!("on {}: the farewell or the rejection callback panicked", server.local_address());
     assert_eq!(logs::lines_with(&part).len(), 2);
     assert_eq!(event_loop.metrics().io_panics, 0);
     echoes(&mut there);

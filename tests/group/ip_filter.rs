@@ -162,7 +162,7 @@ fn h_07_a_denied_address_is_closed_before_a_pipeline_is_made() {
     assert_eq!((made.load(SeqCst), group.next().metrics().accepted), (0, 0));
     let said = logs::lines_with(&format!("on {}: a connection from", server.local_address()));
     assert_eq!(said.len(), 1, "{said:#?}");
-    assert!(said[0].starts_with("INFO") && said[0].ends_with("the filter says deny 127.0.0.0/8"), "{said:?}");
+    assert!(said[0].starts_with("INFO") && said[0].ends_with("filter rule: deny 127.0.0.0/8"), "{said:?}");
 
     let server = bootstrap(deny("127.0.0.2/31")).bind("127.0.0.1:0").unwrap();
     ask(&mut connect(server.local_address()), "x\n", "x\n");

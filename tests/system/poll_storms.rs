@@ -259,7 +259,7 @@ fn a_poll_that_no_rebuild_cures_makes_no_storm() {
     let [premature_after, rebuilds, rests_after] = child.ask("task", ["premature", "rebuilds", "rests"]);
     assert_eq!((premature_after, rebuilds, rests_after), (premature, 3, rests));
     let log = child.log();
-    assert_eq!((count(&log, "poll rebuilt"), count(&log, "resting"), log.len()), (3, 1, 4), "{log:#?}");
+    assert_eq!((count(&log, "poll rebuilt"), count(&log, "pausing for"), log.len()), (3, 1, 4), "{log:#?}");
 }
 
 // ---- interruptions ---------------------------------------------------------------------------------------
@@ -330,7 +330,7 @@ fn assert_recovers(error: &str, when: &str, times: u64) {
     let log = child.log();
     assert_eq!((count(&log, "ERROR"), count(&log, "poll failed")), (1, 1), "{log:#?}");
     assert_eq!(
-        (count(&log, "poll rebuilt (it failed): 3 sources moved, 0 closed"), log.len()),
+        (count(&log, "poll rebuilt (poll error): 3 sources moved, 0 closed"), log.len()),
         (1, 2),
         "{log:#?}"
     );

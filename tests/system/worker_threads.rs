@@ -53,5 +53,5 @@ fn a_pool_that_gets_no_more_threads_goes_on_with_those_it_has_and_says_so_once()
     let child = Process::strace(&NO_MORE, &play("short_of_threads"));
     let (said, log) = child.succeed();
     assert!(said.contains("all were run"), "{said}");
-    assert_eq!(log.matches("one more thread cannot be started").count(), 1, "{log}");
+    assert_eq!(log.matches("cannot start another thread").count(), 1, "{log}");
 }

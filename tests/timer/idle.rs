@@ -67,9 +67,9 @@ impl Quiet {
         self.channel.run_pending();
     }
 
-    fn execute(&mut self, task: impl FnOnce(&mut netwheel::Scope<'_, Bytes>) + Send + 'static) {
-        let task = |scope: &mut netwheel::Scope<'_, Bytes>| {
-            task(scope);
+    fn execute(&mut self, task: impl FnOnce(&mut netwheel::ChannelContext<'_, Bytes>) + Send + 'static) {
+        let task = |ctx: &mut netwheel::ChannelContext<'_, Bytes>| {
+            task(ctx);
             Ok(())
         };
         self.channel.channel().execute(task).unwrap();
@@ -163,7 +163,7 @@ fn i_05_a_reset_counts_as_traffic_but_does_not_make_the_next_event_a_first_one()
         let mut quiet = Quiet::new(timeouts);
         assert_eq!(quiet.advance(SECOND), [format!("1s {state:?} idle, first")]);
         quiet.advance(HALF);
-        quiet.execute(move |scope| scope.reset_idle_of(state));
+        quiet.execute(move |ctx| ctx.reset_idle_of(state));
         assert_eq!(quiet.advance(SECOND - NANO), NOTHING);
         assert_eq!(quiet.advance(NANO), [format!("2.5s {state:?} idle")]);
     }
@@ -173,7 +173,7 @@ fn i_05_a_reset_counts_as_traffic_but_does_not_make_the_next_event_a_first_one()
 fn i_05_a_reset_of_one_direction_resets_all_idle_and_not_the_other_direction() {
     let mut quiet = Quiet::new(reader().writer(SECOND).all(SECOND));
     quiet.advance(HALF);
-    quiet.execute(|scope| scope.reset_idle_of(IdleState::Reader));
+    quiet.execute(|ctx| ctx.reset_idle_of(IdleState::Reader));
     assert_eq!(quiet.advance(HALF), ["1s Writer idle, first"]);
     assert_eq!(quiet.advance(HALF), ["1.5s Reader idle, first", "1.5s All idle, first"]);
 }
@@ -218,9 +218,9 @@ fn i_08_the_writers_clock_starts_when_bytes_are_taken_not_when_they_are_written(
     quiet.channel.set_outbound_room(None);
     assert_eq!(quiet.advance(SECOND), ["2.2s Writer idle, first"], "1 s after it was taken");
     quiet.advance(HALF);
-    quiet.execute(|scope| {
+    quiet.execute(|ctx| {
         let too_long = Bytes::from(vec![b'x'; 100_000]);
-        assert!(scope.write(too_long).is_err());
+        assert!(ctx.write(too_long).is_err());
     });
     assert_eq!(quiet.advance(HALF), ["3.2s Writer idle"]);
 }
@@ -356,21 +356,21 @@ fn i_20_after_a_stall_what_was_missed_is_told_once() {
 fn timeouts_can_be_changed_at_any_time_and_the_quiet_so_far_counts() {
     let mut quiet = Quiet::new(IdleTimeouts::new().reader(10 * SECOND));
     quiet.advance(2 * SECOND);
-    quiet.execute(|scope| {
-        assert_eq!(scope.idle_timeouts(), IdleTimeouts::new().reader(10 * SECOND));
-        scope.set_idle_timeouts(IdleTimeouts::new().reader(3 * SECOND));
+    quiet.execute(|ctx| {
+        assert_eq!(ctx.idle_timeouts(), IdleTimeouts::new().reader(10 * SECOND));
+        ctx.set_idle_timeouts(IdleTimeouts::new().reader(3 * SECOND));
     });
     assert_eq!(quiet.advance(SECOND), ["3s Reader idle, first"], "shorter");
-    quiet.execute(|scope| scope.set_idle_timeouts(IdleTimeouts::new().reader(5 * SECOND)));
+    quiet.execute(|ctx| ctx.set_idle_timeouts(IdleTimeouts::new().reader(5 * SECOND)));
     assert_eq!(quiet.advance(4 * SECOND), NOTHING);
     assert_eq!(quiet.advance(SECOND), ["8s Reader idle"], "longer");
     quiet.advance(4 * SECOND);
-    quiet.execute(|scope| scope.set_idle_timeouts(reader()));
+    quiet.execute(|ctx| ctx.set_idle_timeouts(reader()));
     assert_eq!(quiet.advance(TICK).len(), 1, "what is overdue comes at once");
-    quiet.execute(|scope| scope.set_idle_timeouts(IdleTimeouts::new()));
+    quiet.execute(|ctx| ctx.set_idle_timeouts(IdleTimeouts::new()));
     assert_eq!(quiet.channel.timers(), 0, "off");
     assert_eq!(quiet.advance(100 * SECOND), NOTHING);
-    quiet.execute(|scope| scope.set_idle_timeouts(writer()));
+    quiet.execute(|ctx| ctx.set_idle_timeouts(writer()));
     assert_eq!(quiet.advance(SECOND).len(), 1, "on again, another kind");
 }
 
@@ -378,7 +378,7 @@ fn timeouts_can_be_changed_at_any_time_and_the_quiet_so_far_counts() {
 fn a_channel_without_timeouts_can_be_given_some_later() {
     let mut quiet = Quiet::new(IdleTimeouts::new());
     quiet.advance(10 * SECOND);
-    quiet.execute(|scope| scope.set_idle_timeouts(reader()));
+    quiet.execute(|ctx| ctx.set_idle_timeouts(reader()));
     assert_eq!(quiet.channel.timers(), 1);
     let events = quiet.advance(SECOND);
     assert_eq!(events.len(), 1, "{events:?}");

@@ -50,8 +50,8 @@ fn i_16_a_program_that_does_not_read_is_not_the_peers_fault() {
     limited
         .channel
         .channel()
-        .execute(|scope| {
-            scope.set_auto_read(true);
+        .execute(|ctx| {
+            ctx.set_auto_read(true);
             Ok(())
         })
         .unwrap();
@@ -112,9 +112,9 @@ fn i_18_writes_that_follow_one_another_each_have_their_time() {
 fn i_18_zero_disables_and_limits_can_be_changed_at_any_time() {
     let mut limited = Limited::new(TimeLimits::new().read(SECOND).write(Duration::ZERO));
     let set = |limited: &mut Limited, limits| {
-        let change = move |scope: &mut netwheel::Scope<'_, Bytes>| {
-            scope.set_time_limits(limits);
-            assert_eq!(scope.time_limits(), limits);
+        let change = move |ctx: &mut netwheel::ChannelContext<'_, Bytes>| {
+            ctx.set_time_limits(limits);
+            assert_eq!(ctx.time_limits(), limits);
             Ok(())
         };
         limited.channel.channel().execute(change).unwrap();

@@ -240,8 +240,8 @@ fn a_touch_counts_as_traffic_of_every_kind() {
     let times = idle_times(timeouts, Duration::from_millis(1), |channel| {
         for _ in 0..10 {
             channel.advance(SECOND / 2);
-            let touch = |scope: &mut netwheel::Scope<'_, Bytes>| {
-                scope.reset_idle();
+            let touch = |ctx: &mut netwheel::ChannelContext<'_, Bytes>| {
+                ctx.reset_idle();
                 Ok(())
             };
             channel.channel().execute(touch).unwrap();
@@ -256,9 +256,9 @@ fn a_touch_counts_as_traffic_of_every_kind() {
 fn i_19_a_channel_that_reads_one_by_one_is_told_of_quiet_all_the_same() {
     let timeouts = IdleTimeouts::new().reader(SECOND);
     let times = idle_times(timeouts, Duration::from_millis(1), |channel| {
-        let one_by_one = |scope: &mut netwheel::Scope<'_, Bytes>| {
-            scope.set_auto_read(false);
-            scope.read();
+        let one_by_one = |ctx: &mut netwheel::ChannelContext<'_, Bytes>| {
+            ctx.set_auto_read(false);
+            ctx.read();
             Ok(())
         };
         channel.channel().execute(one_by_one).unwrap();

@@ -19,8 +19,8 @@ pub(crate) fn preamble(pace: &Pace, cpus: &Cpus) -> String {
     let release = kernel.release().to_string_lossy();
     format!(
         "{}, {} cpus, Linux {}, load average {} at the start. Server on cpu {}, load on cpu {}. Medians of {} interleaved \
-         rounds of {} s; the spread is (largest - smallest) / median. A ratio to the first is the median of the ratios within each \
-         round, its spread that of these ratios.",
+         rounds of {} s; the spread is (largest - smallest) / median. \"To the first\" is the median of the ratios to the first server \
+         within each round, followed by the spread of these ratios.",
         model.unwrap_or("unknown cpu"),
         thread::available_parallelism().map_or(0, usize::from),
         // Without what a distribution adds.

@@ -54,7 +54,7 @@ impl<M> Channel<M> {
     /// Whether a producer should go on: the channel is open, and what waits in its buffer and in its loop's queue is
     /// within the [water marks](crate::buffer::WaterMark).
     ///
-    /// This is the same state that [`Scope::is_writable`](crate::Scope::is_writable) shows to the handler. After it was `false`,
+    /// This is the same state that [`Context::is_writable`](crate::Context::is_writable) shows to the handler. After it was `false`,
     /// [`writability_changed`](crate::Handler::writability_changed) is called with `true` once the channel is writable
     /// again, and [`writable`](Channel::writable) completes.
     ///
@@ -117,7 +117,7 @@ impl<M> Channel<M> {
 
     /// Ends the output: the peer sees the end of the stream after what was written before; what it sends is still read.
     ///
-    /// See [`Scope::shutdown_write`](crate::Scope::shutdown_write); on a channel that is gone it does nothing.
+    /// See [`Context::shutdown_write`](crate::Context::shutdown_write); on a channel that is gone it does nothing.
     pub fn shutdown_write(&self) {
         self.send_close(Mail::EndOutput);
     }
@@ -136,7 +136,7 @@ impl<M> Channel<M> {
 
     /// Closes the channel at once with a reset (TCP), so that the peer sees an error and not the end of the stream.
     ///
-    /// See [`Scope::reset`](crate::Scope::reset).
+    /// See [`Context::reset`](crate::Context::reset).
     pub fn reset(&self) {
         self.send_close(Mail::Reset);
     }
@@ -170,7 +170,7 @@ impl<M: 'static> Channel<M> {
     /// [`error`](crate::Handler::error), and that closes the channel by default; or the message was written while the channel
     /// was not [writable](Channel::is_writable) and finds no room when it is encoded (its size was underestimated, or the
     /// loop's memory is used up), which goes to `error` as [`Full`](crate::Error::Full) and always closes the channel. If the
-    /// pipeline is [replaced](crate::Scope::replace_pipeline) by one of another message type before it, the message is dropped.
+    /// pipeline is [replaced](crate::Context::replace_pipeline) by one of another message type before it, the message is dropped.
     /// Other policies than [`Overflow::Refuse`](crate::Overflow) drop messages as they say.
     ///
     /// # Errors
@@ -186,7 +186,7 @@ impl<M: 'static> Channel<M> {
 
     /// As [`write`](Channel::write), and tells when the kernel has taken the last byte of the message.
     ///
-    /// What [`Scope::write_tracked`](crate::Scope::write_tracked) says of answers holds here too. If the encoding fails, the completion fails and the
+    /// What [`Context::write_tracked`](crate::Context::write_tracked) says of answers holds here too. If the encoding fails, the completion fails and the
     /// handler's [`error`](crate::Handler::error) is called, as for [`write`](Channel::write). If the channel closes first,
     /// the completion alone fails.
     ///
@@ -268,6 +268,11 @@ impl<M: 'static> Channel<M> {
     /// Whether the channel's handler is an `H`, and always has been if its pipeline was never replaced.
     pub(crate) fn fits_handler<H: 'static>(&self) -> bool {
         self.shared.fits(|types| types.handler == TypeId::of::<H>())
+    }
+
+    /// Returns the time of the loop's clock.
+    pub(crate) fn now(&self) -> u64 {
+        self.shared.outlet.now()
     }
 
     pub(crate) fn deliver(&self, mail: Mail) -> Result {

@@ -70,8 +70,8 @@ fn a_close_before_a_listed_channel_was_read_to_its_end_is_no_reset() {
     // They are listed in this order at the end of the turn, before which the peer ends its stream.
     for channel in others.iter().map(|(_, channel)| channel).chain([&ours]) {
         channel
-            .execute(|scope| {
-                scope.set_auto_read(true);
+            .execute(|ctx| {
+                ctx.set_auto_read(true);
                 Ok(())
             })
             .unwrap();
