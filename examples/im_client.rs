@@ -5,12 +5,12 @@
 //! cargo run --release --features json --example im_client -- --user ann --room lobby
 //! ```
 //!
-//! Each line of input is sent to the current room. Messages of others appear as `12:34:56 [lobby]
-//! bob: hello` (times are UTC). Commands:
+//! Each line of input is sent to the current room. Messages of others appear as
+//! `12:34:56 [lobby] bob: hello` (times are UTC). Commands:
 //!
 //! - `/join ROOM`, `/leave`, `/who` and `/quit` do as their names say.
-//! - `/direct NAME TEXT` sends a message to one user, to whom it appears as `12:34:56 bob, to you:
-//!   hello`. The client shows whether it was delivered.
+//! - `/direct NAME TEXT` sends a message to one user, to whom it appears as
+//!   `12:34:56 bob, to you: hello`. The client shows whether it was delivered.
 //! - `/whois NAME` looks up a user. The answer may take a while, and arrive after the answers to
 //!   later requests.
 //!
@@ -172,7 +172,9 @@ impl Handler for Client {
             Reply::Profile { user, since, rooms, .. } => {
                 let rooms = if rooms.is_empty() { "no room".to_owned() } else { rooms.join(", ") };
                 print(&match since {
-                    Some(since) => format!("* {user} is here since {}, in {rooms}", time_of_day(since)),
+                    Some(since) => {
+                        format!("* {user} has been online since {}, in {rooms}", time_of_day(since))
+                    }
                     None => format!("* no user is called {user}"),
                 });
                 self.leaving.looked_up();

@@ -348,7 +348,7 @@ check_im_client() {
 
     printf '/whois cy\n/whois zoe\n' |
         timeout $patience "$bin/im_client" --connect "127.0.0.1:$port" --user cy >"$out" 2>&1
-    expect "im_client: /whois" "$out" '^\* cy is here since [0-9:]{8}, in lobby$'
+    expect "im_client: /whois" "$out" '^\* cy has been online since [0-9:]{8}, in lobby$'
     expect "im_client: /whois, no such user" "$out" '^\* no user is called zoe$'
 
     mkfifo "$work/typed"

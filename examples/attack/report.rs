@@ -37,7 +37,7 @@ impl Report {
 
     pub(crate) fn print_header(&self) {
         say!(
-            "| attack | build | p50 ms | p99 ms | max ms | received | lost | doubled | disconnected | RSS MB | SIGTERM | remark |"
+            "| attack | build | p50 ms | p99 ms | max ms | received | lost | duplicates | disconnected | RSS MB | SIGTERM | remark |"
         );
         say!("|---|---|---|---|---|---|---|---|---|---|---|---|");
     }
@@ -66,7 +66,7 @@ impl Report {
             }
         };
         check(p99 <= self.bounds.latency, &format!("p99 {p99:.1?} is above {:?}", self.bounds.latency));
-        check(lost + doubled == 0, &format!("{lost} messages lost, {doubled} doubled"));
+        check(lost + doubled == 0, &format!("{lost} messages lost, {doubled} duplicated"));
         check(disconnected == 0, &format!("{disconnected} innocent clients disconnected"));
         check(received > 0, "no innocent client received anything");
         check(rss_mb <= self.bounds.rss_mb, &format!("{rss_mb} MB resident memory"));

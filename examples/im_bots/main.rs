@@ -168,7 +168,7 @@ fn main() -> ExitCode {
 fn run(options: &Options) -> Result<Vec<String>> {
     let limit = descriptors::raise_limit();
     if limit.connections().is_some_and(|allowed| allowed < u64::from(options.clients)) {
-        return Err(format!("too few: {limit}").into());
+        return Err(format!("too many clients: {limit}").into());
     }
     let clients = options.clients as usize;
     let Options { silent, quiet, slow, no_ack, .. } = *options;

@@ -80,7 +80,7 @@ pub(crate) fn print_table(plan: &Plan, outcome: &Outcome) -> Vec<String> {
     row("deliveries expected", outcome.expected);
     row("deliveries received", format_args!("{received}  ({rate:.1}/s)"));
     row("lost", lost);
-    row("doubled", tally.doubled.read());
+    row("duplicates", tally.doubled.read());
     row("out of order", tally.out_of_order.read());
     let latency = tally.latency();
     let millis = |micros: u64| format!("{:.1} ms", micros as f64 / 1000.0);
@@ -100,7 +100,7 @@ pub(crate) fn print_table(plan: &Plan, outcome: &Outcome) -> Vec<String> {
         }
     };
     check(lost, "deliveries lost");
-    check(tally.doubled.read(), "deliveries doubled");
+    check(tally.doubled.read(), "duplicate deliveries");
     check(tally.out_of_order.read(), "deliveries out of order");
     check(tally.dropped.read(), "clients dropped that were not silent");
     for (count, what) in &directs.wrong {

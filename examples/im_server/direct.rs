@@ -95,7 +95,7 @@ impl Receipt {
 impl Drop for Receipt {
     fn drop(&mut self) {
         if self.under_way.is_some() {
-            self.fail(Code::Undelivered, format!("{} has gone", self.to));
+            self.fail(Code::Undelivered, format!("{} has disconnected", self.to));
         }
     }
 }

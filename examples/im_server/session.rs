@@ -203,7 +203,7 @@ impl Session {
 
     fn login(&mut self, ctx: &mut Context<'_, Self>, user: &str) -> Answer {
         if let Some(user) = &self.user {
-            return Err(Refusal(Code::BadRequest, format!("logged in already, as {user}")));
+            return Err(Refusal(Code::BadRequest, format!("already logged in as {user}")));
         }
         let user = name::user(user).map_err(bad_name)?;
         let taken = |by: Arc<str>| {
@@ -229,7 +229,7 @@ impl Session {
             return Ok(Some(joined));
         }
         if self.rooms.len() >= MAX_ROOMS {
-            return Err(Refusal(Code::BadRequest, format!("in {MAX_ROOMS} rooms already, leave one first")));
+            return Err(Refusal(Code::BadRequest, format!("already in {MAX_ROOMS} rooms; leave one first")));
         }
         let full = || Refusal(Code::BadRequest, format!("{room} is full"));
         let room = self.hub.join(&room, &user, ctx.channel()).ok_or_else(full)?;

@@ -53,7 +53,7 @@ impl IpRule {
         Ok(IpRule { network: parse(network)?, allows: false })
     }
 
-    /// Returns whether the rule allows or denies the addresses that it matches.
+    /// Returns `true` if the rule allows the addresses that it matches, `false` if it denies them.
     pub fn allows(&self) -> bool {
         self.allows
     }

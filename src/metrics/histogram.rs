@@ -279,14 +279,14 @@ mod tests {
             }
             if !values.is_empty() {
                 let rank = ((q * values.len() as f64).ceil() as usize).max(1);
-                let (exact, told) = (values[rank - 1], histogram.quantile(q).as_nanos() as u64);
-                prop_assert!(told >= exact);
+                let (exact, estimate) = (values[rank - 1], histogram.quantile(q).as_nanos() as u64);
+                prop_assert!(estimate >= exact);
                 if exact <= 1 << FIRST_BITS {
-                    prop_assert!(told <= 1 << FIRST_BITS);
+                    prop_assert!(estimate <= 1 << FIRST_BITS);
                 } else if exact <= 1 << LAST_BITS {
-                    prop_assert!(told - exact < exact.div_ceil(4), "{} is reported as {}", exact, told);
+                    prop_assert!(estimate - exact < exact.div_ceil(4), "{} is reported as {}", exact, estimate);
                 } else {
-                    prop_assert_eq!(told, values[values.len() - 1]);
+                    prop_assert_eq!(estimate, values[values.len() - 1]);
                 }
             }
         }

@@ -1,11 +1,8 @@
-//! One day of a server and its clients, simulated in a second over real sockets and one manual
-//! clock.
+//! A day of a server and its clients in a second (15.1): idle detection, heartbeats, time limits, scheduled tasks, a client
+//! that reconnects with back-off, and a shutdown over a window, all by one clock that the test moves, over real sockets.
 //!
-//! The test covers idle detection, heartbeats, time limits, scheduled tasks, a client that
-//! reconnects with backoff, and a shutdown over a window.
-//!
-//! Both ends run on one manually driven loop, and nothing sleeps until a deadline. Each event has
-//! an exact time, and a second run yields the same times.
+//! Both ends are on one loop, which the test turns by hand; nothing sleeps until a deadline. Each event has its exact time,
+//! and a second run has the same ones.
 
 use crate::support::wait::PATIENCE;
 use bytes::Bytes;
@@ -27,22 +24,21 @@ use std::{
 
 const DAY: u64 = 24 * 3600;
 
-/// The step of the clock in seconds. Each time below is a multiple of it, and it is a multiple of
-/// the wheel's tick.
+/// How far time is moved at once; each time below is a multiple of it, and it is one of the wheel's tick.
 const STEP: u64 = 10;
 
 const fn seconds(n: u64) -> Duration {
     Duration::from_secs(n)
 }
 
-/// State shared by both ends and the test.
+/// What both ends tell the test.
 struct World {
     clock: ManualClock,
-    /// Events with their time in seconds.
+    /// What happened, and in which second.
     journal: Mutex<Vec<(u64, String)>>,
-    /// Open channels of the server minus those of the clients.
+    /// Channels of the server, less those of clients.
     open: AtomicI64,
-    /// Connection attempts in progress.
+    /// Attempts to connect that are under way.
     connecting: AtomicI64,
 }
 
@@ -54,7 +50,7 @@ impl World {
     }
 }
 
-// ---- the server --------------------------------------------------------------------------------
+// ---- the server ------------------------------------------------------------------------------------------
 
 struct Session {
     world: Arc<World>,
@@ -75,7 +71,7 @@ impl Handler for Session {
         match text.strip_prefix("hello ") {
             Some(name) => {
                 self.name = name.to_owned();
-                // A task of the channel.
+                // A task of the channel's own.
                 ctx.schedule(seconds(6 * 3600), |me, ctx| {
                     me.world.say(format!("{} is here for six hours", me.name));
                     ctx.write("news".into())
@@ -102,7 +98,7 @@ impl Handler for Session {
     }
 
     fn shutdown(&mut self, ctx: &mut Context<'_, Self>) -> Result {
-        self.world.say(format!("{} is shut down", self.name));
+        self.world.say(format!("{} is told", self.name));
         ctx.write("bye".into())?;
         ctx.close();
         Ok(())
@@ -121,14 +117,14 @@ fn serve(by_hand: &ManualEventLoop, world: &Arc<World>) -> Server {
         Pipeline::codec(Line::new())
             .idle(IdleTimeouts::new().reader(seconds(180)))
             .time_limits(limits)
-            .handler(Session { world: world.clone(), name: "anonymous".to_owned() })
+            .handler(Session { world: world.clone(), name: "somebody".to_owned() })
     });
     server.bind("127.0.0.1:0").unwrap()
 }
 
-// ---- clients -----------------------------------------------------------------------------------
+// ---- clients ---------------------------------------------------------------------------------------------
 
-/// Sends one message at the beginning. Everything else is up to its pipeline.
+/// Says one thing at the beginning, and then what its pipeline does by itself.
 struct Client {
     world: Arc<World>,
     first_words: Bytes,
@@ -148,7 +144,7 @@ impl Handler for Client {
     }
 
     fn shutdown(&mut self, ctx: &mut Context<'_, Self>) -> Result {
-        self.world.say("a client is shut down");
+        self.world.say("a client is told");
         ctx.close();
         Ok(())
     }
@@ -159,7 +155,7 @@ impl Handler for Client {
     }
 }
 
-/// Opens one connection without reconnecting.
+/// One connection that ends when it ends.
 fn dial(
     group: &EventLoopGroup,
     server: &Server,
@@ -177,8 +173,7 @@ fn dial(
     });
 }
 
-/// Runs the loop until all work at the current time is done, including bytes in transit through the
-/// kernel.
+/// Turns until nothing is left to do at this time: also what is on its way through the kernel has arrived.
 fn settle(by_hand: &mut ManualEventLoop, world: &World) {
     let begun = Instant::now();
     loop {
@@ -193,7 +188,7 @@ fn settle(by_hand: &mut ManualEventLoop, world: &World) {
     }
 }
 
-/// Simulates a day and returns its journal.
+/// The journal of a day.
 fn a_day() -> Vec<(u64, String)> {
     let clock = ManualClock::new();
     let builder = EventLoopGroup::builder().clock(clock.clone()).wheel_tick(seconds(1));
@@ -207,7 +202,7 @@ fn a_day() -> Vec<(u64, String)> {
     let server = Arc::new(serve(&by_hand, &world));
     let group = by_hand.group().clone();
 
-    // Six clients that send a heartbeat every minute.
+    // Six that ask every minute whether the server is there.
     for n in 0..6 {
         let ask = |client| {
             let heartbeat = Heartbeat::new(seconds(60), || Bytes::from_static(b"ping"));
@@ -217,7 +212,7 @@ fn a_day() -> Vec<(u64, String)> {
         dial(&group, &server, &world, ask, format!("hello member {n}"));
     }
 
-    // A client that sends nothing, is closed by the server, and reconnects.
+    // One that says nothing, is thrown out, and comes back.
     let (mine, hers) = (world.clone(), world.clone());
     let backoff =
         Backoff::new().initial(seconds(10)).cap(seconds(160)).jitter(false).reset_after(seconds(3600));
@@ -234,15 +229,13 @@ fn a_day() -> Vec<(u64, String)> {
                 }
                 ReconnectEvent::Connected { .. } => {
                     hers.connecting.fetch_sub(1, SeqCst);
-                    hers.say("the mute client is connected");
+                    hers.say("the mute one is back");
                 }
                 ReconnectEvent::Failed { error, .. } => {
                     hers.connecting.fetch_sub(1, SeqCst);
-                    hers.say(format!("the mute client: {error:#}"));
+                    hers.say(format!("the mute one: {error:#}"));
                 }
-                ReconnectEvent::Lost { held, .. } => {
-                    hers.say(format!("the mute client was connected for {held:?}"))
-                }
+                ReconnectEvent::Lost { held, .. } => hers.say(format!("the mute one had {held:?}")),
                 _ => {}
             }
             ControlFlow::Continue(())
@@ -250,8 +243,7 @@ fn a_day() -> Vec<(u64, String)> {
         .connect(server.local_address())
         .unwrap();
 
-    // Every hour a client sends hello and then nothing. Once, a client starts a line without
-    // finishing it.
+    // Every hour one that says hello, and then no more; once one that begins a line and does not end it.
     let (hourly, at) = ((group.clone(), server.clone(), world.clone()), seconds(1800));
     let visit = by_hand.event_loop().schedule_at_fixed_rate(at, seconds(3600), move || {
         let (group, server, world) = &hourly;
@@ -288,13 +280,13 @@ fn a_day() -> Vec<(u64, String)> {
     world.journal.lock().unwrap().clone()
 }
 
-/// Returns the times at which an event happened.
+/// When something was said.
 fn times(journal: &[(u64, String)], what: &str) -> Vec<u64> {
     journal.iter().filter(|(_, said)| said == what).map(|(at, _)| *at).collect()
 }
 
 #[test]
-fn a_simulated_day_has_exact_times() {
+fn virtual_time_whole_stack() {
     let journal = a_day();
     let mut accounted = 0;
     let mut check = |what: &str, expected: Vec<u64>| {
@@ -302,8 +294,7 @@ fn a_simulated_day_has_exact_times() {
         accounted += expected.len();
     };
 
-    // One heartbeat per minute. The server's messages do not delay it, because only messages of the
-    // client count.
+    // A heartbeat a minute, whatever the server says: it is what the client sends that counts.
     for n in 0..6 {
         check(&format!("member {n}: ping"), (60..=DAY).step_by(60).collect());
         check(&format!("member {n} is here for six hours"), vec![6 * 3600]);
@@ -311,32 +302,31 @@ fn a_simulated_day_has_exact_times() {
     let visits: Vec<u64> = (1800..=DAY).step_by(3600).collect();
     check("visitor is idle: Reader", visits.iter().map(|at| at + 180).collect());
     check(
-        "anonymous: the peer violated the protocol: 3 bytes of a message in 20s; at least 100 are required",
+        "somebody: the peer violated the protocol: 3 bytes of a message in 20s; at least 100 are required",
         vec![45_020],
     );
 
-    // Connected for thirty seconds each, followed by a delay of 10, 20, 40, 80, 160, 160, ...
-    // seconds.
+    // Thirty seconds each, and then 10, 20, 40, 80, 160, 160, ... seconds.
     let mut back = vec![0];
     let mut delays = [10, 20, 40, 80].into_iter().chain(std::iter::repeat(160));
     while let Some(next) = Some(back[back.len() - 1] + 30 + delays.next().unwrap()).filter(|at| *at <= DAY) {
         back.push(next);
     }
     let lost: Vec<u64> = back.iter().map(|at| at + 30).filter(|at| *at <= DAY).collect();
-    assert_eq!(lost.len(), back.len(), "the client is disconnected at the end of the day");
-    check("anonymous: the first message timed out after 30s", lost.clone());
-    check("the mute client was connected for 30s", lost);
-    check("the mute client is connected", back);
+    assert_eq!(lost.len(), back.len(), "it is away when the day ends");
+    check("somebody: the first message timed out after 30s", lost.clone());
+    check("the mute one had 30s", lost);
+    check("the mute one is back", back);
 
-    // Twelve channels of six connections close, one every five seconds. The clients' channels are
-    // older and close first, which ends the others too. Then no channel is left.
-    check("a client is shut down", (0..6).map(|n| DAY + 5 * n).collect());
+    // Twelve ends of six connections, one every five seconds; the clients' are the older ones, and with them the others
+    // end. Then nothing is left.
+    check("a client is told", (0..6).map(|n| DAY + 5 * n).collect());
     check("the end", vec![DAY + 25]);
-    assert_eq!(accounted, journal.len(), "there were no other events");
+    assert_eq!(accounted, journal.len(), "nothing else happened");
     assert!(journal.is_sorted_by_key(|(at, _)| *at));
 }
 
 #[test]
-fn a_simulated_day_is_reproducible() {
+fn virtual_time_whole_stack_again_is_the_same() {
     assert_eq!(a_day(), a_day());
 }

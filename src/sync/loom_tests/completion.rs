@@ -14,7 +14,7 @@ use std::{
 };
 
 /// Creates a completion that another thread ends with `end`, and runs `body` concurrently.
-fn meanwhile(
+fn race_with(
     end: impl FnOnce(Completer<u32>) + Clone + Send + Sync + 'static,
     body: impl Fn(Completion<u32>) + Send + Sync + 'static,
 ) {
@@ -56,17 +56,17 @@ fn block_on(completion: Completion<u32>) -> Result<u32> {
 
 #[test]
 fn e_31_a_waiter_gets_the_result() {
-    meanwhile(complete, |completion| assert_eq!(completion.wait().unwrap(), 7));
+    race_with(complete, |completion| assert_eq!(completion.wait().unwrap(), 7));
 }
 
 #[test]
 fn e_31_a_waiter_is_notified_if_the_producer_is_dropped() {
-    meanwhile(drop, |completion| assert!(matches!(completion.wait(), Err(Error::Cancelled))));
+    race_with(drop, |completion| assert!(matches!(completion.wait(), Err(Error::Cancelled))));
 }
 
 #[test]
 fn e_31_a_waiter_can_wait_again_after_a_timeout() {
-    meanwhile(complete, |completion| {
+    race_with(complete, |completion| {
         let result = completion.wait_timeout(Duration::ZERO).unwrap_or_else(Completion::wait);
         assert_eq!(result.unwrap(), 7);
     });
@@ -74,17 +74,17 @@ fn e_31_a_waiter_can_wait_again_after_a_timeout() {
 
 #[test]
 fn e_31_a_future_is_woken() {
-    meanwhile(complete, |completion| assert_eq!(block_on(completion).unwrap(), 7));
+    race_with(complete, |completion| assert_eq!(block_on(completion).unwrap(), 7));
 }
 
 #[test]
 fn e_31_a_future_is_notified_if_the_producer_is_dropped() {
-    meanwhile(drop, |completion| assert!(matches!(block_on(completion), Err(Error::Cancelled))));
+    race_with(drop, |completion| assert!(matches!(block_on(completion), Err(Error::Cancelled))));
 }
 
 #[test]
 fn e_31_a_future_that_was_polled_with_another_waker_is_woken() {
-    meanwhile(complete, |completion| {
+    race_with(complete, |completion| {
         let mut completion = completion;
         let elsewhere = std::task::Waker::noop();
         match pin!(&mut completion).poll(&mut Context::from_waker(elsewhere)) {
@@ -95,21 +95,21 @@ fn e_31_a_future_that_was_polled_with_another_waker_is_woken() {
 }
 
 /// Collects the arguments of all callback calls. The lock is not part of the model.
-fn told(completion: Completion<u32>) -> Arc<Mutex<Vec<Result<u32>>>> {
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let mine = told.clone();
+fn results_of(completion: Completion<u32>) -> Arc<Mutex<Vec<Result<u32>>>> {
+    let results = Arc::new(Mutex::new(Vec::new()));
+    let mine = results.clone();
     completion.on_complete(move |result| mine.lock().unwrap().push(result));
-    told
+    results
 }
 
 fn a_callback_is_called_once(end: fn(Completer<u32>), expected: fn(&Result<u32>) -> bool) {
     model(move || {
         let (completer, completion) = completion(None);
         let thread = thread::spawn(move || end(completer));
-        let told = told(completion);
+        let results = results_of(completion);
         thread.join().unwrap();
-        let told = told.lock().unwrap();
-        assert!(told.len() == 1 && expected(&told[0]), "{told:?}");
+        let results = results.lock().unwrap();
+        assert!(results.len() == 1 && expected(&results[0]), "{results:?}");
     });
 }
 
@@ -169,7 +169,7 @@ fn t_11_a_result_and_a_cancel_cannot_both_be_first() {
 
 /// Drops a completion while another thread completes it. `expected` checks whether the result was
 /// accepted, and the calls of the cancel hook.
-fn a_drop_meets(
+fn race_drop_with_result(
     end: fn(Completer<u32>) -> bool,
     drop_it: fn(Completion<u32>),
     expected: fn(bool, &[Option<u32>]),
@@ -195,7 +195,7 @@ fn a_drop_meets(
 /// value.
 #[test]
 fn either_the_drop_or_the_result_disposes_of_the_value() {
-    a_drop_meets(
+    race_drop_with_result(
         |completer| completer.deliver(Ok(7)),
         drop,
         |delivered, undone| assert_eq!(undone, if delivered { [Some(7)] } else { [None] }),
@@ -204,7 +204,7 @@ fn either_the_drop_or_the_result_disposes_of_the_value() {
 
 #[test]
 fn a_drop_that_races_with_an_error_undoes_at_most_the_operation() {
-    a_drop_meets(
+    race_drop_with_result(
         |completer| completer.deliver(Err(Error::Closed)),
         drop,
         |delivered, undone| assert_eq!(undone, if delivered { &[][..] } else { &[None] }),
@@ -213,7 +213,7 @@ fn a_drop_that_races_with_an_error_undoes_at_most_the_operation() {
 
 #[test]
 fn a_detached_operation_is_never_undone() {
-    a_drop_meets(
+    race_drop_with_result(
         |completer| completer.deliver(Ok(7)),
         Completion::detach,
         |delivered, undone| assert!(delivered && undone.is_empty()),
@@ -223,7 +223,7 @@ fn a_detached_operation_is_never_undone() {
 /// A timeout polls its future and drops it later.
 #[test]
 fn a_drop_after_a_poll_undoes_once() {
-    a_drop_meets(
+    race_drop_with_result(
         |completer| completer.deliver(Ok(7)),
         |mut completion| {
             let polled = pin!(&mut completion).poll(&mut Context::from_waker(std::task::Waker::noop()));

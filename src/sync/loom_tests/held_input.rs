@@ -22,8 +22,9 @@ fn each_pause_is_ended_once(others: &'static [usize]) {
         assert!(!holding.add(2, mark()), "at the mark");
         let others: Vec<_> = others.iter().map(|bytes| give_back(&holding, *bytes)).collect();
         let paused = holding.add(1, mark());
-        let told = others.into_iter().map(|other| other.join().unwrap()).filter(|told| *told).count();
-        assert_eq!(told, usize::from(paused), "each pause is ended once");
+        let notified =
+            others.into_iter().map(|other| other.join().unwrap()).filter(|notified| *notified).count();
+        assert_eq!(notified, usize::from(paused), "each pause is ended once");
         assert!(!holding.is_paused(), "one is below the low mark");
         assert!(!holding.give_back(1, mark()), "nothing is paused");
         assert_eq!(holding.bytes(), 0);
@@ -47,8 +48,8 @@ fn a_lasting_pause_is_ended_by_the_last_give_back() {
         let holding = Arc::new(HeldInput::default());
         assert!(holding.add(3, mark()));
         let others = [1, 2].map(|bytes| give_back(&holding, bytes));
-        let told = others.map(|other| other.join().unwrap());
-        assert_eq!(told.into_iter().filter(|told| *told).count(), 1);
+        let notified = others.map(|other| other.join().unwrap());
+        assert_eq!(notified.into_iter().filter(|notified| *notified).count(), 1);
         assert!(!holding.is_paused());
     });
 }

@@ -23,7 +23,7 @@ use std::{
     time::Instant,
 };
 
-/// On its way to the wheel.
+/// In the mailbox, not in the wheel yet.
 const QUEUED: u8 = 0;
 /// In the wheel.
 const ARMED: u8 = 1;
