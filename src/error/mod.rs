@@ -92,7 +92,7 @@ pub enum Error {
         /// The owner that refused the value, for example "the channel pool".
         owner: &'static str,
     },
-    /// The pipeline was [replaced](crate::Scope::replace_pipeline) by one of other types.
+    /// The pipeline was [replaced](crate::Context::replace_pipeline) by one of other types.
     #[doc(alias = "Replaced")]
     PipelineReplaced,
     /// A callback or a task panicked. The text is the panic's message.

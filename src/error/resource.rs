@@ -41,7 +41,7 @@ resources! {
     PendingWrites => "tracked writes of a channel", "fixed";
     ChannelTasks => "scheduled tasks of a channel", "`ChannelOptions::max_scheduled_tasks`";
     FilterOutput => "replies of a channel's filters", "fixed";
-    PipelineReplacements => "nested replacements of a pipeline", "fixed";
+    PipelineReplacements => "consecutive pipeline replacements", "fixed";
     Broadcasts => "waiting broadcasts of a channel group", "`ChannelGroupBuilder::max_waiting`";
     BroadcastDeliveries => "waiting deliveries of a channel group", "`ChannelGroupBuilder::max_waiting_deliveries`";
     Connections => "connections of each event loop", "`EventLoopGroupBuilder::max_connections`";

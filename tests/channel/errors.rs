@@ -372,7 +372,7 @@ fn a_handled_error_leaves_the_channel_open_wherever_it_occurred() {
         .map(str::to_owned)
         .into_iter()
         .flat_map(|e| if e == "error task" {
-            vec!["error executed".to_owned(), "error cannot encode: on purpose".to_owned(), e]
+            vec!["error executed".to_owned(), "error the message cannot be encoded: on purpose".to_owned(), e]
         } else {
             vec![e]
         })

@@ -81,9 +81,9 @@ fn invalid_delimiters_are_refused_with_the_reason() {
     assert_eq!(refusal(&[&b"x"[..]; 17]), "number of delimiters is 17; it must be 1 to 16");
     assert_eq!(refusal(&[b";", b""]), "length of a delimiter is 0; it must be 1 to 256 bytes");
     assert_eq!(refusal(&[&[b'x'; 257]]), "length of a delimiter is 257; it must be 1 to 256 bytes");
-    let never = "is refused: allowed is a delimiter that does not contain another one before its end";
-    assert_eq!(refusal(&[b"\n", b"\n\r"]), format!(r"delimiter = \n\r {never}"));
-    assert_eq!(refusal(&[b"abcd", b"bc"]), format!("delimiter = abcd {never}"));
+    let never = "it must be a delimiter that does not contain another one before its end";
+    assert_eq!(refusal(&[b"\n", b"\n\r"]), format!(r"delimiter is \n\r; {never}"));
+    assert_eq!(refusal(&[b"abcd", b"bc"]), format!("delimiter is abcd; {never}"));
     // A delimiter may contain another one at its end.
     assert!(Delimiter::new([&b"\r\n"[..], b"\n"]).is_ok());
     let longest = [b'x'; 256];

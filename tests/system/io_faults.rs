@@ -61,7 +61,7 @@ impl Handler for Echo {
         let (report, peer) = (self.report.clone(), self.peer);
         ctx.write_tracked(message)?.on_complete(move |sent| {
             if let Err(e) = sent {
-                let _ = report.send(format!("unsent: {e} of {peer}"));
+                let _ = report.send(format!("unsent: {e:#} of {peer}"));
             }
         });
         Ok(())
@@ -263,7 +263,10 @@ fn a_failed_write_costs_its_channel_and_reports_the_error() {
             let unsent: Vec<_> = account.said.lines().filter(|line| line.starts_with("unsent: ")).collect();
             assert_eq!(unsent.len(), 1, "{unsent:?}");
             let told = format!("(os error {code}) of {victim}");
-            assert!(unsent[0].starts_with("unsent: writing: ") && unsent[0].ends_with(&told), "{unsent:?}");
+            assert!(
+                unsent[0].starts_with("unsent: writing failed: ") && unsent[0].ends_with(&told),
+                "{unsent:?}"
+            );
         }
     }
 }
@@ -274,7 +277,7 @@ fn a_failed_read_costs_its_channel_and_reports_the_error() {
         [("ECONNRESET", ECONNRESET), ("ETIMEDOUT", ETIMEDOUT), ("ENOBUFS", ENOBUFS), ("ENOMEM", ENOMEM)]
     {
         let Some((account, _)) = one_of_three("recvfrom", error, code, SMALL) else { return };
-        assert!(account.said.contains("error: reading: "), "{}", account.said);
+        assert!(account.said.contains("error: reading failed: "), "{}", account.said);
         assert!(!account.said.contains("unsent: "), "{}", account.said);
     }
 }
@@ -542,6 +545,9 @@ fn a_connect_that_cannot_be_registered_fails_and_leaves_no_socket() {
     patient(&stream);
     assert!(is_ended(&mut stream), "the peer sees the end of the stream without any bytes");
     let (said, _) = child.succeed();
-    assert!(said.contains("failed: watching a connection: ") && said.contains("(os error 28)"), "{said}");
+    assert!(
+        said.contains("failed: watching a connection failed: ") && said.contains("(os error 28)"),
+        "{said}"
+    );
     assert!(said.contains("left open: 0\n"), "{said}");
 }

@@ -44,7 +44,7 @@ fn max_inbound_over_tcp_closes_the_connection_regardless_of_the_handler() {
     log.wait_for("drop");
     let log = log.take();
     assert!(
-        log.iter().any(|e| e.starts_with("error the peer violated the protocol: a undecoded input")),
+        log.iter().any(|e| e.starts_with("error the peer violated the protocol: undecoded input")),
         "{log:?}"
     );
     assert_eq!(log[log.len() - 2..], ["inactive", "drop"]);

@@ -29,7 +29,7 @@ fn a_full_pool_hands_the_work_back() {
     });
     peer.write_all(b"a\nb\nc\n").unwrap();
     let (line, reason) = receive(&backs);
-    assert_eq!((&*line, &*reason), ("c", "the limit of 2 pending work items is reached"));
+    assert_eq!((&*line, &*reason), ("c", "the limit of 2 pending tasks of a worker pool is reached"));
     assert_eq!(log.all(), ["work c"], "the refused work did not run");
     let metrics = pool.metrics();
     assert_eq!((metrics.pending, metrics.running, metrics.refused), (2, 1, 1));

@@ -54,7 +54,7 @@ fn the_policy_of_a_slow_member_affects_only_that_member() {
         let got = members[0].read_outbound();
         let line = |line: &str| line.parse::<usize>().unwrap();
         let got: Vec<_> = std::str::from_utf8(&got).unwrap().lines().map(line).collect();
-        let told = log.all().iter().filter(|call| call.starts_with("error full")).count();
+        let told = log.all().iter().filter(|call| call.starts_with("error the limit of")).count();
         let sums = (total.written, total.dropped, total.refused, total.closed, told);
         match policy {
             Overflow::Refuse => {
