@@ -210,7 +210,7 @@ impl Session {
             let like = if *by == *user { "" } else { ", which looks like it," };
             Refusal(Code::NameTaken, format!("the name {by}{like} is taken"))
         };
-        let user = self.hub.take_name(&user, ctx.remote()).map_err(taken)?;
+        let user = self.hub.take_name(&user, ctx.handler_ref()).map_err(taken)?;
         self.user = Some(user.clone());
         log::debug!("{}: logged in", self.describe(ctx));
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);

@@ -40,6 +40,7 @@ mod accept;
 mod broadcast;
 mod budget;
 mod closing;
+mod completer;
 mod connection;
 #[cfg(unix)]
 mod event_source;

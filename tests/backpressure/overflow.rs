@@ -59,7 +59,7 @@ fn a_refused_message_is_handed_back_and_no_other_is_lost() {
         write(&mut channel, n).unwrap();
     }
     let refused = write(&mut channel, 16).unwrap_err();
-    assert!(matches!(refused.error(), Error::Full { limit: LIMIT, .. }) && **refused.value() == message(16));
+    assert!(matches!(refused.error(), Error::Full { limit: LIMIT, .. }) && *refused.value() == message(16));
     assert_eq!(told(&log), Vec::<String>::new());
     assert_eq!(sent(&mut channel), (0..16).collect::<Vec<_>>());
     write(&mut channel, 17).unwrap();

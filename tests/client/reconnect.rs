@@ -1,4 +1,4 @@
-//! ReconnectingChannel clients: backoff, many clients after a server restart, giving up, and stopping.
+//! Reconnecting clients: backoff, many clients after a server restart, giving up, and stopping.
 
 #[cfg(target_os = "linux")]
 use crate::support::nobody::BlackHole;

@@ -340,7 +340,7 @@ fn h_07_a_farewell_arrives_before_the_end_of_the_stream() {
     end(&group);
 }
 
-/// H-07: a farewell that is too long, or whose hook panics, has no other effect.
+/// H-07: a farewell that is too long, or whose hook panics, affects nothing else.
 #[test]
 fn h_07_a_farewell_is_bounded_and_may_fail() {
     logs::collect();

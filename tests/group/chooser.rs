@@ -95,8 +95,7 @@ impl Random {
     }
 }
 
-// ---- choice
-// ----------------------------------------------------------------------------------------
+// ---- choice ------------------------------------------------------------------------------------
 
 #[test]
 fn e_62_round_robin_is_the_default_and_can_be_selected() {
@@ -328,7 +327,7 @@ fn an_hour_of_churn(seed: u64) {
     end(&acceptors);
 }
 
-// ---- lag ----------------------------------------------------------------------------------------
+// ---- lag ---------------------------------------------------------------------------------------
 
 #[test]
 fn a_loop_that_is_held_up_reports_its_lag_and_gets_no_new_connections() {
@@ -384,8 +383,7 @@ fn the_lag_of_a_sleeping_loop_decreases() {
     end(&group);
 }
 
-// ---- counting connections
-// --------------------------------------------------------------------------
+// ---- counting connections ----------------------------------------------------------------------
 
 #[test]
 fn e_63_one_of_two_connections_is_counted_when_the_other_has_ended() {

@@ -1,5 +1,5 @@
 //! Shutdown of a loop: states, quiet period, tasks that still run and tasks that are refused (E-51
-//! to E-57, E-59 to E-61). `shutdown_paced.rs` tests what happens to its channels.
+//! to E-57, E-59 to E-61). `shutdown_paced.rs` tests the shutdown of its channels.
 
 use crate::support::{
     journal::Journal,

@@ -4,9 +4,9 @@
 //!
 //! strace cannot shorten a write without losing bytes, because the kernel does not execute a call
 //! that strace fails. So short writes here are real ones, caused by a small `SO_SNDBUF` and a peer
-//! that reads slowly. Failing a `close` makes no sense either: Linux closes the descriptor whatever
-//! `close` returns. `accept_exhaustion.rs` tests faults of `accept4`, and `poll_faults.rs` faults
-//! of the poll.
+//! that reads slowly. The tests do not fail `close` either: Linux closes the descriptor even if
+//! `close` returns an error. `accept_exhaustion.rs` tests faults of `accept4`, and `poll_faults.rs`
+//! faults of the poll.
 //!
 //! Linux only. Where strace is missing, the tests say so and pass, except where `CI=true`.
 
@@ -36,7 +36,7 @@ use std::{
 const SMALL: usize = 100;
 const LARGE: usize = 8 * 1024;
 
-// ---- the child ----------------------------------------------------------------------------------
+// ---- the child ---------------------------------------------------------------------------------
 
 /// Carries the handlers' reports. Standard output would add a `write` to the loop's calls.
 type Report = mpsc::Sender<String>;
@@ -207,8 +207,7 @@ fn is_ended(peer: &mut TcpStream) -> bool {
     rest.is_empty()
 }
 
-// ---- faults that cost one channel
-// --------------------------------------------------------------------
+// ---- faults that cost one channel --------------------------------------------------------------
 
 /// Connects three peers, the second of which meets the fault at its second frame. Returns the
 /// server's account and the port of the second peer.
@@ -327,8 +326,7 @@ fn connections_that_cannot_be_set_up_are_closed_without_affecting_others() {
     assert!(descriptors.iter().all(|open| *open == descriptors[0]), "{descriptors:?}");
 }
 
-// ---- faults without effect
-// ---------------------------------------------------------------------------
+// ---- faults without effect ---------------------------------------------------------------------
 
 /// EINTR once, often enough in a row to use up a turn's writes, and every other time.
 #[test]
@@ -409,7 +407,7 @@ fn failed_channels_leak_no_descriptors() {
     assert_eq!(counts[0], counts[1]);
 }
 
-// ---- clients ------------------------------------------------------------------------------------
+// ---- clients -----------------------------------------------------------------------------------
 
 struct Hello;
 

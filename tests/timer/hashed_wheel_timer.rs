@@ -261,7 +261,7 @@ fn w_14_an_addition_that_races_with_stop_is_refused_or_returned() {
                 })
             })
             .collect();
-        // Waking up is faster than acquiring the lock in competition with the adders.
+        // Wait on a channel, because polling the timer would have to compete with the adders.
         adding.recv_timeout(PATIENCE).expect("the adders have started");
         let unprocessed = timer.stop().unwrap();
         let added: Vec<_> = adders.into_iter().flat_map(|adder| adder.join().unwrap()).collect();

@@ -187,7 +187,7 @@ fn a_limit_of_tasks_out_of_range_is_refused_by_name() {
     }
 }
 
-// ---- idle options -------------------------------------------------------------------------------
+// ---- idle options ------------------------------------------------------------------------------
 
 /// Returns the times of a channel's idle events in milliseconds.
 fn idle_times(

@@ -82,7 +82,7 @@ fn is_socket(path: impl AsRef<Path>) -> bool {
     fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket())
 }
 
-// ---- the socket file ----------------------------------------------------------------------------
+// ---- the socket file ---------------------------------------------------------------------------
 
 #[test]
 fn the_file_exists_while_the_server_listens() {
@@ -223,8 +223,7 @@ fn an_abstract_name_has_no_file_and_vanishes_with_its_socket() {
     end(&group);
 }
 
-// ---- addresses
-// -------------------------------------------------------------------------------------
+// ---- addresses ---------------------------------------------------------------------------------
 
 #[test]
 fn neither_end_has_an_ip_address() {
@@ -268,7 +267,7 @@ fn address_filters_do_not_apply_but_the_connection_limit_does() {
     end(&group);
 }
 
-// ---- clients ------------------------------------------------------------------------------------
+// ---- clients -----------------------------------------------------------------------------------
 
 #[test]
 fn a_failed_connect_reports_the_systems_error() {
@@ -361,8 +360,7 @@ fn a_pool_provides_channels_to_a_unix_socket() {
     end(&group);
 }
 
-// ---- settings that do not apply
-// -----------------------------------------------------------------------
+// ---- settings that do not apply ----------------------------------------------------------------
 
 #[test]
 fn a_name_has_only_one_listener() {

@@ -188,7 +188,7 @@ impl Source for Connecting {
         self.cancel_deadline(ctx);
         let Some(Pending { connection, .. }) = &mut self.pending else { return };
         if let Err(e) = ctx.io.selector.deregister(connection.stream.source()) {
-            log::debug!("{}: a connection leaving the poll: {e:#}", ctx.loop_name);
+            log::debug!("{}: deregistering a connection: {e:#}", ctx.loop_name);
         }
         ctx.metrics.connect_errors.add(1);
         self.fail(result.err().unwrap_or(Error::Cancelled));

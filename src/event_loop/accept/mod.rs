@@ -151,7 +151,12 @@ impl ListenerSource {
                         return Transition::Stay;
                     }
                     let name = ctx.loop_name;
-                    log_throttled!(ctx.io.services, ABORTED, Level::Debug, "{name}: accepting: {e:#}");
+                    log_throttled!(
+                        ctx.io.services,
+                        ABORTED,
+                        Level::Debug,
+                        "{name}: accepting a connection failed: {e:#}"
+                    );
                 }
             }
         }
@@ -323,7 +328,7 @@ impl Source for ListenerSource {
 
     fn end(mut self: Box<Self>, ctx: &mut LoopContext<'_>, _result: Result) {
         if let Err(e) = ctx.io.selector.deregister(self.listener.source()) {
-            log::debug!("{}: a listener leaving the poll: {e:#}", ctx.loop_name);
+            log::debug!("{}: deregistering a listener: {e:#}", ctx.loop_name);
         }
         let ListenerSource { listener, shared, .. } = *self;
         drop(listener);

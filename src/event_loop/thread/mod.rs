@@ -139,6 +139,7 @@ impl TurnParts {
         let mut services = LoopServices::new(time, wheel, outlet, activity, log, outbound, workers);
         services.io_time = IoTime::limited(nanos(settings.max_io_time), real_time);
         services.random = shared.random.clone();
+        services.executor = settings.executor.clone();
         let io = Io {
             selector,
             drivers: LoopIo::new(services, shared.metrics.clone()),

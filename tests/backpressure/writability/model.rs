@@ -11,7 +11,7 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelGroup, ChannelOptions, Completion, Overflow, Remote,
+    ChannelGroup, ChannelOptions, Completion, HandlerRef, Overflow,
     buffer::WaterMark,
     codec::LengthField,
     prelude::*,
@@ -118,7 +118,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 #[derive(Default)]
 struct Seen {
-    remote: Option<Remote<Obedient>>,
+    remote: Option<HandlerRef<Obedient>>,
     /// Number of written messages, by producer.
     written: HashMap<u8, u32>,
     /// The largest message, by producer.
@@ -162,7 +162,7 @@ impl Handler for Obedient {
     type Write = Bytes;
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
-        self.0.lock().unwrap().remote = Some(ctx.remote());
+        self.0.lock().unwrap().remote = Some(ctx.handler_ref());
         Ok(())
     }
 

@@ -320,12 +320,12 @@ fn scenario(name: &str) -> Option<(Setup, Act)> {
             write(channel, journal, 9);
             close(channel);
         }),
-        "`close`, and the peer goes on sending" => (usual, |channel, journal| {
+        "`close`, and the peer keeps sending" => (usual, |channel, journal| {
             write(channel, journal, 9);
             close(channel);
             (0..9).for_each(|_| channel.say("ping"));
         }),
-        "`close`, and the peer takes nothing until the close timeout" => (usual, |channel, journal| {
+        "`close`, and the peer accepts nothing until the close timeout" => (usual, |channel, journal| {
             wait(channel, journal);
             close(channel);
             channel.pass(CLOSE_TIMEOUT);
@@ -345,7 +345,7 @@ fn scenario(name: &str) -> Option<(Setup, Act)> {
             }));
         }),
         "the peer ends its stream" => (usual, |channel, _| channel.end()),
-        "the peer ends its stream, and takes all pending bytes" => (usual, |channel, journal| {
+        "the peer ends its stream, and accepts all pending bytes" => (usual, |channel, journal| {
             wait(channel, journal);
             channel.end();
             channel.take();
@@ -353,8 +353,8 @@ fn scenario(name: &str) -> Option<(Setup, Act)> {
         "the peer ends its stream, with `half_close`" => {
             (Setup::options(|options| options.half_close(true)), |channel, _| channel.end())
         }
-        "the peer resets a quiet connection" => (usual, |channel, _| channel.reset()),
-        "the peer resets the connection while bytes wait" => (usual, |channel, journal| {
+        "the peer resets an idle connection" => (usual, |channel, _| channel.reset()),
+        "the peer resets the connection with pending bytes" => (usual, |channel, journal| {
             wait(channel, journal);
             channel.reset();
         }),
@@ -380,12 +380,12 @@ fn scenario(name: &str) -> Option<(Setup, Act)> {
             })
         }
         "a callback fails" => (usual, |channel, _| channel.say("fail")),
-        "a callback panics while bytes wait" => (usual, |channel, journal| {
+        "a callback panics with pending bytes" => (usual, |channel, journal| {
             wait(channel, journal);
             channel.say("panic");
         }),
         "the codec refuses the input" => (usual, |channel, _| channel.say("bad")),
-        "`error` fails itself while bytes wait" => (Setup { stays: true, ..usual }, |channel, journal| {
+        "`error` itself fails with pending bytes" => (Setup { stays: true, ..usual }, |channel, journal| {
             wait(channel, journal);
             channel.say("fail");
         }),
@@ -494,7 +494,7 @@ fn a_channel_ends_as_the_table_in_the_docs_says() {
             (None, _) => vec![match name {
                 "the pipeline factory fails" => a_factory_fails(),
                 "the loop shuts down, and the handler closes" => a_loop_shuts_down(false),
-                "the loop shuts down, and the timeout passes" => a_loop_shuts_down(true),
+                "the loop shuts down, and the timeout expires" => a_loop_shuts_down(true),
                 "`EmbeddedLoop::remove`" => an_embedded_channel_is_dropped(true),
                 "the `EmbeddedChannel` is dropped" => an_embedded_channel_is_dropped(false),
                 _ => panic!("nothing tests the row {name:?}"),

@@ -81,7 +81,7 @@ fn expect(receiver: &Receiver<Vec<u8>>, bytes: &[u8]) {
     assert_eq!(got, bytes);
 }
 
-// ---- kinds of sources ---------------------------------------------------------------------------
+// ---- kinds of sources --------------------------------------------------------------------------
 
 #[test]
 fn a_foreign_stream_is_read_on_the_loop_until_its_end() {
@@ -298,7 +298,7 @@ mod linux {
     }
 }
 
-// ---- readiness ----------------------------------------------------------------------------------
+// ---- readiness ---------------------------------------------------------------------------------
 
 #[test]
 fn a_callback_may_stop_early_and_continue_in_the_next_turn() {
@@ -391,7 +391,7 @@ fn an_end_of_stream_is_readable_and_reported_as_an_end() {
     end(&group);
 }
 
-// ---- ends ---------------------------------------------------------------------------------------
+// ---- ends --------------------------------------------------------------------------------------
 
 /// A stream that counts its drops.
 struct Counted(UnixStream, Arc<AtomicUsize>);
@@ -616,7 +616,7 @@ fn a_source_works_while_the_loop_shuts_down() {
     done(down).unwrap();
 }
 
-// ---- bounds -------------------------------------------------------------------------------------
+// ---- bounds ------------------------------------------------------------------------------------
 
 #[test]
 fn registrations_beyond_the_limit_return_the_source() {
@@ -715,7 +715,7 @@ fn the_watchdog_names_the_source_that_holds_up_its_loop() {
     end(&group);
 }
 
-// ---- rebuilds -----------------------------------------------------------------------------------
+// ---- rebuilds ----------------------------------------------------------------------------------
 
 #[test]
 fn sources_survive_rebuilds_with_their_interest_and_lose_no_event() {

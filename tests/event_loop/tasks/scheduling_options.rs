@@ -18,7 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-// ---- jitter -------------------------------------------------------------------------------------
+// ---- jitter ------------------------------------------------------------------------------------
 
 #[test]
 fn jitter_spreads_tasks_of_one_period_and_keeps_their_phase() {
@@ -96,7 +96,7 @@ fn e_02_a_jitter_beyond_the_period_is_refused() {
     assert_eq!(event_loop.metrics().timers_pending, 0);
 }
 
-// ---- stalls and clocks --------------------------------------------------------------------------
+// ---- stalls and clocks -------------------------------------------------------------------------
 
 fn counting(times: &Journal<u64>, clock: &ManualClock) -> impl FnMut() -> netwheel::Result + Send + 'static {
     let (times, clock) = (times.clone(), clock.clone());
@@ -205,7 +205,7 @@ fn timer_zero_delay_rearm() {
     assert_eq!(clock.elapsed(), Duration::ZERO);
 }
 
-// ---- one entry, limits, the end of a turn -------------------------------------------------------
+// ---- one entry, limits, the end of a turn ------------------------------------------------------
 
 #[test]
 fn a_periodic_task_has_a_single_entry() {
@@ -387,8 +387,7 @@ fn a_thousand_failing_tasks_are_a_few_log_lines() {
     assert_eq!(event_loop.metrics().log_lines_suppressed, 990);
 }
 
-// ---- the end of time
-// -------------------------------------------------------------------------------------
+// ---- the end of time ---------------------------------------------------------------------------
 
 /// Periodic tasks whose next time overflows, and one-shot tasks that are never due, do not keep a
 /// loop busy.

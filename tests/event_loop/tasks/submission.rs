@@ -288,8 +288,8 @@ fn e_23_a_sleep_is_ended_by_at_most_one_write() {
             });
         }
     });
-    // Read before the polls: every write so far belongs to a sleep that is counted by then or still
-    // in progress.
+    // Read before the polls: every counted write belongs to a sleep that is counted by then or
+    // still in progress.
     let written = event_loop.metrics().wakes_written - before.wakes_written;
     settle(&event_loop);
     let polls = event_loop.metrics().polls - before.polls;

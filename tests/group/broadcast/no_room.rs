@@ -240,7 +240,7 @@ fn members_of_a_loop_whose_queue_is_full_are_not_reached() {
     while stuck.try_execute(Box::new(|| ())).is_ok() {}
     let broadcast = room.broadcast("hello".into()).unwrap();
     assert_eq!((broadcast.members(), broadcast.loops(), broadcast.unreached()), (10, 2, of_stuck));
-    // The report is complete for the members that were reached, whatever the other loop does.
+    // The report is complete for the members that were reached, independently of the other loop.
     let report = done(broadcast.report()).unwrap();
     let expected = report_of(10, |report| (report.written, report.unreached) = (10 - of_stuck, of_stuck));
     assert_eq!(report, expected);

@@ -60,7 +60,7 @@ fn t_34_sending_between_connected_channels() {
 
 /// T-34, C-09: after a disconnect, a send without an address fails with its own error. A send with
 /// an address succeeds, and datagrams from all senders are received at the same port. A stream
-/// channel has no such call: it closes.
+/// channel cannot disconnect, only close.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 #[test]
 fn t_34_after_a_disconnect_datagrams_need_an_address() {
