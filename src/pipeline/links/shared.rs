@@ -49,7 +49,8 @@ pub(super) fn write_shared<L: Links>(
 fn clone_of<M: 'static>(message: &dyn SharedMessage) -> Result<M> {
     let mut place: Option<M> = None;
     message.clone_into(&mut place);
-    // The channels of a group write one message type, but this pipeline may have been replaced since.
+    // The channels of a group write one message type, but this pipeline may have been replaced
+    // since.
     place.ok_or(Error::Replaced)
 }
 
