@@ -187,11 +187,10 @@ fn a_refused_future_is_returned() {
     /// The future of a refusal still works. Writes the output and the reason.
     fn use_elsewhere(ctx: &mut Context<'_, Session>) -> Result {
         let Err(refused) = spawn_seven(ctx) else { return ctx.write("accepted".into()) };
+        let (future, reason) = refused.into_parts();
         let mut task = std::task::Context::from_waker(Waker::noop());
-        let Poll::Ready(output) = std::pin::pin!(refused.into_inner()).poll(&mut task) else {
-            unreachable!()
-        };
-        ctx.write(format!("{output}: {}", refused.error()).into())
+        let Poll::Ready(output) = std::pin::pin!(future).poll(&mut task) else { unreachable!() };
+        ctx.write(format!("{output}: {reason}").into())
     }
     let options = ChannelOptions::new().max_scheduled_tasks(1);
     let pipeline = session(|ctx, message| {
