@@ -1,6 +1,8 @@
-//! Everything that crosses threads: the queue and those that wait for space in it, the wake-up,
-//! completions, counting semaphores (`permits`), input that the program holds, loop ids, and the
-//! activity of a loop. `primitives` is what they are made of, `loom_tests` their models.
+//! Thread-safe building blocks.
+//!
+//! They are the mailbox of a loop and its wakeup, completions, semaphores (`permits`), gauges for
+//! held input and pending output, loop ids, random numbers, and the activity of a loop.
+//! `primitives` provides their atomics and locks. `loom_tests` contains their models.
 
 mod activity;
 mod completion;

@@ -1,4 +1,5 @@
-//! A handle that knows the handler: what it runs, where, in which order, and what becomes of it when nothing runs.
+//! [`HandlerRef`], a handle with access to the handler: thread, order, errors, and tasks of closed
+//! channels.
 
 use crate::support::wait::PATIENCE;
 use netwheel::{
@@ -13,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-/// Keeps what it is given; not `Send`, like most handlers.
+/// Stores messages. Not `Send`, like most handlers.
 struct Shelf {
     kept: Rc<RefCell<Vec<String>>>,
     made: Option<Sender<HandlerRef<Shelf>>>,
@@ -58,7 +59,7 @@ fn keep(reference: &HandlerRef<Shelf>, text: &'static str) -> Result {
     })
 }
 
-/// Says when it is dropped.
+/// Reports its drop.
 struct Token(Sender<()>);
 
 impl Drop for Token {
@@ -68,7 +69,7 @@ impl Drop for Token {
 }
 
 #[test]
-fn it_runs_with_the_handler_in_order_with_writes() {
+fn tasks_run_with_the_handler_and_in_order_with_writes() {
     let (mut channel, reference, kept) = shelf();
     assert_eq!(reference.channel(), &channel.channel());
     let other = reference.clone();
@@ -79,14 +80,14 @@ fn it_runs_with_the_handler_in_order_with_writes() {
     })
     .join()
     .unwrap();
-    assert_eq!(*kept.borrow(), [""; 0], "nothing happens on another thread");
+    assert_eq!(*kept.borrow(), [""; 0], "nothing runs on the other thread");
     channel.run_pending();
     assert_eq!(*kept.borrow(), ["one", "three"]);
     assert_eq!(channel.read_outbound(), "one\ntwo\nthree\n");
 }
 
 #[test]
-fn it_never_runs_within_a_callback() {
+fn a_task_never_runs_within_a_callback() {
     let (mut channel, reference, kept) = shelf();
     let other = reference.clone();
     reference
@@ -101,7 +102,7 @@ fn it_never_runs_within_a_callback() {
 }
 
 #[test]
-fn it_may_schedule_and_cancel() {
+fn a_task_can_schedule_and_cancel() {
     let (mut channel, reference, kept) = shelf();
     reference
         .execute(|_, ctx| {
@@ -123,7 +124,7 @@ fn it_may_schedule_and_cancel() {
 }
 
 #[test]
-fn its_error_goes_to_the_handler() {
+fn an_error_of_a_task_goes_to_the_handler() {
     let (mut channel, reference, kept) = shelf();
     reference.execute(|_, _| Err("no room".into())).unwrap();
     channel.run_pending();
@@ -132,7 +133,7 @@ fn its_error_goes_to_the_handler() {
 }
 
 #[test]
-fn a_task_whose_channel_is_gone_is_dropped() {
+fn a_task_for_a_closed_channel_is_dropped() {
     let (mut channel, reference, kept) = shelf();
     let (dropped, drops) = std::sync::mpsc::channel();
     let token = Token(dropped.clone());
@@ -157,7 +158,7 @@ fn a_task_whose_channel_is_gone_is_dropped() {
 }
 
 #[test]
-fn it_reaches_a_handler_on_another_loop() {
+fn a_task_reaches_a_handler_on_another_loop() {
     let group = EventLoopGroup::builder().threads(2).build().unwrap();
     let (made, references) = channel();
     let server = ServerBootstrap::new(&group)
@@ -173,7 +174,7 @@ fn it_reaches_a_handler_on_another_loop() {
     let first = references.recv_timeout(PATIENCE).unwrap();
     let second = references.recv_timeout(PATIENCE).unwrap();
     let (tell, told) = channel();
-    // From the test to the first, from there to the second, and back to the test.
+    // From the test to the first handler, from there to the second, and back to the test.
     first
         .execute(move |me, _| {
             me.kept.borrow_mut().push("here".to_owned());

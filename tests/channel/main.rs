@@ -1,4 +1,5 @@
-//! A channel, from `active` to `inactive`: reading, writing, half-close, errors, and replaced pipelines.
+//! Tests of a channel from `active` to `inactive`: reading, writing, half-close, errors, and
+//! replaced pipelines.
 
 #[path = "../support/mod.rs"]
 mod support;

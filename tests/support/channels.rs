@@ -1,4 +1,4 @@
-//! Embedded channels that end in a [`Recorder`], and operations on the handle of a channel.
+//! Embedded channels with a [`Recorder`] as handler, and operations on the handle of a channel.
 
 use super::{
     journal::Log,
@@ -31,22 +31,22 @@ pub(crate) fn raw(handler: Recorder) -> Pipeline<Bytes> {
 
 // ---- embedded channels -------------------------------------------------------------------------
 
-/// An embedded channel of lines.
+/// An embedded channel with a line codec.
 pub(crate) fn embedded(handler: Recorder) -> EmbeddedChannel<Bytes> {
     EmbeddedChannel::new(lines(handler))
 }
 
-/// An embedded channel of lines with settings.
+/// An embedded channel with a line codec and the given options.
 pub(crate) fn embedded_with(options: &ChannelOptions, handler: Recorder) -> EmbeddedChannel<Bytes> {
     embedded_pipeline(options, lines(handler))
 }
 
-/// An embedded channel of bytes without any framing, so that a test can count them.
+/// An embedded channel without framing, for tests that count bytes.
 pub(crate) fn embedded_raw(options: &ChannelOptions, handler: Recorder) -> EmbeddedChannel<Bytes> {
     embedded_pipeline(options, raw(handler))
 }
 
-/// An embedded channel with a codec of the test.
+/// An embedded channel with the codec of the test.
 pub(crate) fn with_codec<C: Codec<Read = Bytes, Write = Bytes>>(
     options: &ChannelOptions,
     codec: C,
@@ -55,7 +55,7 @@ pub(crate) fn with_codec<C: Codec<Read = Bytes, Write = Bytes>>(
     embedded_pipeline(options, Pipeline::codec(codec).handler(handler))
 }
 
-/// An embedded channel with a whole pipeline.
+/// An embedded channel with the given pipeline.
 pub(crate) fn embedded_pipeline(
     options: &ChannelOptions,
     pipeline: Pipeline<Bytes>,
@@ -124,9 +124,9 @@ impl Limited {
     }
 }
 
-// ---- by its handle -----------------------------------------------------------------------------
+// ---- through the handle of a channel -----------------------------------------------------------
 
-/// Asks for a read.
+/// Requests a read.
 #[track_caller]
 pub(crate) fn read(channel: &Channel<Bytes>) {
     channel
@@ -147,12 +147,12 @@ pub(crate) fn set_auto_read(channel: &Channel<Bytes>, on: bool) {
         .unwrap();
 }
 
-/// Says when it is dropped.
+/// Logs its name when it is dropped.
 pub(crate) struct Guard(pub(crate) &'static str, pub(crate) Log);
 
 impl Guard {
     pub(crate) fn runs(&self) -> Result {
-        panic!("{} runs", self.0);
+        panic!("{} must not run", self.0);
     }
 }
 

@@ -13,7 +13,7 @@ use crate::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// Settings of [`EventLoopGroupBuilder`](crate::EventLoopGroupBuilder) that each loop gets.
+/// The settings of [`EventLoopGroupBuilder`](crate::EventLoopGroupBuilder) that apply to each loop.
 #[derive(Debug, Clone)]
 pub(crate) struct LoopSettings {
     pub(crate) io_ratio: u32,

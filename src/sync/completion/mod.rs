@@ -1,13 +1,20 @@
-//! What completes later: one value, made on one side, awaited on the other.
+//! A value that is produced later, on another thread or by a callback.
 //!
-//! Always holds: exactly one result is delivered, to exactly one of the three ways of asking (wait, callback,
-//! `Future`); a producer that is dropped without a word completes with [`Error::Cancelled`], and so does a cancel, of
-//! what can be cancelled: then the producer hears of it, and its own result is dropped. Dropping a cancellable
-//! completion cancels its operation. A result that arrived before the drop is returned to the operation, which
-//! releases it. So a drop and a result that race release the value exactly once. A callback runs on
-//! the thread that completes, where a panic in it is logged and goes no further, or at once on the calling thread
-//! if the result is there already; no lock is held meanwhile, and `trampoline` bounds the recursion. Waiting on the loop that has to complete it, or on
-//! one of them if they are several, is an error; so is waiting on the thread that drives such a loop by hand.
+//! # Invariants
+//!
+//! - Exactly one result is delivered, in exactly one way: to a wait, to a callback, or to a
+//!   `Future`.
+//! - Dropping the producer without a result completes with [`Error::Cancelled`].
+//! - So does cancelling an operation that supports it. The producer is then notified, and its own
+//!   result is dropped.
+//! - Dropping a cancellable completion cancels its operation. A result that arrived before the drop
+//!   is returned to the operation, which releases it. So a drop and a result that race release the
+//!   value exactly once.
+//! - A callback runs on the completing thread, or at once on the calling thread if the result is
+//!   available. The completing thread catches and logs its panics. No lock is held during the call,
+//!   and `trampoline` bounds the recursion.
+//! - Waiting on a loop that has to complete the operation is an error. So is waiting on a thread
+//!   that drives such a loop by hand.
 
 mod completer;
 mod trampoline;
@@ -59,9 +66,10 @@ pub struct Completion<T = ()> {
 }
 
 struct CompletionShared<T> {
-    /// The loops without which it is not completed; usually one.
+    /// The loops that must run to complete the operation; usually one.
     event_loops: Loops,
-    /// Tells the producer that the result is not wanted; none if the operation cannot be stopped.
+    /// Notifies the producer that the result is not wanted. `None` if the operation cannot be
+    /// cancelled.
     cancel: Option<Cancel<T>>,
     state: Mutex<CompletionState<T>>,
     done: Condvar,
@@ -120,13 +128,13 @@ pub(crate) enum Unwanted<T> {
     Result(T),
 }
 
-/// A pair of both sides; `event_loop` is the loop on which it will be completed.
+/// Creates both sides of a completion. `event_loop` is the loop that will complete it.
 pub(crate) fn completion<T>(event_loop: Option<u32>) -> (Completer<T>, Completion<T>) {
     pair(Loops::One(event_loop), None)
 }
 
-/// A pair for an operation that can be cancelled. `cancel` is called at most once, on the thread
-/// that cancels or drops the completion.
+/// Creates both sides for an operation that can be cancelled. `cancel` is called at most once, on
+/// the thread that cancels or drops the completion.
 pub(crate) fn cancellable<T>(
     event_loop: Option<u32>,
     cancel: impl Fn(Unwanted<T>) + Send + Sync + 'static,
@@ -134,12 +142,12 @@ pub(crate) fn cancellable<T>(
     pair(Loops::One(event_loop), Some(Box::new(cancel)))
 }
 
-/// As [`completion`], for what is done only when each of several loops has done its part.
+/// Like [`completion`], for an operation in which each of several loops takes part.
 pub(crate) fn completion_of_all<T>(event_loops: Box<[u32]>) -> (Completer<T>, Completion<T>) {
     pair(Loops::All(event_loops), None)
 }
 
-/// As [`cancellable`], for what any of several loops may have to do.
+/// Like [`cancellable`], for an operation in which any of several loops may take part.
 pub(crate) fn cancellable_of_all<T>(
     event_loops: Box<[u32]>,
     cancel: impl Fn(Unwanted<T>) + Send + Sync + 'static,
@@ -154,7 +162,7 @@ fn pair<T>(event_loops: Loops, cancel: Option<Cancel<T>>) -> (Completer<T>, Comp
 }
 
 impl Loops {
-    /// Whether the calling thread is one of them.
+    /// Returns whether the calling thread is one of the loops, or drives one.
     fn is_here(&self) -> bool {
         match self {
             Loops::One(event_loop) => event_loop.is_some_and(loop_id::is_own),
@@ -165,11 +173,12 @@ impl Loops {
 
 impl<T> CompletionShared<T> {
     fn lock(&self) -> MutexGuard<'_, CompletionState<T>> {
-        // The state is whole at every moment, so a panic elsewhere does not spoil it.
+        // A panic cannot leave the state inconsistent, so poisoning is ignored.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it was the first result: the others are dropped.
+    /// Delivers the result unless there is one. Returns whether this was the first result; later
+    /// ones are dropped.
     fn complete(&self, result: Result<T>) -> bool {
         let Some(on_cancel) = self.finish(result) else { return false };
         if on_cancel.is_some() {
@@ -185,7 +194,7 @@ impl<T> CompletionShared<T> {
         match std::mem::replace(&mut *state, CompletionState::Taken) {
             CompletionState::Pending { callback: Some(callback), on_cancel, .. } => {
                 drop(state);
-                // The completing thread may be a loop, which must not end because of somebody's callback.
+                // The completing thread may be a loop, which must survive a panic in a callback.
                 if let Err(panic) = catch_unwind(AssertUnwindSafe(|| callback(result))) {
                     log_panic("a completion's callback", panic);
                 }
@@ -245,7 +254,7 @@ impl<T> CompletionShared<T> {
 }
 
 impl<T> Completion<T> {
-    /// A completion that is done already.
+    /// Creates a completion that is already done.
     pub(crate) fn ready(result: Result<T>) -> Self {
         let (completer, completion) = completion(None);
         completer.complete(result);
@@ -277,26 +286,30 @@ impl<T> Completion<T> {
         }
     }
 
-    /// Whether the result is there.
+    /// Returns whether the result is available.
     pub fn is_done(&self) -> bool {
         !self.inner.lock().is_pending()
     }
 
-    /// Blocks the calling thread until it is done.
+    /// Blocks the calling thread until the operation is done.
     ///
     /// # Errors
-    /// What the operation failed with; [`Error::WouldDeadlock`] at once on the event loop that has to complete it,
-    /// or on the thread that drives this loop by hand ([`ManualEventLoop`](crate::ManualEventLoop)).
+    ///
+    /// Returns the error of the operation. Returns [`Error::WouldDeadlock`] immediately if called
+    /// on the event loop that has to complete the operation, or on the thread that drives this loop
+    /// by hand ([`ManualEventLoop`](crate::ManualEventLoop)).
     pub fn wait(self) -> Result<T> {
         self.wait_until(None).unwrap_or(Err(Error::Cancelled))
     }
 
-    /// Blocks the calling thread until it is done, or `timeout` has passed; then the completion is handed back.
+    /// Blocks the calling thread until the operation is done or `timeout` has passed.
     ///
-    /// The timeout is real time, whatever [`Clock`](crate::Clock) the loop has.
+    /// `Ok` contains the result of the operation, which may itself be an error. The timeout is
+    /// measured in real time, regardless of the loop's [`Clock`](crate::Clock).
     ///
     /// # Errors
-    /// `Err` is the completion itself, not done yet. What the operation answered, good or bad, is in `Ok`.
+    ///
+    /// Returns the completion itself if the timeout has passed.
     #[allow(clippy::disallowed_methods, reason = "the calling thread waits, not a loop")]
     pub fn wait_timeout(self, timeout: Duration) -> std::result::Result<Result<T>, Self> {
         match self.wait_until(Instant::now().checked_add(timeout)) {
@@ -327,15 +340,17 @@ impl<T> Completion<T> {
         }
     }
 
-    /// Calls `callback` with the result: on the completing thread (usually the event loop, so it must not block),
-    /// or on this thread before `on_complete` returns if the operation is done. The completing
-    /// thread logs a panic in the callback and continues.
+    /// Calls `callback` with the result.
+    ///
+    /// If the operation is done, the callback runs on this thread before `on_complete` returns.
+    /// Otherwise it runs on the completing thread, usually the event loop, so it must not block.
+    /// The completing thread logs a panic in the callback and continues.
     ///
     /// A callback may itself call `on_complete` on a completion that is done. At most 8 callbacks
     /// are nested. Further callbacks are queued, and run in order on the same thread when the
-    /// outermost callback has returned; a panic in a queued callback is logged. So a chain of
-    /// callbacks cannot overflow the stack, whatever its length. It keeps its thread busy until it
-    /// ends, like a loop.
+    /// outermost callback has returned. A panic in a queued callback is logged. A chain of
+    /// callbacks of any length therefore cannot overflow the stack, but keeps its thread busy until
+    /// it ends.
     pub fn on_complete(self, callback: impl FnOnce(Result<T>) + Send + 'static)
     where
         T: 'static,
@@ -358,9 +373,9 @@ impl<T> Completion<T> {
     /// Cancels a pending operation: a connect, or an acquire of a pool.
     ///
     /// Returns `true` if this call ended the operation. The completion then fails with
-    /// [`Error::Cancelled`] immediately, and the event loop releases the socket soon. Returns
+    /// [`Error::Cancelled`] immediately, and the event loop releases the socket soon after. Returns
     /// `false` if the operation is done or cannot be cancelled. Thread-safe. Dropping the
-    /// completion cancels the operation, too.
+    /// completion also cancels the operation.
     ///
     /// ```
     /// # use netwheel::{codec::RawBytes, prelude::*};
@@ -394,7 +409,7 @@ impl<T> Completion<T> {
     /// A channel made by [`ClientBootstrap::connect`](crate::ClientBootstrap::connect) stays open,
     /// and its handler serves it. A channel acquired from a pool returns to the pool.
     pub fn detach(self) {
-        // Only a cancellable operation ends with its completion.
+        // Dropping any other completion does not affect its operation.
         if self.inner.cancel.is_some() {
             let mut state = self.inner.lock();
             match std::mem::replace(&mut *state, CompletionState::Taken) {
@@ -449,7 +464,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_result_is_awaited_until_it_is_there_or_nobody_can_ask_for_it() {
+    fn a_result_is_awaited_until_it_arrives_or_the_completion_is_dropped() {
         let (kept, completion) = super::completion::<()>(None);
         assert!(kept.is_awaited());
         drop(completion);
@@ -482,7 +497,7 @@ mod tests {
         drop(completion);
         assert_eq!(undone.try_recv(), Ok(None));
         assert!(!completer.is_pending());
-        assert!(!completer.deliver(Ok(1)), "whoever delivers keeps what nobody takes");
+        assert!(!completer.deliver(Ok(1)), "the producer keeps an unwanted result");
 
         let (completer, completion, undone) = self::undone();
         assert!(completer.deliver(Ok(2)));
@@ -492,11 +507,11 @@ mod tests {
         let (completer, completion, undone) = self::undone();
         completer.complete(Err(Error::Closed));
         drop(completion);
-        assert!(undone.try_recv().is_err(), "a failure leaves nothing to undo");
+        assert!(undone.try_recv().is_err(), "an error needs no undo");
     }
 
     #[test]
-    fn a_result_that_is_taken_or_left_alone_is_not_undone() {
+    fn a_result_that_is_taken_or_detached_is_not_undone() {
         let (completer, completion, undone) = self::undone();
         completion.detach();
         assert!(completer.deliver(Ok(1)));

@@ -1,4 +1,4 @@
-//! What handles of a channel are told whose pipeline was replaced.
+//! Handles of a channel whose pipeline was replaced.
 
 use crate::support::{
     channels::{Guard, frames, lines},
@@ -13,7 +13,7 @@ use netwheel::{
 };
 use std::sync::mpsc;
 
-/// Lines of text.
+/// A line codec for strings.
 struct Text(Line);
 
 impl Codec for Text {
@@ -29,7 +29,7 @@ impl Codec for Text {
     }
 }
 
-/// Handles texts, and tells the test of its own handles.
+/// Handles strings, and sends its own handle to the test.
 struct Texts {
     handle: Option<mpsc::Sender<HandlerRef<Texts>>>,
     heard: usize,
@@ -52,12 +52,12 @@ impl Handler for Texts {
     }
 
     fn error(&mut self, _: &mut Context<'_, Self>, error: Error) -> Result {
-        panic!("nobody's error reached the new handler: {error}");
+        panic!("an unexpected error reached the new handler: {error}");
     }
 }
 
 #[test]
-fn handles_of_another_message_type_are_told_so_and_get_the_message_back() {
+fn handles_of_another_message_type_fail_with_replaced_and_return_the_message() {
     let log = Log::new();
     let (sender, remotes) = mpsc::channel();
     let mut handle = Some(sender);
@@ -86,14 +86,14 @@ fn handles_of_another_message_type_are_told_so_and_get_the_message_back() {
     let refused = old.write("stale".into()).unwrap_err();
     assert!(matches!(refused.reason, Error::Replaced) && refused.value == "stale", "{refused}");
     assert!(matches!(old.write_tracked("stale".into()).unwrap_err().reason, Error::Replaced));
-    assert!(matches!(old.execute(|_| panic!("it runs")), Err(Error::Replaced)));
-    assert!(matches!(old.schedule(SECOND, |_| panic!("it runs")), Err(Error::Replaced)));
-    assert!(matches!(old_remote.execute(|_, _| panic!("it runs")), Err(Error::Replaced)));
+    assert!(matches!(old.execute(|_| panic!("a stale task ran")), Err(Error::Replaced)));
+    assert!(matches!(old.schedule(SECOND, |_| panic!("a stale task ran")), Err(Error::Replaced)));
+    assert!(matches!(old_remote.execute(|_, _| panic!("a stale task ran")), Err(Error::Replaced)));
     assert!(matches!(reason(channel.channel().write("stale".into())), Error::Replaced));
     channel.run_pending();
     assert_eq!((channel.read_outbound(), channel.timers()), (Bytes::new(), 0));
 
-    // What knows no message goes on, and both name the same channel.
+    // Operations without a message still work, and both handles refer to the same channel.
     assert_eq!(old.id(), new.id());
     assert!(old.is_open());
     new.write("fresh".to_owned()).unwrap();
@@ -112,7 +112,7 @@ fn handles_of_another_message_type_are_told_so_and_get_the_message_back() {
 }
 
 #[test]
-fn what_such_handles_had_in_the_queue_is_dropped_and_answered_and_is_nobodys_error() {
+fn queued_operations_of_stale_handles_are_dropped_without_an_error_event() {
     let log = Log::new();
     let (sender, olds) = mpsc::channel();
     let mut channel = EmbeddedChannel::new(lines(named("old", &log, move |ctx, call| {
@@ -145,7 +145,7 @@ fn what_such_handles_had_in_the_queue_is_dropped_and_answered_and_is_nobodys_err
 }
 
 #[test]
-fn handles_of_the_same_types_go_on() {
+fn handles_of_the_same_message_type_continue_to_work() {
     let log = Log::new();
     let (sender, olds) = mpsc::channel();
     let inner = log.clone();
@@ -174,9 +174,10 @@ fn handles_of_the_same_types_go_on() {
     assert_eq!(log.take(), ["new has it"]);
 }
 
-/// A member of a group whose messages become others leaves it; one whose messages stay does not, and encodes them anew.
+/// A member of a group leaves it if its message type changes. Otherwise it stays and encodes
+/// broadcasts with its new codec.
 #[test]
-fn groups_are_left_if_the_message_type_changes() {
+fn a_channel_leaves_its_groups_if_its_message_type_changes() {
     let log = Log::new();
     let room = ChannelGroup::new();
     let inner = log.clone();
@@ -192,7 +193,7 @@ fn groups_are_left_if_the_message_type_changes() {
             ctx.replace_pipeline(Pipeline::codec(Text(Line::new())).handler(new))
         })
         .unwrap();
-    // On its way when the pipelines change.
+    // Sent before the pipelines change, delivered afterwards.
     let broadcast = room.broadcast(Bytes::from("news")).unwrap();
     for channel in [&mut stays, &mut leaves] {
         channel.run_pending();
@@ -203,7 +204,7 @@ fn groups_are_left_if_the_message_type_changes() {
     assert_eq!(leaves.read_outbound(), "");
     assert!(leaves.is_open());
     assert!(room.contains(stays.channel().id()) && !room.contains(handle.id()));
-    assert!(!room.join(handle), "its messages are others");
+    assert!(!room.join(handle), "its message type has changed");
     leaves.close();
     done(closed).unwrap();
 }
