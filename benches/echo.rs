@@ -1,13 +1,13 @@
 //! Cost of an echo in process, by number of channels: bytes in, messages through a pipeline, bytes
 //! out.
 //!
-//! In `benches/`: `cargo bench --bench echo`. The channels have no sockets and are on one loop
+//! In `benches/`: `cargo bench --bench echo`. The channels are on one loop, without sockets
 //! (`EmbeddedLoop`). They are served in an order that is unrelated to their order in memory: 64 of
 //! them fit into the cache, 100,000 do not. A read returns one message or 64, as raw bytes (one
 //! message per read) or as frames of 32 bytes, with and without a read timeout. The clock stands
 //! still, so no timeout expires. The cost of a read timeout here is to note the read, and the
 //! memory that this touches. The simulated transport accounts for three copies of the bytes and
-//! their memory, whatever the pipeline.
+//! their memory with every pipeline.
 
 #![allow(missing_docs, reason = "the criterion macros generate undocumented items")]
 
@@ -17,7 +17,7 @@ use fastrand::Rng;
 use netwheel::{
     ChannelId,
     codec::{LengthField, RawBytes},
-    pipeline::{Pipeline, Codec},
+    pipeline::{Codec, Pipeline},
     prelude::*,
     testing::EmbeddedLoop,
 };

@@ -79,7 +79,7 @@ fn pin(core: CoreId) {
     core_affinity::set_for_current(core);
 }
 
-// ---- the tasks ----------------------------------------------------------------------------------
+// ---- the tasks ---------------------------------------------------------------------------------
 
 /// Counts the tasks that have run.
 #[inline]
@@ -123,7 +123,7 @@ impl<E: Executor> Subject for E {
     }
 }
 
-// ---- netwheel -----------------------------------------------------------------------------------
+// ---- netwheel ----------------------------------------------------------------------------------
 
 impl Executor for EventLoop {
     fn start(cores: Cores) -> Self {
@@ -138,7 +138,7 @@ impl Executor for EventLoop {
     }
 }
 
-// ---- tokio --------------------------------------------------------------------------------------
+// ---- tokio -------------------------------------------------------------------------------------
 
 /// With its I/O driver, like a server. Without it, tokio would not wait in epoll.
 struct Tokio(tokio::runtime::Handle);
@@ -159,7 +159,7 @@ impl Executor for Tokio {
     }
 }
 
-// ---- a queue and a waker ------------------------------------------------------------------------
+// ---- a queue and a waker -----------------------------------------------------------------------
 
 /// A job of a bare loop.
 trait Job: Send + 'static {
@@ -271,7 +271,7 @@ impl Subject for Bare<InPlace> {
     }
 }
 
-// ---- measuring ----------------------------------------------------------------------------------
+// ---- measuring ---------------------------------------------------------------------------------
 
 /// Returns millions of tasks per second, from the first submission to the last run.
 fn throughput(subject: &impl Subject, cores: Cores, producers: u64, tasks: u64) -> f64 {

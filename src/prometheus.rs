@@ -41,7 +41,7 @@ use std::{fmt, time::Duration};
 /// registry.register_collector(Box::new(Collector::new(&acceptors).and(&workers)?));
 ///
 /// let mut text = String::new();
-/// prometheus_client::encoding::text::encode(&mut text, &registry).expect("writing to a string does not fail");
+/// prometheus_client::encoding::text::encode(&mut text, &registry).expect("infallible");
 /// assert!(text.contains(r#"netwheel_turns_total{event_loop="worker-1"} 0"#));
 /// # Ok::<(), netwheel::Error>(())
 /// ```

@@ -14,7 +14,7 @@ pub(crate) struct Words<'a> {
     pub(crate) line: fn(u32) -> String,
 }
 
-/// Lines can also be told apart without colours, by the width of their marks.
+/// Each line has its own mark width, so colours are not required to distinguish them.
 const COLOURS: [RGBColor; 4] = [
     RGBColor(0xc4, 0x2e, 0x2e),
     RGBColor(0xd1, 0x7b, 0x0f),

@@ -25,7 +25,7 @@ pub(crate) trait Store {
     fn advance(&mut self, by: u64) -> usize;
 }
 
-// ---- netwheel -----------------------------------------------------------------------------------
+// ---- netwheel ----------------------------------------------------------------------------------
 
 /// The wheel with a tick of `TICK` milliseconds and `SLOTS` slots.
 pub(crate) struct Netwheel<const TICK: u64, const SLOTS: usize> {
@@ -104,7 +104,7 @@ impl Store for Queue {
     }
 }
 
-// ---- the limit ----------------------------------------------------------------------------------
+// ---- the limit ---------------------------------------------------------------------------------
 
 /// A minimal wheel: one level, a constant tick, no generations, no dropping of values, no bitmap
 /// and no next expiry. A timer beyond a revolution would be lost. It has only the slab, the lists,
@@ -224,7 +224,7 @@ impl Store for Bare {
     }
 }
 
-// ---- std ----------------------------------------------------------------------------------------
+// ---- std ---------------------------------------------------------------------------------------
 
 /// The standard heap. Cancelled or moved timers leave garbage behind, which is removed once it is
 /// more than half.

@@ -158,10 +158,12 @@ impl Admission {
     ///
     /// ```
     /// # use netwheel::{Admission, RejectReason};
-    /// let admission = Admission::new().max_connections(10_000).farewell(|rejection| match rejection.reason {
-    ///     // Denied peers get no explanation.
-    ///     RejectReason::Denied(_) => None,
-    ///     _ => Some(bytes::Bytes::from_static(b"busy, come back later\n")),
+    /// let admission = Admission::new().max_connections(10_000).farewell(|rejection| {
+    ///     match rejection.reason {
+    ///         // Denied peers get no explanation.
+    ///         RejectReason::Denied(_) => None,
+    ///         _ => Some(bytes::Bytes::from_static(b"busy, come back later\n")),
+    ///     }
     /// });
     /// ```
     pub fn farewell(mut self, words: impl Fn(&Rejection) -> Option<Bytes> + Send + Sync + 'static) -> Self {

@@ -5,8 +5,9 @@
 //! channels is copied if it is smaller than 1 KiB, and kept by reference otherwise.
 //!
 //! Invariants: `len` is the number of bytes that were put in and not yet consumed. Chunks are sent
-//! in the order in which they were put in. A failed encoding leaves no trace ([`OutboundBuffer::mark`],
-//! [`OutboundBuffer::rollback`]). Runs on the channel's loop. Owns neither a socket nor a limit.
+//! in the order in which they were put in. A failed encoding leaves no trace
+//! ([`OutboundBuffer::mark`], [`OutboundBuffer::rollback`]). Runs on the channel's loop. Owns
+//! neither a socket nor a limit.
 //!
 //! ```text
 //!   consumed │◄──────────── len ─────────────►│
@@ -128,8 +129,8 @@ impl OutboundBuffer {
         }
     }
 
-    /// Like [`put`](OutboundBuffer::put), for bytes that are also put into other buffers. They are kept
-    /// from a smaller size on ([`SHARE_FROM`]).
+    /// Like [`put`](OutboundBuffer::put), for bytes that are also put into other buffers. They are
+    /// kept from a smaller size on ([`SHARE_FROM`]).
     #[inline]
     pub(crate) fn put_shared(&mut self, bytes: &Bytes) {
         if bytes.len() < SHARE_FROM {

@@ -11,7 +11,7 @@ use super::{
     services::LoopServices,
     timers::{ChannelTimer, Due, TaskKey, TimerPlace, TimerToken},
 };
-use crate::{Error, Result, error::drop_guarded, id::Key, resource::CHANNEL_TASKS, timer::QueueKey};
+use crate::{Error, Resource, Result, error::drop_guarded, id::Key, timer::QueueKey};
 use slab::Slab;
 use std::any::Any;
 
@@ -21,11 +21,16 @@ pub(crate) enum TaskTime {
     Coarse(u64),
 }
 
+/// The largest number of stages in a pipeline.
+pub(crate) const MAX_STAGES: u32 = u32::BITS;
+
 #[derive(Default)]
 pub(crate) struct Tasks {
     tasks: Slab<Timer>,
     /// The timer of the close timeout.
     close: Option<QueueKey>,
+    /// The stages that pause reading: a bit for each position.
+    paused: u32,
 }
 
 struct Timer {
@@ -98,7 +103,7 @@ impl Tasks {
     ) -> Result<TaskKey> {
         if self.tasks.len() >= limit {
             drop_guarded(make);
-            return Err(Error::Full { what: CHANNEL_TASKS, limit });
+            return Err(Error::Full { resource: Resource::ChannelTasks, limit });
         }
         services.awaited += 1;
         let place = TimerPlace::Answer(services.awaited);
@@ -111,6 +116,18 @@ impl Tasks {
     /// Removes and returns a task whose answer has arrived, unless it was cancelled.
     pub(in crate::channel) fn take_answered(&mut self, key: TaskKey) -> Option<Box<dyn Any>> {
         self.take(key).map(|timer| timer.task)
+    }
+
+    /// Records whether the stage at a position pauses reading. Returns whether any stage does.
+    pub(in crate::channel) fn set_paused(&mut self, stage: u32, on: bool) -> bool {
+        let bit = 1 << (stage - 1);
+        self.paused = if on { self.paused | bit } else { self.paused & !bit };
+        self.paused != 0
+    }
+
+    /// Returns whether the stage at a position pauses reading.
+    pub(in crate::channel) fn is_paused(&self, stage: u32) -> bool {
+        self.paused & 1 << (stage - 1) != 0
     }
 
     /// Cancels a task. Returns whether it was waiting.
@@ -209,7 +226,7 @@ mod tests {
         assert!(tasks.arm(CHANNEL, 2, &mut services, TaskTime::Exact(5), Box::new(())).is_none());
         assert!(matches!(
             tasks.await_answer(2, &mut services, |_| Box::new(())),
-            Err(Error::Full { what: CHANNEL_TASKS, limit: 2 })
+            Err(Error::Full { resource: Resource::ChannelTasks, limit: 2 })
         ));
     }
 

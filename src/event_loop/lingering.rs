@@ -30,8 +30,8 @@ use log::Level;
 use std::io;
 
 /// Shuts down the write half of the socket, and returns the socket as one that lingers. Returns the
-/// stream, to be closed, if the peer has already ended the connection, or if lingering is ruled out
-/// by `may` or by settings of the channel or the loop.
+/// stream, to be closed, if the peer has already ended the connection. Also returns it if `may` or
+/// the settings of the channel or the loop rule out lingering.
 pub(super) fn begin_lingering(
     core: &mut ChannelCore,
     mut stream: Stream,
@@ -134,7 +134,7 @@ impl Source for LingeringSocket {
                 ctx.io.services,
                 BROKEN,
                 Level::Debug,
-                "{name}: a lingering socket leaving the poll: {e}"
+                "{name}: deregistering a lingering socket: {e:#}"
             );
         }
     }

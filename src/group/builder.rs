@@ -89,7 +89,8 @@ impl EventLoopGroupBuilder {
 
     /// Sets the percentage of its busy time that a loop spends on I/O while tasks are waiting.
     /// After I/O that took `t`, tasks run for `t × (100 − ratio) / ratio`, at most
-    /// [`max_task_time`](Self::max_task_time). Due timers get the same time once more.
+    /// [`max_task_time`](Self::max_task_time). Due timers get the same time once more. The default
+    /// is 50.
     ///
     /// The phase ends with the task that exceeds its time. Even when its time is zero, the phase
     /// runs 64 tasks, or as many as start within 100 µs, and at least one.
@@ -182,11 +183,11 @@ impl EventLoopGroupBuilder {
     /// Sets the maximum number of pending outbound bytes of all channels of a loop together. This
     /// bounds the memory that slow peers can occupy. The default is 1 GiB.
     ///
-    /// When the limit is reached, a write to a channel with more pending bytes than its low water
-    /// mark is subject to its [`overflow`](crate::ChannelOptions::overflow) policy, as if the
-    /// channel had reached its own limit. Channels below their low water mark are not affected, so
-    /// peers that keep up do not notice. A loop may therefore exceed the limit by one low water
-    /// mark per channel.
+    /// When the limit is reached, the [`overflow`](crate::ChannelOptions::overflow) policy applies
+    /// to writes to channels with more pending bytes than their low water mark, as if they had
+    /// reached their own limit. Channels below their low water mark are not affected, so peers that
+    /// keep up do not notice. A loop may therefore exceed the limit by one low water mark per
+    /// channel.
     pub fn max_outbound(mut self, bytes: usize) -> Self {
         self.settings.max_outbound = bytes;
         self

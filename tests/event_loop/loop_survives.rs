@@ -53,7 +53,7 @@ impl fmt::Display for PanicsOnDisplay {
 impl std::error::Error for PanicsOnDisplay {}
 
 fn error_without_text() -> Error {
-    Error::Other(Box::new(PanicsOnDisplay))
+    Error::other(PanicsOnDisplay)
 }
 
 struct Fixture {
@@ -97,8 +97,7 @@ impl Fixture {
     }
 }
 
-// ---- a server that obeys commands
-// --------------------------------------------------------------------
+// ---- a server that obeys commands --------------------------------------------------------------
 
 /// Echoes everything except the commands that make it fail.
 #[derive(Default)]
@@ -208,7 +207,7 @@ fn is_closed(mut stream: TcpStream) -> bool {
     !matches!(stream.read(&mut [0]), Ok(1..))
 }
 
-// ---- sockets ------------------------------------------------------------------------------------
+// ---- sockets -----------------------------------------------------------------------------------
 
 #[test]
 fn e_28_a_listener_whose_accept_panics_continues_after_a_rest() {
@@ -290,7 +289,7 @@ fn e_28_a_panic_while_a_connection_starts_costs_only_that_connection() {
     fixture.end();
 }
 
-// ---- tasks and timers ---------------------------------------------------------------------------
+// ---- tasks and timers --------------------------------------------------------------------------
 
 #[test]
 fn e_28_a_panic_in_a_timer_of_a_channel_costs_the_channel() {
@@ -427,7 +426,7 @@ fn e_28_a_factory_on_another_loop_may_fail_with_an_error_that_panics() {
     fixture.end();
 }
 
-// ---- shutdown -----------------------------------------------------------------------------------
+// ---- shutdown ----------------------------------------------------------------------------------
 
 #[test]
 fn e_28_a_shutdown_starts_even_if_dropping_a_listeners_factory_panics() {
@@ -486,7 +485,7 @@ fn e_28_remaining_tasks_run_at_the_end_although_some_panic() {
     assert_eq!((ran.load(SeqCst), fixture.event_loop.metrics().io_panics), (199, 1));
 }
 
-// ---- the loop's own records ---------------------------------------------------------------------
+// ---- the loop's own records --------------------------------------------------------------------
 
 /// Every log call of a loop with this name panics, including its reports of poll failures.
 #[test]
@@ -533,7 +532,7 @@ fn e_27_a_clock_that_panics_ends_the_loop_with_an_error() {
     clock.now.store(true, SeqCst);
     event_loop.execute(|| ()).unwrap();
     let error = done(terminated).unwrap_err();
-    assert!(matches!(&error, Error::Panicked(why) if why == "the clock panics"), "{error}");
+    assert!(matches!(&error, Error::Panicked(why) if &**why == "the clock panics"), "{error}");
     assert!(event_loop.execute(|| ()).is_err());
 }
 

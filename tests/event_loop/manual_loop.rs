@@ -118,7 +118,7 @@ fn dial(by_hand: &ManualEventLoop, to: &Server, journal: &Journal<String>) -> Co
     bootstrap.connect(to.local_address())
 }
 
-// ---- E-32: what a turn reports ------------------------------------------------------------------
+// ---- E-32: the number that a turn reports ------------------------------------------------------
 
 #[test]
 fn e_32_run_once_reports_how_many_items_it_ran() {
@@ -231,7 +231,7 @@ impl Handler for Flood {
     }
 }
 
-// ---- sleeping -----------------------------------------------------------------------------------
+// ---- sleeping ----------------------------------------------------------------------------------
 
 #[test]
 fn run_once_sleeps_no_longer_than_its_limit() {
@@ -288,7 +288,7 @@ fn the_clock_wakes_it_from_another_thread() {
     advance.join().unwrap();
 }
 
-// ---- embedding ----------------------------------------------------------------------------------
+// ---- embedding ---------------------------------------------------------------------------------
 
 #[test]
 fn e_32_a_server_and_its_client_run_on_one_thread() {
@@ -384,7 +384,7 @@ fn waiting_for_it_on_its_own_thread_is_an_error_instead_of_a_deadlock() {
     assert!(matches!(event_loop.terminated().wait(), Err(Error::WouldDeadlock)));
     // Waiting for room in its queue is the same error, because no other thread would make room.
     let refused = event_loop.execute_timeout(HOUR, Box::new(|| ())).unwrap_err();
-    assert!(matches!(refused.reason, Error::WouldDeadlock), "{}", refused.reason);
+    assert!(matches!(refused.error(), Error::WouldDeadlock), "{}", refused.error());
 
     // A result that is ready is returned at once. Another thread may wait.
     let done = event_loop.schedule(NOT_AT_ALL, || 5).unwrap().completion();
@@ -403,7 +403,7 @@ fn waiting_for_it_on_its_own_thread_is_an_error_instead_of_a_deadlock() {
     group.shutdown_gracefully(NOT_AT_ALL, HOUR).wait().unwrap();
 }
 
-// ---- settings -----------------------------------------------------------------------------------
+// ---- settings ----------------------------------------------------------------------------------
 
 #[test]
 fn it_is_the_only_loop_and_has_no_thread() {
@@ -411,7 +411,7 @@ fn it_is_the_only_loop_and_has_no_thread() {
     assert_eq!((built.event_loop().name(), built.group().event_loops().len()), ("hand-0", 1));
     assert_eq!(built.group().next().name(), "hand-0");
     let refused = |built: Result<ManualEventLoop>| match built.unwrap_err() {
-        Error::Setting(refused) => (refused.setting, refused.value),
+        Error::Setting(refused) => (refused.setting(), refused.value().to_owned()),
         other => panic!("{other}"),
     };
     assert_eq!(refused(EventLoopGroup::builder().threads(2).build_manual()), ("threads", "2".to_owned()));
@@ -419,7 +419,7 @@ fn it_is_the_only_loop_and_has_no_thread() {
     assert_eq!(refused(EventLoopGroup::builder().io_ratio(0).build_manual()), ("io_ratio", "0".to_owned()));
 }
 
-// ---- the end ------------------------------------------------------------------------------------
+// ---- the end -----------------------------------------------------------------------------------
 
 fn assert_ended(event_loop: &EventLoop) {
     assert!(event_loop.is_shutting_down() && event_loop.is_shut_down() && event_loop.is_terminated());

@@ -43,7 +43,7 @@ fn frame(body: &[u8]) -> Vec<u8> {
     [&(body.len() as u32).to_be_bytes()[..], body].concat()
 }
 
-// ---- channels -----------------------------------------------------------------------------------
+// ---- channels ----------------------------------------------------------------------------------
 
 #[test]
 fn messages_and_bytes_are_counted() {
@@ -235,7 +235,7 @@ fn the_last_turn_is_counted() {
     assert_eq!((last.channel_errors, last.channels, last.channels_closed), (1, 0, 1));
 }
 
-// ---- tasks --------------------------------------------------------------------------------------
+// ---- tasks -------------------------------------------------------------------------------------
 
 #[test]
 fn tasks_are_counted_when_they_are_run() {
@@ -291,7 +291,7 @@ fn panics_of_tasks_and_scheduled_tasks_are_counted() {
     assert_eq!(event_loop.metrics().tasks_panicked, 3);
 }
 
-// ---- time ---------------------------------------------------------------------------------------
+// ---- time --------------------------------------------------------------------------------------
 
 #[test]
 fn scheduled_tasks_and_their_lag_are_counted() {
@@ -395,7 +395,7 @@ fn idle_entries_are_counted_when_they_fire_and_when_removed() {
     assert_eq!((ended.wheel_pending, ended.wheel_fired, ended.wheel_cancelled), (0, 1, 1));
 }
 
-// ---- the poll -----------------------------------------------------------------------------------
+// ---- the poll ----------------------------------------------------------------------------------
 
 #[test]
 fn a_rebuild_counts_the_sources_it_moved() {
@@ -413,7 +413,7 @@ fn a_rebuild_counts_the_sources_it_moved() {
     end(&group);
 }
 
-// ---- readers ------------------------------------------------------------------------------------
+// ---- readers -----------------------------------------------------------------------------------
 
 #[test]
 fn metrics_can_be_read_on_any_thread() {

@@ -89,8 +89,7 @@ fn watched(threads: usize, limit: Duration) -> (EventLoopGroup, Reports) {
     (builder.watchdog(watchdog).build().unwrap(), reports)
 }
 
-// ---- reports
-// ------------------------------------------------------------------------------------------
+// ---- reports -----------------------------------------------------------------------------------
 
 /// Blocks a callback of [`Blocks`] until the other end of the queue is dropped.
 #[derive(Clone)]
@@ -299,8 +298,7 @@ fn watchdog_does_not_blame_a_callback_that_has_returned() {
     end(&group);
 }
 
-// ---- times of reports
-// ---------------------------------------------------------------------------------
+// ---- times of reports --------------------------------------------------------------------------
 
 #[test]
 fn watchdog_reports_two_stalls_separately() {
@@ -403,8 +401,7 @@ fn watchdog_reports_the_end_of_a_stall_when_the_loop_ends() {
     reports.assert_no_more();
 }
 
-// ---- the watchdog's thread
-// ----------------------------------------------------------------------------
+// ---- the watchdog's thread ---------------------------------------------------------------------
 
 #[test]
 fn watchdog_callbacks_run_on_its_thread_and_may_panic() {
@@ -503,7 +500,7 @@ fn watchdog_has_no_thread_if_the_group_never_starts() {
     reports.assert_no_more();
 }
 
-// ---- settings -----------------------------------------------------------------------------------
+// ---- settings ----------------------------------------------------------------------------------
 
 #[test]
 fn watchdog_a_limit_below_10_ms_is_refused() {
@@ -511,7 +508,7 @@ fn watchdog_a_limit_below_10_ms_is_refused() {
         let refused = EventLoopGroup::builder().watchdog(Watchdog::new(limit)).build();
         match refused {
             Err(Error::Setting(refused)) => {
-                assert_eq!((refused.setting, &refused.value), ("watchdog", &format!("{limit:?}")));
+                assert_eq!((refused.setting(), refused.value()), ("watchdog", &*format!("{limit:?}")));
             }
             other => panic!("{other:?}"),
         }

@@ -270,7 +270,7 @@ fn members_can_be_listed_while_they_join_and_leave() {
 #[test]
 fn settings_out_of_range_are_refused() {
     let refused = ChannelGroup::<Bytes>::builder().max_waiting(0).build().unwrap_err();
-    assert_eq!(refused.to_string(), "max_waiting = 0 is refused: allowed is 1 broadcast or more");
+    assert_eq!(refused.to_string(), "max_waiting is 0; it must be 1 broadcast or more");
 }
 
 /// A dropped group leaves nothing behind, and does not affect its channels.
@@ -382,10 +382,10 @@ fn a_join_that_races_with_a_replacement_of_the_pipeline_leaves_no_member() {
         type ReadOut = Bytes;
         type WriteIn = String;
         type WriteOut = Bytes;
-        fn read(&mut self, _: &mut StageContext<'_, Bytes>, message: Bytes) -> Result<Option<Bytes>> {
+        fn read(&mut self, _: &mut StageContext<'_, Self>, message: Bytes) -> Result<Option<Bytes>> {
             Ok(Some(message))
         }
-        fn write(&mut self, ctx: &mut StageContext<'_, Bytes>, message: String) -> Result {
+        fn write(&mut self, ctx: &mut StageContext<'_, Self>, message: String) -> Result {
             ctx.write(message.into())
         }
     }

@@ -95,8 +95,7 @@ impl Random {
     }
 }
 
-// ---- choice
-// ----------------------------------------------------------------------------------------
+// ---- choice ------------------------------------------------------------------------------------
 
 #[test]
 fn e_62_round_robin_is_the_default_and_can_be_selected() {
@@ -230,7 +229,7 @@ fn connections_are_spread_by_their_weight() {
     for wrong in [0, 65_537] {
         let options = ChannelOptions::new().weight(wrong);
         let error = silent_client(&group).channel_options(options).connect(heavy.local_address());
-        assert!(matches!(done(error).unwrap_err(), Error::Setting(e) if e.setting == "weight"));
+        assert!(matches!(done(error).unwrap_err(), Error::Setting(e) if e.setting() == "weight"));
     }
     end(&group);
 }
@@ -328,7 +327,7 @@ fn an_hour_of_churn(seed: u64) {
     end(&acceptors);
 }
 
-// ---- lag ----------------------------------------------------------------------------------------
+// ---- lag ---------------------------------------------------------------------------------------
 
 #[test]
 fn a_loop_that_is_held_up_reports_its_lag_and_gets_no_new_connections() {
@@ -384,8 +383,7 @@ fn the_lag_of_a_sleeping_loop_decreases() {
     end(&group);
 }
 
-// ---- counting connections
-// --------------------------------------------------------------------------
+// ---- counting connections ----------------------------------------------------------------------
 
 #[test]
 fn e_63_one_of_two_connections_is_counted_when_the_other_has_ended() {

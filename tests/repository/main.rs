@@ -3,6 +3,7 @@
 mod behaviours;
 mod import_graph;
 mod imports;
+mod pipeline_errors;
 mod property_tests;
 mod source_tokens;
 

@@ -213,8 +213,7 @@ fn descriptors_that_come_and_go_do_not_flood_the_log() {
     assert!((1..=12).contains(&lines.len()), "{lines:#?}");
 }
 
-// ---- errors injected by strace
-// -----------------------------------------------------------------------
+// ---- errors injected by strace -----------------------------------------------------------------
 
 /// Returns the strace option that makes `times` accepts fail.
 fn faults(error: &str, times: u32) -> String {

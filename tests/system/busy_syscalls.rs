@@ -164,7 +164,7 @@ struct Calls {
 }
 
 impl Calls {
-    /// Fails unless the number of each call is within its bounds, and there are no other calls.
+    /// Fails unless the number of each call is within its bounds, and no other calls occur.
     #[track_caller]
     fn are_within(&self, bounds: &[(&str, std::ops::RangeInclusive<usize>)]) {
         let begin = || self.trace.lines().take(60).collect::<Vec<_>>().join("\n");

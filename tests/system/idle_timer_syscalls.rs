@@ -36,8 +36,8 @@ fn idle_timer() {
     let mut soonest = HOUR;
     for line in io::stdin().lines() {
         match line.unwrap().as_str() {
-            // First later than the timeout it sleeps for, then fewer cancellations than would wake
-            // it.
+            // First timeouts that are due after the next wakeup, then fewer cancellations than
+            // would wake the thread.
             "later" => timeouts.extend((0..1000).map(|n| add(HOUR + Duration::from_secs(n)))),
             "cancel" => timeouts.drain(..1000).for_each(|timeout| assert!(timeout.cancel())),
             "sooner" => {

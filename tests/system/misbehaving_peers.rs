@@ -53,7 +53,8 @@ fn a_reset_in_mid_frame_affects_only_that_peer() {
     for n in 0..TIMES {
         let mut peer = connect(server.local_address());
         let begun = frame(&vec![b'x'; 100_000]);
-        // In the length, after it, in the body, or after a complete frame whose echo is never read.
+        // Reset within the length, after it, within the body, or after a complete frame whose echo
+        // the peer does not read.
         let (whole, part) =
             if n % 4 == 3 { (frame(b"whole"), 10) } else { (Vec::new(), [2, 4, 50_000][n % 4]) };
         peer.write_all(&whole).unwrap();
@@ -86,8 +87,7 @@ fn a_reset_in_mid_frame_affects_only_that_peer() {
     end(&group);
 }
 
-// ---- one byte per second
-// ------------------------------------------------------------------------------
+// ---- one byte per second -----------------------------------------------------------------------
 
 /// Sends each message to the test, or the error.
 struct Dripped(mpsc::Sender<Result<Bytes>>);
@@ -157,7 +157,9 @@ fn drip(limits: TimeLimits) -> (Result<Bytes>, Duration) {
 fn a_byte_a_second_is_too_slow_with_a_progress_limit() {
     let (told, at) = drip(TimeLimits::new().progress(10, 5 * SECOND));
     let error = told.unwrap_err();
-    let Error::Peer(PeerError::TooSlow { bytes, least: 10, within }) = error else { panic!("{error}") };
+    let Error::Peer(PeerError::TooSlow { bytes, required: 10, within, .. }) = error else {
+        panic!("{error}")
+    };
     assert!((4..=5).contains(&bytes) && within == 5 * SECOND, "{bytes} in {within:?}");
     assert!((5 * SECOND..=5 * SECOND + 2 * TICK).contains(&at), "{at:?}");
 }
@@ -168,8 +170,7 @@ fn a_byte_a_second_is_served_without_a_progress_limit() {
     assert_eq!((told.unwrap(), at), (Bytes::from(vec![b'd'; 52]), 55 * SECOND));
 }
 
-// ---- ten thousand silent connections
-// -----------------------------------------------------------------
+// ---- ten thousand silent connections -----------------------------------------------------------
 
 /// The child: limits the time to the first byte to five seconds, on a clock that stands still. Each
 /// line of its input has a number of connections to wait for and a number of milliseconds to
@@ -203,7 +204,8 @@ fn impatient_server() {
         turn_until(&group, |metrics| metrics.channels == connections || metrics.channels <= 1);
         println!("left {}", metrics(&group).channels);
     }
-    let is_mute = |told: &Result<Bytes>| matches!(told, Err(Error::TimedOut { what: "the first byte", .. }));
+    let is_mute =
+        |told: &Result<Bytes>| matches!(told, Err(Error::TimedOut { operation: "the first byte", .. }));
     let told: Vec<_> = errors.try_iter().filter(|told| told.is_err()).collect();
     println!("timed out {}", told.iter().filter(|told| is_mute(told)).count());
     println!("of {}", told.len());

@@ -41,7 +41,7 @@ fn faults() -> [&'static str; 4] {
     ["-e", "trace=?epoll_wait,?epoll_pwait", "-e", FAULTS]
 }
 
-// ---- the example --------------------------------------------------------------------------------
+// ---- the example -------------------------------------------------------------------------------
 
 /// Returns the path of the example that `cargo test` has built beside this test.
 fn example(name: &str) -> Option<PathBuf> {
@@ -79,8 +79,7 @@ fn e_48_an_echo_server_survives_six_hundred_premature_returns() {
     assert_eq!(log.matches("2 sources moved, 0 closed").count(), 1, "{log}");
 }
 
-// ---- a child of this program, which counts
-// -----------------------------------------------------------
+// ---- a child of this program, which counts -----------------------------------------------------
 
 /// Writes log records to standard error, and counts rebuilds. During a rebuild it holds the loop
 /// until another thread has submitted a task.
@@ -193,8 +192,7 @@ fn e_48_one_rebuild_is_counted_and_tasks_from_other_threads_run() {
     child.succeed();
 }
 
-// ---- the waker
-// -------------------------------------------------------------------------------------------
+// ---- the waker ---------------------------------------------------------------------------------
 
 /// Returns strace options that make the first writes of each thread to the waker fail.
 fn broken_waker(error: &str, writes: usize) -> Vec<String> {
@@ -223,8 +221,9 @@ fn submit_to_a_sleeping_loop() {
                 let ran = ran.clone();
                 event_loop.execute(move || ran.send(task).unwrap()).unwrap();
             }
-            // The loop may have polled between `is_asleep` and the first task, without a wake. Then the
-            // wake that fails is the one for the second task, and this one is the next submission.
+            // The loop may have polled between `is_asleep` and the first task, without a wake. Then
+            // the wake that fails is the one for the second task, and this one is the next
+            // submission.
             event_loop.execute(|| ()).unwrap();
             [receive(&runs), receive(&runs)]
         });

@@ -1,6 +1,6 @@
 //! Faults of the real kernel that a rebuild does not cure (E-47, E-50): strace makes thousands of
-//! `epoll_wait` calls return early, be interrupted, or fail. There is no storm of rebuilds or of
-//! log lines.
+//! `epoll_wait` calls return early, be interrupted, or fail. This must not cause a storm of
+//! rebuilds or of log lines.
 //!
 //! Linux only. Where strace is missing, the tests say so and pass, except where `CI=true`.
 
@@ -26,7 +26,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-// ---- the child ----------------------------------------------------------------------------------
+// ---- the child ---------------------------------------------------------------------------------
 
 /// Writes warnings and errors to standard error.
 struct Log;
@@ -103,8 +103,9 @@ const MILLISECOND: Duration = Duration::from_millis(1);
 /// - `wait <counter> <n>`: answers when that counter of the loop has reached `n`;
 /// - `task`: runs a task on the loop, and answers when it has run;
 /// - `beat`: starts the timers;
-/// - `beats`: waits until the periodic timer has run for every period so far, and answers with that
-///   number and the number of early timers;
+/// - `beats`: waits until the periodic timer has run for every elapsed period, and answers with
+///   that
+///    number and the number of early timers;
 /// - anything else: answers with the counters.
 #[test]
 fn obedient_echo_server() {
@@ -160,7 +161,7 @@ fn obedient_echo_server() {
     end(&group);
 }
 
-// ---- the parent ---------------------------------------------------------------------------------
+// ---- the parent --------------------------------------------------------------------------------
 
 /// Returns strace options that change what `epoll_wait` does in the calls that `when` selects.
 fn fault(what: &str, when: &str) -> [String; 4] {
@@ -229,7 +230,7 @@ fn pings(stream: &mut TcpStream, random: &mut Random, n: usize) {
     }
 }
 
-// ---- premature returns --------------------------------------------------------------------------
+// ---- premature returns -------------------------------------------------------------------------
 
 /// Premature returns: enough for three rebuilds, and many more.
 const PREMATURE: u64 = 5000;
@@ -266,7 +267,7 @@ fn a_poll_that_no_rebuild_cures_causes_no_storm() {
     assert_eq!((count(&log, "poll rebuilt"), count(&log, "pausing for"), log.len()), (3, 1, 4), "{log:#?}");
 }
 
-// ---- interruptions ------------------------------------------------------------------------------
+// ---- interruptions -----------------------------------------------------------------------------
 
 #[test]
 fn interrupted_polls_are_not_counted() {
@@ -317,7 +318,7 @@ fn a_row_of_interrupted_polls_is_not_counted() {
     assert_eq!(child.log(), [""; 0]);
 }
 
-// ---- failures -----------------------------------------------------------------------------------
+// ---- failures ----------------------------------------------------------------------------------
 
 /// Checks that a poll that fails `times` times recovers.
 fn assert_recovers(error: &str, when: &str, times: u64) {

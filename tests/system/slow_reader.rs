@@ -65,7 +65,7 @@ fn line() -> Option<String> {
     line.ends_with('\n').then(|| line.trim().to_owned())
 }
 
-// ---- a server that pushes -----------------------------------------------------------------------
+// ---- a server that pushes ----------------------------------------------------------------------
 
 struct Subscriber(mpsc::Sender<Channel<Bytes>>);
 
@@ -128,7 +128,7 @@ fn pushing_server() {
                 match channel.write(message.clone()) {
                     Ok(()) => {}
                     Err(refused_one) => {
-                        assert_eq!(refused_one.value, message, "the message is handed back");
+                        assert_eq!(refused_one.into_inner(), message, "the message is handed back");
                         refused += 1;
                     }
                 }
@@ -310,8 +310,7 @@ fn slow_reader_is_closed() {
     assert!(counts.refused > ROUNDS * ROUND / 2, "{} refused", counts.refused);
 }
 
-// ---- a server that echoes
-// -----------------------------------------------------------------------------
+// ---- a server that echoes ----------------------------------------------------------------------
 
 /// The child: an echo server that reads only while its channel is writable. For each line of its
 /// input it prints the number of bytes read, and its size.

@@ -72,7 +72,7 @@ struct WheelModel {
     seen: u64,
     clock: u64,
     pending: BTreeMap<u64, (WheelKey, u64)>,
-    /// The same entries, by tick.
+    /// Pending entries by tick.
     order: BTreeSet<(u64, u64)>,
     keys: Vec<(u64, WheelKey)>,
     next_id: u64,

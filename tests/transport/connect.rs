@@ -51,7 +51,7 @@ fn pending_connect() -> (EventLoopGroup, BlackHole, RawClient, Events, Completio
     (group, hole, bootstrap, events, connecting)
 }
 
-// ---- T-08 ---------------------------------------------------------------------------------------
+// ---- T-08 --------------------------------------------------------------------------------------
 
 /// Counts its drops.
 struct Counted {
@@ -162,7 +162,7 @@ fn t_08_a_message_that_is_never_sent_is_dropped_once() {
     // The handle hands a refused message back, so the test still owns it.
     let late = Counted { bytes: Vec::new(), drops: drops.clone() };
     let refused = channel.write(late).unwrap_err();
-    assert!(matches!(refused.reason, Error::Closed));
+    assert!(matches!(refused.error(), Error::Closed));
     assert_eq!(drops.load(SeqCst), sizes.len());
     drop(refused);
     assert_eq!(drops.load(SeqCst), sizes.len() + 1);
@@ -192,7 +192,7 @@ fn t_08_mail_for_a_channel_that_closes_first_is_dropped_once() {
     assert_eq!(drops.load(SeqCst), 10);
 }
 
-// ---- T-09 ---------------------------------------------------------------------------------------
+// ---- T-09 --------------------------------------------------------------------------------------
 
 #[test]
 fn t_09_a_refused_connection_fails_without_a_handler() {
@@ -216,7 +216,7 @@ fn t_09_a_refused_connection_fails_without_a_handler() {
     }
 }
 
-// ---- T-10 ---------------------------------------------------------------------------------------
+// ---- T-10 --------------------------------------------------------------------------------------
 
 #[cfg(target_os = "linux")]
 #[test]
@@ -235,7 +235,9 @@ fn t_10_a_connect_timeout_to_a_black_hole() {
     assert!(!connecting.is_done(), "the timeout must not be early");
     clock.advance(Duration::from_millis(1));
     match done(connecting) {
-        Err(Error::TimedOut { what: "connecting", after }) => assert_eq!(after, Duration::from_secs(2)),
+        Err(Error::TimedOut { operation: "connecting", after, .. }) => {
+            assert_eq!(after, Duration::from_secs(2))
+        }
         other => panic!("{other:?}"),
     }
     some_turns(&group);
@@ -278,7 +280,7 @@ fn t_10_a_connection_made_in_time_does_not_time_out_later() {
     end(&group);
 }
 
-// ---- T-11 ---------------------------------------------------------------------------------------
+// ---- T-11 --------------------------------------------------------------------------------------
 
 #[cfg(target_os = "linux")]
 #[test]
@@ -386,8 +388,7 @@ fn t_11_a_completed_connect_cannot_be_cancelled() {
     end(&group);
 }
 
-// ---- dropping the completion
-// ------------------------------------------------------------------------------
+// ---- dropping the completion -------------------------------------------------------------------
 
 #[cfg(target_os = "linux")]
 #[test]
@@ -511,7 +512,7 @@ fn a_timeout_around_a_connect_leaks_nothing() {
     end(&group);
 }
 
-// ---- local address ------------------------------------------------------------------------------
+// ---- local address -----------------------------------------------------------------------------
 
 #[test]
 fn an_unusable_local_address_is_reported_as_such() {
@@ -523,7 +524,7 @@ fn an_unusable_local_address_is_reported_as_such() {
     for wrong in ["192.0.2.1:0", "[::1]:0"] {
         let bootstrap = bootstrap.clone().local_address(wrong.parse().unwrap());
         match done(bootstrap.connect(server.local_address())) {
-            Err(Error::Io { during, .. }) => assert_eq!(during, "binding the local address", "{wrong}"),
+            Err(Error::Io { operation, .. }) => assert_eq!(operation, "binding the local address", "{wrong}"),
             other => panic!("{wrong}: {other:?}"),
         }
     }
@@ -532,7 +533,7 @@ fn an_unusable_local_address_is_reported_as_such() {
     end(&group);
 }
 
-// ---- T-13 ---------------------------------------------------------------------------------------
+// ---- T-13 --------------------------------------------------------------------------------------
 
 #[test]
 fn t_13_both_ends_know_both_addresses() {
@@ -604,7 +605,7 @@ fn t_13_both_ends_know_both_addresses() {
     end(&group);
 }
 
-// ---- T-14 ---------------------------------------------------------------------------------------
+// ---- T-14 --------------------------------------------------------------------------------------
 
 #[test]
 fn t_14_a_callback_that_closes_at_once_suppresses_no_event() {
@@ -617,7 +618,7 @@ fn t_14_a_callback_that_closes_at_once_suppresses_no_event() {
     end(&group);
 }
 
-// ---- C-69 ---------------------------------------------------------------------------------------
+// ---- C-69 --------------------------------------------------------------------------------------
 
 #[test]
 fn c_69_the_callback_of_a_connect_runs_on_its_loop() {
@@ -639,7 +640,7 @@ fn c_69_the_callback_of_a_connect_runs_on_its_loop() {
     end(&group);
 }
 
-// ---- accepting ----------------------------------------------------------------------------------
+// ---- accepting ---------------------------------------------------------------------------------
 
 #[test]
 fn a_crowd_is_accepted_over_several_turns() {
@@ -666,7 +667,7 @@ fn a_crowd_is_accepted_over_several_turns() {
     end(&group);
 }
 
-// ---- T-19 ---------------------------------------------------------------------------------------
+// ---- T-19 --------------------------------------------------------------------------------------
 
 #[test]
 fn t_19_a_connection_that_is_closed_by_force_does_not_affect_the_server() {

@@ -52,7 +52,7 @@ fn reading(explicit: bool) -> Settings {
     if explicit { Settings::explicit_read() } else { Settings::new() }
 }
 
-// ---- T-01 ---------------------------------------------------------------------------------------
+// ---- T-01 --------------------------------------------------------------------------------------
 
 #[track_caller]
 fn random_bytes_are_echoed(explicit: bool) {
@@ -81,7 +81,7 @@ fn t_01_random_bytes_with_explicit_read() {
     random_bytes_are_echoed(true);
 }
 
-// ---- T-02 ---------------------------------------------------------------------------------------
+// ---- T-02 --------------------------------------------------------------------------------------
 
 /// A codec for frames of a fixed length, without a header.
 #[derive(Clone)]
@@ -128,7 +128,7 @@ fn t_02_fixed_frames_with_explicit_read() {
     fixed_frames_are_echoed(true);
 }
 
-// ---- T-03 ---------------------------------------------------------------------------------------
+// ---- T-03 --------------------------------------------------------------------------------------
 
 #[track_caller]
 fn lines_are_echoed(explicit: bool) {
@@ -168,7 +168,7 @@ fn t_03_lines_with_explicit_read() {
     lines_are_echoed(true);
 }
 
-// ---- T-04 ---------------------------------------------------------------------------------------
+// ---- T-04 --------------------------------------------------------------------------------------
 
 #[track_caller]
 fn many_small_writes_arrive(total: usize) {
@@ -205,7 +205,7 @@ fn t_04_fifty_mebibytes_of_small_writes() {
     many_small_writes_arrive(50 * MIB);
 }
 
-// ---- T-05 ---------------------------------------------------------------------------------------
+// ---- T-05 --------------------------------------------------------------------------------------
 
 #[track_caller]
 fn partial_writes_lose_nothing(seed: u64, writes_per_turn: usize) {
@@ -279,7 +279,7 @@ fn t_05_a_writer_whose_peer_does_not_read_waits_for_the_event() {
     end(&group);
 }
 
-// ---- T-07 ---------------------------------------------------------------------------------------
+// ---- T-07 --------------------------------------------------------------------------------------
 
 fn t_07_a_writer_that_follows_writability_never_stalls() {
     const HIGH: usize = 16 * 1024;

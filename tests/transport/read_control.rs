@@ -36,7 +36,7 @@ fn byte_by_byte() -> ChannelOptions {
     ChannelOptions::new().read_size(1)
 }
 
-// ---- T-26 ---------------------------------------------------------------------------------------
+// ---- T-26 --------------------------------------------------------------------------------------
 
 fn t_26_with_auto_read_off_an_accepted_channel_reads_only_on_request() {
     let group = one_loop();
@@ -151,7 +151,7 @@ fn t_26_turning_auto_read_on_reads_waiting_input() {
     end(&group);
 }
 
-// ---- T-27 ---------------------------------------------------------------------------------------
+// ---- T-27 --------------------------------------------------------------------------------------
 
 fn t_27_auto_read_off_in_the_first_read_ends_the_burst() {
     let group = one_loop();
@@ -215,7 +215,7 @@ fn t_27_auto_read_off_takes_effect_between_two_messages_of_one_read() {
     end(&group);
 }
 
-// ---- T-28 ---------------------------------------------------------------------------------------
+// ---- T-28 --------------------------------------------------------------------------------------
 
 fn t_28_a_read_request_is_used_up_by_one_read() {
     let group = one_loop();
@@ -254,7 +254,7 @@ fn t_28_a_read_request_is_used_up_by_one_read() {
     end(&group);
 }
 
-// ---- T-29 ---------------------------------------------------------------------------------------
+// ---- T-29 --------------------------------------------------------------------------------------
 
 #[track_caller]
 fn nothing_follows_a_failed_read(options: ChannelOptions, lines: bool) {
@@ -316,7 +316,7 @@ fn t_29_no_more_reads_after_an_error_that_closes_with_explicit_read() {
     end(&group);
 }
 
-// ---- T-30 ---------------------------------------------------------------------------------------
+// ---- T-30 --------------------------------------------------------------------------------------
 
 fn t_30_bytes_that_a_bounded_burst_leaves_are_read_though_the_peer_is_silent() {
     let group = one_loop();
@@ -384,7 +384,7 @@ fn t_30_bytes_that_a_read_request_left_are_not_read_after_a_close() {
     end(&group);
 }
 
-// ---- T-31 ---------------------------------------------------------------------------------------
+// ---- T-31 --------------------------------------------------------------------------------------
 
 #[test]
 fn t_31_connecting_is_completed_before_reading() {
@@ -429,7 +429,7 @@ fn t_31_pending_bytes_are_written_before_reading() {
     events.channel();
     assert_eq!(events.next(), Event::Writable(false));
 
-    // While the loop is busy, the peer reads what was sent so far, and replies. The socket is
+    // While the loop is busy, the peer reads the bytes already sent, and replies. The socket is
     // writable and readable.
     let release = block(&group);
     let taken = metrics(&group).bytes_written as usize;

@@ -53,7 +53,7 @@ struct Options {
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
     /// Seconds of each measurement; at most 40, because some scenarios have connections with an
-    /// idle timeout of 60.
+    /// idle timeout of 60 s.
     #[arg(long, default_value_t = 3.0, value_parser = seconds)]
     seconds: f64,
     /// Measures only these servers, comma-separated.

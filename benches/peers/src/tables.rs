@@ -119,7 +119,7 @@ pub(crate) fn summary(scenarios: &[Scenario], results: &Results) -> String {
 }
 
 /// Returns the compared value of a scenario, its ratio, and the spread of the ratios of single
-/// rounds. The first server has no ratio.
+/// rounds. The first server gets only its value.
 fn summed_up(scenario: &Scenario, own: &Rounds<'_>, base: &Rounds<'_>) -> Option<String> {
     let value = value(scenario, own, base)?;
     let spread = own.ratio_spread(CPU, base).filter(|spread| *spread > 0.0);

@@ -5,16 +5,15 @@
 
 use super::{ChannelCore, replace::AT_ONCE};
 use crate::{
-    Error, Result,
+    Error, Resource, Result,
     channel::{
         event::Event,
-        links::Links,
+        links::ErasedPipeline,
         services::LoopServices,
         state::{ChannelState, Pending},
     },
     error::panic_message,
     log_throttle::{CHANNEL_ERRORS, PANICS, STUCK, log_throttled},
-    resource::CHANNEL_TASKS,
 };
 use log::Level;
 use std::{
@@ -34,7 +33,7 @@ impl ChannelCore {
     pub(super) fn call(
         &mut self,
         services: &mut LoopServices,
-        call: impl FnOnce(&mut dyn Links, &mut ChannelState, &mut LoopServices) -> Result,
+        call: impl FnOnce(&mut dyn ErasedPipeline, &mut ChannelState, &mut LoopServices) -> Result,
     ) -> bool {
         let failed = self.call_unlisted(services, call);
         self.request_attention(services);
@@ -47,7 +46,7 @@ impl ChannelCore {
     pub(super) fn call_unlisted(
         &mut self,
         services: &mut LoopServices,
-        call: impl FnOnce(&mut dyn Links, &mut ChannelState, &mut LoopServices) -> Result,
+        call: impl FnOnce(&mut dyn ErasedPipeline, &mut ChannelState, &mut LoopServices) -> Result,
     ) -> bool {
         self.state.borrow_outbound(services);
         let failed = match self.enter(services, call) {
@@ -68,14 +67,16 @@ impl ChannelCore {
                     "channel {id} ({name}): panicked: {message}; closing this channel"
                 );
                 // A part of a message may have been encoded, so nothing more is sent.
-                self.state.note_cause(|| Error::Panicked(message.clone()));
-                self.fail(services, Error::Panicked(message));
+                let panicked = Error::panicked(message);
+                self.state.note_cause(|| panicked.clone());
+                self.fail(services, panicked);
                 self.state.request_close_now();
+                self.forget_failure(services);
                 true
             }
         };
-        self.settle(services);
-        failed
+        let reported = self.settle(services);
+        failed || reported
     }
 
     /// Calls into the pipeline, with this channel as the loop's activity.
@@ -83,7 +84,7 @@ impl ChannelCore {
     fn enter(
         &mut self,
         services: &mut LoopServices,
-        call: impl FnOnce(&mut dyn Links, &mut ChannelState, &mut LoopServices) -> Result,
+        call: impl FnOnce(&mut dyn ErasedPipeline, &mut ChannelState, &mut LoopServices) -> Result,
     ) -> thread::Result<Result> {
         let ChannelCore { state, links } = self;
         services.activity.enter_channel(state.key(), links.handler_type());
@@ -97,7 +98,7 @@ impl ChannelCore {
         self.state.log_event(&event);
         match self.enter(services, |links, state, services| links.event(state, services, event)) {
             Ok(result) => result,
-            Err(panic) => Err(Error::Panicked(panic_message(panic))),
+            Err(panic) => Err(Error::panicked(panic_message(panic))),
         }
     }
 
@@ -123,7 +124,7 @@ impl ChannelCore {
         // Not every error comes from a call, and the handler may write to its peer.
         self.state.borrow_outbound(services);
         let was_open = self.state.status.is_open();
-        let again = self.state.pending_writes.is_some().then(|| error.again());
+        let again = self.state.pending_writes.is_some().then(|| error.clone());
         let told = self.tell(services, Event::Error(error));
         // An error that leads to a close is its cause.
         if let Some(again) = again.filter(|_| was_open && (told.is_err() || !self.state.status.is_open())) {
@@ -139,7 +140,7 @@ impl ChannelCore {
     #[cold]
     pub(super) fn log_failure(&self, services: &LoopServices, place: &str, error: &Error) {
         let (id, name) = (self.state.id(), self.handler_name());
-        log_throttled!(services, CHANNEL_ERRORS, Level::Warn, "channel {id} ({name}): {place}: {error}");
+        log_throttled!(services, CHANNEL_ERRORS, Level::Warn, "channel {id} ({name}): {place}: {error:#}");
     }
 
     /// Ends a call: returns an unused buffer, notifies of writability, requests attention.
@@ -157,24 +158,65 @@ impl ChannelCore {
         }
     }
 
+    /// Does what the call has requested. Returns whether that was to report an error.
     #[inline]
-    fn settle(&mut self, services: &mut LoopServices) {
-        if self.state.status.has(Pending::REPLACED.with(Pending::TASK_REFUSED)) {
-            self.settle_requests(services);
+    fn settle(&mut self, services: &mut LoopServices) -> bool {
+        const REQUESTS: Pending = Pending::REPLACED.with(Pending::TASK_REFUSED).with(Pending::FAILED);
+        let mut reported = false;
+        if self.state.status.has(REQUESTS) {
+            reported = self.settle_requests(services);
         }
         self.note_written(services);
         self.state.return_outbound(services);
         self.tell_writability(services);
+        reported
     }
 
     #[cold]
-    fn settle_requests(&mut self, services: &mut LoopServices) {
+    fn settle_requests(&mut self, services: &mut LoopServices) -> bool {
         if self.state.status.has(Pending::REPLACED) {
             self.take_over(services);
         }
         if self.state.status.has(Pending::TASK_REFUSED) {
             self.tell_refused(services);
         }
+        self.tell_failure(services)
+    }
+
+    /// Passes on the error that a stage has reported. Returns whether there was one.
+    pub(super) fn tell_failure(&mut self, services: &mut LoopServices) -> bool {
+        let mut reported = false;
+        for _ in 0..AT_ONCE {
+            if !self.state.status.take(Pending::FAILED) {
+                return reported;
+            }
+            reported = true;
+            if let Some(error) = services.failure.take() {
+                self.fail(services, error);
+                self.take_over(services);
+            }
+        }
+        // A stage reports another error in each notification, which would never end.
+        if self.forget_failure(services) {
+            let id = self.state.id();
+            log_throttled!(
+                services,
+                STUCK,
+                Level::Warn,
+                "channel {id}: a stage reports an error whenever it receives one; closing"
+            );
+            self.state.request_close();
+        }
+        reported
+    }
+
+    /// Drops the error that a stage has reported. Returns whether there was one.
+    fn forget_failure(&mut self, services: &mut LoopServices) -> bool {
+        let reported = self.state.status.take(Pending::FAILED);
+        if reported {
+            services.failure = None;
+        }
+        reported
     }
 
     /// Updates the watch with the pending bytes and the requested stage timers.
@@ -194,7 +236,7 @@ impl ChannelCore {
                 return;
             }
             let limit = self.state.config.max_scheduled_tasks;
-            self.fail(services, Error::Full { what: CHANNEL_TASKS, limit });
+            self.fail(services, Error::Full { resource: Resource::ChannelTasks, limit });
             self.take_over(services);
         }
         // The handler schedules one more in each notification, which would never end.

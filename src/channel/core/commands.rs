@@ -12,7 +12,7 @@ use crate::{
         config::Overflow,
         confirmation::Confirmation,
         handle::{Mail, WriteTicket},
-        links::{EncodingMemo, Links, SharedMessage},
+        links::{EncodingMemo, ErasedPipeline, SharedMessage},
         outbound::OutboundLease,
         services::LoopServices,
         state::ChannelState,
@@ -101,18 +101,18 @@ impl ChannelCore {
             };
             if let Some(confirmation) = confirmation.take() {
                 state.note_answered(1);
-                confirmation.complete(Err(error.again()));
+                confirmation.complete(Err(error.clone()));
             }
             match error {
                 // The sender raced with a replacement of the pipeline or the close, which is not an
                 // error.
-                Error::Replaced | Error::Closed => {
+                Error::PipelineReplaced | Error::Closed => {
                     let id = state.id();
                     log_throttled!(
                         services,
                         REPLACED,
                         Level::Debug,
-                        "channel {id}: dropped a message: {error}"
+                        "channel {id}: dropped a message: {error:#}"
                     );
                     Ok(())
                 }
@@ -151,7 +151,7 @@ impl ChannelCore {
                 state.admit();
             }
             state.before_write();
-            match links.write_shared(state, message, memo) {
+            match links.write_shared(state, services, message, memo) {
                 Ok(()) => {
                     state.after_write(services);
                     outcome = Outcome::Written;
@@ -166,14 +166,14 @@ impl ChannelCore {
 
 /// Writes a message from a handle.
 fn write(
-    links: &mut dyn Links,
+    links: &mut dyn ErasedPipeline,
     state: &mut ChannelState,
     services: &mut LoopServices,
     message: Box<dyn Any + Send>,
 ) -> Result {
     state.before_write();
     let before = state.pending_bytes();
-    match links.write(state, message) {
+    match links.write(state, services, message) {
         Ok(()) => {
             if let Some(shared) = state.shared.get() {
                 shared.producers.note_encoded(state.pending_bytes() - before);
@@ -203,7 +203,7 @@ fn not_taken(
         };
         return refused;
     }
-    *outcome = if matches!(error, Error::Closed | Error::Replaced) {
+    *outcome = if matches!(error, Error::Closed | Error::PipelineReplaced) {
         Outcome::Gone
     } else {
         Outcome::Failed(Some(error))

@@ -21,7 +21,7 @@ pub(crate) use commands::Outcome;
 use super::{
     config::ChannelConfig,
     event::Event,
-    links::{AnyPipeline, Links},
+    links::{AnyPipeline, ErasedPipeline},
     services::LoopServices,
     state::ChannelState,
 };
@@ -30,7 +30,7 @@ use std::{net::SocketAddr, sync::Arc};
 
 pub(crate) struct ChannelCore {
     pub(crate) state: ChannelState,
-    pub(in crate::channel) links: Box<dyn Links>,
+    pub(in crate::channel) links: Box<dyn ErasedPipeline>,
 }
 
 /// What the driver of a channel does next.
@@ -85,7 +85,7 @@ impl ChannelCore {
 
     /// The connection broke. A channel that is closing closes at once, without a call of `error`.
     pub(crate) fn handle_io_error(&mut self, services: &mut LoopServices, error: Error) {
-        self.state.note_cause(|| error.again());
+        self.state.note_cause(|| error.clone());
         if self.state.status.is_open() {
             self.fail(services, error);
         }

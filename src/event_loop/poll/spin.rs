@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn e_48_the_count_begins_anew_with_the_second_poll() {
+    fn e_48_the_count_restarts_with_the_second_poll() {
         let mut guard = SpinGuard::new(3);
         assert_eq!(premature(&mut guard, 3, 0), [Remedy::Rebuild]);
         guard.rebuilt();

@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn each_is_due_at_its_even_share_of_the_window() {
+    fn entries_are_due_evenly_over_the_window() {
         assert_eq!(times(4, 100, 40), [100, 110, 120, 130]);
         assert_eq!(times(3, 0, 10), [0, 3, 6]);
         assert_eq!(times(5, 0, 2), [0, 0, 0, 1, 1]);
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_window_overflows_nothing() {
+    fn the_longest_window_does_not_overflow() {
         let mut pace = CloseWindow::new(vec![(); 3], END_OF_TIME - 1, u64::MAX);
         assert!(pace.pop_due(END_OF_TIME - 1).is_some());
         assert_eq!(pace.next_at(), Some(END_OF_TIME), "a time that the clock reaches");

@@ -38,6 +38,11 @@ use log::Level;
 ///     }
 /// }
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a handler",
+    label = "not a handler",
+    note = "implement `netwheel::Handler` for it, or pass a closure to `.on_read(|ctx, message| ..)`"
+)]
 pub trait Handler: Sized + 'static {
     /// What the link before it decodes.
     type Read: 'static;
@@ -160,7 +165,7 @@ pub trait Handler: Sized + 'static {
             Error::Peer(_) => (PEER_ERRORS, Level::Info),
             _ => (CHANNEL_ERRORS, Level::Warn),
         };
-        log_throttled!(ctx.services, topic, level, "channel {id} ({name}): {error}");
+        log_throttled!(ctx.services, topic, level, "channel {id} ({name}): {error:#}");
         ctx.close();
         Ok(())
     }

@@ -53,9 +53,9 @@ use trampoline::log_panic;
 /// continue and ignores the result.
 ///
 /// ```no_run
-/// # use netwheel::prelude::*;
+/// # use {netwheel::prelude::*, std::time::Duration};
 /// # fn f(group: &EventLoopGroup) -> Result {
-/// let completion = group.shutdown_gracefully(Default::default(), std::time::Duration::from_secs(5));
+/// let completion = group.shutdown_gracefully(Default::default(), Duration::from_secs(5));
 /// completion.wait()?; // or .on_complete(|result| ..), or .await
 /// # Ok(())
 /// # }
@@ -386,7 +386,8 @@ impl<T> Completion<T> {
     /// # }
     /// # fn main() -> Result {
     /// let group = EventLoopGroup::builder().threads(1).build()?;
-    /// let client = ClientBootstrap::new(&group).pipeline(|_peer| Pipeline::codec(RawBytes).handler(Quiet));
+    /// let client = ClientBootstrap::new(&group)
+    ///     .pipeline(|_peer| Pipeline::codec(RawBytes).handler(Quiet));
     /// let connecting = client.connect("127.0.0.1:9");
     /// if connecting.cancel() {
     ///     assert!(matches!(connecting.wait(), Err(Error::Cancelled)));

@@ -42,7 +42,7 @@ impl Codec for Words {
 
     fn decode(&mut self, input: &mut Bytes) -> Result<Option<Bytes>> {
         if &input[..] == b"bad" {
-            return Err(PeerError::Malformed("bad".to_owned()).into());
+            return Err(PeerError::Malformed("bad".into()).into());
         }
         let all = input.split_to(input.len());
         Ok((!all.is_empty()).then_some(all))
@@ -320,12 +320,12 @@ fn scenario(name: &str) -> Option<(Setup, Act)> {
             write(channel, journal, 9);
             close(channel);
         }),
-        "`close`, and the peer goes on sending" => (usual, |channel, journal| {
+        "`close`, and the peer keeps sending" => (usual, |channel, journal| {
             write(channel, journal, 9);
             close(channel);
             (0..9).for_each(|_| channel.say("ping"));
         }),
-        "`close`, and the peer takes nothing until the close timeout" => (usual, |channel, journal| {
+        "`close`, and the peer accepts nothing until the close timeout" => (usual, |channel, journal| {
             wait(channel, journal);
             close(channel);
             channel.pass(CLOSE_TIMEOUT);
@@ -345,7 +345,7 @@ fn scenario(name: &str) -> Option<(Setup, Act)> {
             }));
         }),
         "the peer ends its stream" => (usual, |channel, _| channel.end()),
-        "the peer ends its stream, and takes all pending bytes" => (usual, |channel, journal| {
+        "the peer ends its stream, and accepts all pending bytes" => (usual, |channel, journal| {
             wait(channel, journal);
             channel.end();
             channel.take();
@@ -353,8 +353,8 @@ fn scenario(name: &str) -> Option<(Setup, Act)> {
         "the peer ends its stream, with `half_close`" => {
             (Setup::options(|options| options.half_close(true)), |channel, _| channel.end())
         }
-        "the peer resets a quiet connection" => (usual, |channel, _| channel.reset()),
-        "the peer resets the connection while bytes wait" => (usual, |channel, journal| {
+        "the peer resets an idle connection" => (usual, |channel, _| channel.reset()),
+        "the peer resets the connection with pending bytes" => (usual, |channel, journal| {
             wait(channel, journal);
             channel.reset();
         }),
@@ -380,12 +380,12 @@ fn scenario(name: &str) -> Option<(Setup, Act)> {
             })
         }
         "a callback fails" => (usual, |channel, _| channel.say("fail")),
-        "a callback panics while bytes wait" => (usual, |channel, journal| {
+        "a callback panics with pending bytes" => (usual, |channel, journal| {
             wait(channel, journal);
             channel.say("panic");
         }),
         "the codec refuses the input" => (usual, |channel, _| channel.say("bad")),
-        "`error` fails itself while bytes wait" => (Setup { stays: true, ..usual }, |channel, journal| {
+        "`error` itself fails with pending bytes" => (Setup { stays: true, ..usual }, |channel, journal| {
             wait(channel, journal);
             channel.say("fail");
         }),
@@ -494,7 +494,7 @@ fn a_channel_ends_as_the_table_in_the_docs_says() {
             (None, _) => vec![match name {
                 "the pipeline factory fails" => a_factory_fails(),
                 "the loop shuts down, and the handler closes" => a_loop_shuts_down(false),
-                "the loop shuts down, and the timeout passes" => a_loop_shuts_down(true),
+                "the loop shuts down, and the timeout expires" => a_loop_shuts_down(true),
                 "`EmbeddedLoop::remove`" => an_embedded_channel_is_dropped(true),
                 "the `EmbeddedChannel` is dropped" => an_embedded_channel_is_dropped(false),
                 _ => panic!("nothing tests the row {name:?}"),
@@ -514,7 +514,7 @@ fn buffered_bytes_are_decoded_at_the_peers_end_but_not_after_a_local_close_or_a_
     let close: fn(&mut EmbeddedChannel<Bytes>) = |channel| channel.close();
     for (act, told) in [
         (end, &["read a", "read b", "read_complete", "inactive"][..]),
-        (reset, &["error reading: connection reset", "inactive"]),
+        (reset, &["error reading failed: connection reset", "inactive"]),
         (close, &["inactive"]),
     ] {
         let log = Log::new();

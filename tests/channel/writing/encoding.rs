@@ -61,7 +61,7 @@ fn c_42_a_failed_encode_after_a_partly_sent_message_removes_only_its_own_bytes()
     assert_eq!(channel.read_outbound(), "one\ntwo\n");
     assert_eq!(
         log.take(),
-        ["active", "error cannot encode: on purpose"],
+        ["active", "error the message cannot be encoded: on purpose"],
         "a failed write of a handle is reported to the handler"
     );
 }
@@ -75,11 +75,11 @@ impl Stage for Twice {
     type WriteIn = Bytes;
     type WriteOut = Bytes;
 
-    fn read(&mut self, _: &mut StageContext<'_, Bytes>, message: Bytes) -> Result<Option<Bytes>> {
+    fn read(&mut self, _: &mut StageContext<'_, Self>, message: Bytes) -> Result<Option<Bytes>> {
         Ok(Some(message))
     }
 
-    fn write(&mut self, ctx: &mut StageContext<'_, Bytes>, message: Bytes) -> Result {
+    fn write(&mut self, ctx: &mut StageContext<'_, Self>, message: Bytes) -> Result {
         ctx.write("first".into())?;
         ctx.write(message)
     }

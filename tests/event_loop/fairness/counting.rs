@@ -18,7 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-// ---- the clock ----------------------------------------------------------------------------------
+// ---- the clock ---------------------------------------------------------------------------------
 
 /// The system clock, with a count of its readings by the loop's thread and by other threads.
 #[derive(Debug, Clone, Default)]
@@ -86,7 +86,7 @@ fn at_most_two_clock_readings_in_a_turn_with_idle_timeouts() {
     at_most_two_readings_per_turn(IdleTimeouts::new().reader(minute).writer(minute).all(minute));
 }
 
-// ---- the waker ----------------------------------------------------------------------------------
+// ---- the waker ---------------------------------------------------------------------------------
 
 #[test]
 fn e_23_a_thousand_submissions_to_a_sleeping_loop_write_to_the_waker_once() {

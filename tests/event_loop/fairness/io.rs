@@ -48,8 +48,8 @@ struct Seen {
     bytes: usize,
 }
 
-/// Called at each read, with the address of the connection's client and the number of bytes that it
-/// has sent so far.
+/// Called at each read, with the address of the connection's client and the total of bytes read
+/// from it.
 type AtRead = dyn Fn(SocketAddr, usize) + Send + Sync;
 
 struct Reader {
@@ -191,7 +191,7 @@ fn bytes_per_turn(seen: &[Seen]) -> Vec<usize> {
     seen.chunk_by(|a, b| a.turn == b.turn).map(|turn| turn.iter().map(|seen| seen.bytes).sum()).collect()
 }
 
-// ---- sockets against each other -----------------------------------------------------------------
+// ---- sockets against each other ----------------------------------------------------------------
 
 #[test]
 fn a_channel_is_read_at_most_16_times_a_turn() {
@@ -368,7 +368,7 @@ fn a_listener_that_is_carried_over_gets_no_second_share() {
     assert!(per_turn.iter().all(|accepted| *accepted <= 64), "{per_turn:?}");
 }
 
-// ---- the time of a turn's I/O -------------------------------------------------------------------
+// ---- the time of a turn's I/O ------------------------------------------------------------------
 
 /// A hundred connections send at once, and the handler takes 5 ms for each read. A turn starts
 /// reads until its time limit, and the connections take turns.
@@ -529,7 +529,7 @@ fn quick_requests_of_many_peers_need_no_extra_clock_reading() {
     assert!(reads <= 2 * turns + 4, "{reads} readings in {turns} turns");
 }
 
-// ---- sockets against tasks and timers -----------------------------------------------------------
+// ---- sockets against tasks and timers ----------------------------------------------------------
 
 /// Connections to a [`Sink`]. Tasks and timers on the loop write one byte into each, to see when
 /// the byte is read.

@@ -124,7 +124,7 @@ fn give_timers(n: usize, each: Duration) -> impl Fn(&EventLoop, &ManualClock, &R
     }
 }
 
-// ---- tasks --------------------------------------------------------------------------------------
+// ---- tasks -------------------------------------------------------------------------------------
 
 /// A computed budget of 0 ns must not mean "no deadline", as it does in Netty.
 #[test]
@@ -207,7 +207,7 @@ fn max_task_time_caps_the_budget() {
 #[test]
 fn settings_out_of_range_are_refused() {
     let refused = |builder: EventLoopGroupBuilder| match builder.threads(1).build() {
-        Err(Error::Setting(refused)) => (refused.setting, refused.value),
+        Err(Error::Setting(refused)) => (refused.setting(), refused.value().to_owned()),
         other => panic!("{other:?}"),
     };
     let new = EventLoopGroup::builder;
@@ -264,7 +264,7 @@ fn unlimited_tasks_include_only_the_tasks_queued_when_the_phase_starts() {
     assert_every_turn_polled(&event_loop);
 }
 
-// ---- timers -------------------------------------------------------------------------------------
+// ---- timers ------------------------------------------------------------------------------------
 
 #[test]
 fn tasks_do_not_reduce_the_share_of_timers() {
@@ -455,7 +455,7 @@ fn every_turn_end_task_runs_when_the_loop_ends() {
     assert_eq!(after.runs.all().iter().filter(|run| run.0 == "end").count(), 3000);
 }
 
-// ---- the wheel ----------------------------------------------------------------------------------
+// ---- the wheel ---------------------------------------------------------------------------------
 
 /// Takes 1 ms for its first idle event.
 struct Idling {
@@ -521,7 +521,7 @@ fn the_heap_does_not_reduce_the_floor_of_the_wheel() {
     while runs.len() < 400 {
         settle(&event_loop);
     }
-    // Each takes 1 ms, and there is no budget.
+    // Each takes 1 ms, and the budget is zero.
     assert_eq!(per_turn(&runs, "timer"), [1; 200]);
     assert_eq!(per_turn(&runs, "idle"), [1; 200]);
     assert_eq!(first(&runs, "timer"), first(&runs, "idle"), "both in the same turns");
@@ -551,7 +551,7 @@ fn the_wheel_has_the_share_of_timers() {
     }
 }
 
-// ---- both at once -------------------------------------------------------------------------------
+// ---- both at once ------------------------------------------------------------------------------
 
 /// At any ratio, endless floods of tasks and timers block neither sockets nor other tasks and
 /// timers.

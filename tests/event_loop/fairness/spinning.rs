@@ -64,8 +64,7 @@ fn a_deadline_below_one_millisecond_takes_at_most_two_polls() {
     assert_eq!(event_loop.metrics().wakes_premature, 0);
 }
 
-// ---- a peer that is gone, and a channel that does not read
-// ------------------------------------------
+// ---- a peer that is gone, and a channel that does not read -------------------------------------
 
 /// Counts the bytes that it has read.
 struct Counts(Arc<Mutex<Vec<usize>>>, usize);
@@ -140,7 +139,7 @@ fn reset_without_interest_does_not_spin() {
     assert_eq!(assert_rests(&event_loop).wakes_io, rebuilt.wakes_io);
 }
 
-/// Bytes that a bounded read leaves behind have no further event if the peer sends nothing more.
+/// Bytes that a bounded read leaves behind cause no further event if the peer sends nothing more.
 #[test]
 fn a_bounded_read_does_not_lose_an_edge() {
     const CONNECTIONS: usize = 20;
@@ -180,7 +179,7 @@ fn a_bounded_read_does_not_lose_an_edge() {
     }
 }
 
-// ---- a flood of wakes ---------------------------------------------------------------------------
+// ---- a flood of wakes --------------------------------------------------------------------------
 
 /// Number of submissions per thread.
 const WAKES: usize = 500_000;

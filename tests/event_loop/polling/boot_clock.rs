@@ -1,7 +1,7 @@
 //! `BootClock`, which counts suspended time, and loops whose clock must be read from time to time.
 //!
-//! A test cannot suspend the machine. It checks what a suspend requires: that the loop reads its
-//! clock from time to time.
+//! A test cannot suspend the machine. It checks the precondition: the loop must read its clock from
+//! time to time.
 
 use crate::support::{
     loops::{settle, single},

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 const WINDOW: Duration = Duration::from_millis(50);
 
-/// Returns a loop that has just started to poll, its clock, and the number of wakes so far. A new
-/// loop may have slept before.
+/// Returns a loop that has just started to poll, its clock, and its count of wakes. A new loop may
+/// have slept before.
 fn busy() -> (EventLoop, ManualClock, u64) {
     let clock = ManualClock::new();
     let (_, event_loop) = single(EventLoopGroup::builder().clock(clock.clone()).busy_poll(WINDOW));

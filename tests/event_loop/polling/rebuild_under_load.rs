@@ -86,7 +86,7 @@ impl Run {
     }
 }
 
-// ---- the server ---------------------------------------------------------------------------------
+// ---- the server --------------------------------------------------------------------------------
 
 #[derive(Default)]
 struct Counts {
@@ -124,10 +124,9 @@ fn serve(group: &EventLoopGroup) -> (Server, Arc<Counts>) {
     (server.bind("127.0.0.1:0").unwrap(), counts)
 }
 
-// ---- the load
-// -----------------------------------------------------------------------------------------
+// ---- the load ----------------------------------------------------------------------------------
 
-/// Returns what one connection sends in one round. Length and contents are unique to them.
+/// Returns the message of one connection in one round. Length and contents are unique to them.
 fn request(connection: usize, round: usize) -> Vec<u8> {
     let large = connection.is_multiple_of(LARGE_EVERY) && round.is_multiple_of(4);
     let length = if large { LARGE } else { 1 + (connection * 7 + round * 13) % 600 };
@@ -275,7 +274,7 @@ fn note(run: &Run, reports: &Sender<PollRebuild>, report: PollRebuild) {
     run.rebuilds.fetch_add(1, SeqCst);
 }
 
-// ---- the test -----------------------------------------------------------------------------------
+// ---- the test ----------------------------------------------------------------------------------
 
 #[test]
 fn rebuilds_under_load_lose_nothing() {

@@ -288,8 +288,8 @@ fn e_23_a_sleep_is_ended_by_at_most_one_write() {
             });
         }
     });
-    // Read before the polls: every write so far belongs to a sleep that is counted by then or still
-    // in progress.
+    // Read before the polls: every counted write belongs to a sleep that is counted by then or
+    // still in progress.
     let written = event_loop.metrics().wakes_written - before.wakes_written;
     settle(&event_loop);
     let polls = event_loop.metrics().polls - before.polls;
@@ -450,10 +450,10 @@ fn e_29_a_refused_task_is_handed_back() {
             break refused;
         }
     };
-    assert!(matches!(refused.reason, Error::Full { limit: 16, .. }));
+    assert!(matches!(refused.error(), Error::Full { limit: 16, .. }));
     assert_eq!(Arc::strong_count(&ran), 1 + 16 + 1, "the refused task is still intact");
     drop(gate);
-    (refused.value)();
+    (refused.into_inner())();
     drain(&event_loop);
     settle(&event_loop);
     assert_eq!(Arc::strong_count(&ran), 1);

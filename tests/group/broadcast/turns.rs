@@ -25,7 +25,7 @@ fn settle(group: &EventLoopGroup) -> u64 {
     tasks
 }
 
-/// Each loop gets one piece of mail and at most one wake, whatever the number of members.
+/// Each loop gets one piece of mail and at most one wake for any number of members.
 #[test]
 fn a_broadcast_wakes_each_loop_at_most_once() {
     const MEMBERS: usize = 100;

@@ -22,7 +22,7 @@ struct Slot {
     stream: TcpStream,
     seq: u64,
     began: u64,
-    /// Bytes of the reply received so far.
+    /// Bytes of the reply that have arrived.
     offset: usize,
 }
 
@@ -31,7 +31,7 @@ pub(crate) fn run(options: &Options) -> io::Result<Report> {
     let mut poll = Epoll::new()?;
     let mut window = Window::new(options)?;
     let (mut seq, mut bytes) = (0, Vec::new());
-    // Returns `None` when the run has no operations left.
+    // Returns `None` when all operations of the run have started.
     let mut open = |poll: &Epoll, window: &mut Window, token: usize| -> io::Result<Option<Slot>> {
         if window.begin(1) == 0 {
             return Ok(None);

@@ -17,7 +17,7 @@ struct Connection {
     stream: TcpStream,
     id: u32,
     next_seq: u64,
-    /// The message whose reply is next, and the number of its bytes received so far.
+    /// The message whose reply is next, and the number of its bytes that have arrived.
     expect: u64,
     offset: usize,
     sent_at: VecDeque<u64>,

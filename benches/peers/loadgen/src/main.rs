@@ -31,7 +31,7 @@ pub(crate) struct Options {
     /// Address of the server: IPv4, on this machine.
     #[arg(long)]
     addr: SocketAddrV4,
-    /// Connections; for churn: at a time; for broadcast: members.
+    /// Connections (churn: at a time; broadcast: members).
     #[arg(long, default_value_t = 1)]
     connections: usize,
     /// Echo: additional connections that echo once and then stay idle.
