@@ -1,4 +1,4 @@
-//! [`Remote`], a handle with access to the handler: thread, order, errors, and tasks of closed
+//! [`HandlerRef`], a handle with access to the handler: thread, order, errors, and tasks of closed
 //! channels.
 
 use crate::support::wait::PATIENCE;

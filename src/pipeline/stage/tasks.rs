@@ -117,7 +117,7 @@ impl<S: Stage> StageContext<'_, S> {
     ) -> TaskKey {
         let (position, outlet, channel) = (self.position, self.services.outlet.clone(), self.state.key());
         let task = self.state.await_answer(self.services, |key| {
-            completion.wake_when_done(AnswerWaker::new(outlet, channel, key));
+            completion.wake_when_done(AnswerWaker::waker(outlet, channel, key));
             StageTask::<S>::boxed(position, move |me, ctx| match completion.take() {
                 Some(result) => then(me, ctx, result),
                 None => Ok(()),
