@@ -141,7 +141,7 @@ impl<M: Send + 'static> Handler for Relay<M> {
         match target.write(message) {
             Ok(()) if target.is_writable() => {}
             Ok(()) => self.pause(ctx),
-            Err(refused) if matches!(refused.reason, Error::Closed) => {
+            Err(refused) if matches!(refused.error(), Error::Closed) => {
                 // Not closed immediately: if the other side has failed, its relay resets this
                 // channel when it closes.
                 let (paused, me) = (ctx.pause_reading(), ctx.channel());
@@ -150,7 +150,7 @@ impl<M: Send + 'static> Handler for Relay<M> {
                     drop(paused);
                 });
             }
-            Err(refused) => return Err(refused.reason),
+            Err(refused) => return Err(refused.into()),
         }
         Ok(())
     }
@@ -164,7 +164,7 @@ impl<M: Send + 'static> Handler for Relay<M> {
     }
 
     fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> Result {
-        log::debug!("channel {}: the relay failed: {error}", ctx.id());
+        log::debug!("channel {}: the relay failed: {error:#}", ctx.id());
         self.failed = true;
         ctx.reset();
         Ok(())

@@ -249,8 +249,8 @@ impl<M: 'static> ChannelPool<M> {
     /// Returns a channel to the pool. Dropping the channel does the same.
     ///
     /// # Errors
-    /// [`Error::Foreign`] if the channel belongs to another pool. It is then closed and leaves that
-    /// pool. [`Error::Closed`] if the pool is closed; the channel is closed too.
+    /// [`Error::WrongOwner`] if the channel belongs to another pool. It is then closed and leaves
+    /// that pool. [`Error::Closed`] if the pool is closed; the channel is closed too.
     pub fn release(&self, channel: PooledChannel<M>) -> Result {
         channel.release_to(&self.service)
     }

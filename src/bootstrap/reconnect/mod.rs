@@ -20,10 +20,9 @@ pub use handle::ReconnectingChannel;
 
 use super::client::{Call, ClientBootstrap};
 use crate::{
-    Channel, Error, Result,
+    Channel, Error, Resource, Result,
     event_loop::{LoopShared, Peer},
     pipeline::IntoPipeline,
-    resource::CONNECTIONS,
     transport::{Address, ToAddress},
 };
 use reconnect_state::{Attempting, ReconnectState};
@@ -172,7 +171,7 @@ where
             let load = &caller.shared.load;
             let Some(assignment) = load.assign(config.weight) else {
                 let limit = load.limit();
-                return call.done.failed(Error::Full { what: CONNECTIONS, limit });
+                return call.done.failed(Error::Full { resource: Resource::Connections, limit });
             };
             // The loop admitted the first attempt, so a queue that is full now must not stop the
             // client.

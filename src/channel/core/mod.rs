@@ -87,7 +87,7 @@ impl ChannelCore {
     /// Handles a broken connection. A channel that is closing closes immediately, without a call of
     /// `error`.
     pub(crate) fn handle_io_error(&mut self, services: &mut LoopServices, error: Error) {
-        self.state.note_cause(|| error.again());
+        self.state.note_cause(|| error.clone());
         if self.state.status.is_open() {
             self.fail(services, error);
         }
