@@ -93,7 +93,7 @@ impl<F> ClientBootstrap<F> {
     }
 
     /// Sets the local address of the connections. Port 0 selects a free port. Cannot be used with
-    /// Unix sockets, whose clients have no name.
+    /// Unix sockets, whose clients are unnamed.
     pub fn local_address(mut self, address: SocketAddr) -> Self {
         self.local_address = Some(address);
         self
@@ -193,7 +193,7 @@ where
         let Call { peer, config, attempt, done } = call;
         let stream = match Stream::connect(&peer, self.local_address, &self.options) {
             Ok(stream) => stream,
-            // The connection is no longer counted when the failure is reported.
+            // Stop counting the connection before the failure is reported.
             Err(e) => {
                 drop(assignment);
                 return done.failed(e);

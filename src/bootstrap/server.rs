@@ -114,8 +114,8 @@ impl<F> ServerBootstrap<F> {
         self
     }
 
-    /// Sets whether to remove a Unix socket file that a killed predecessor has left and that has no
-    /// listener. Off by default. See [`ListenerOptions::remove_stale_socket`].
+    /// Sets whether to remove a stale Unix socket file: one without a listener, left by a killed
+    /// predecessor. Off by default. See [`ListenerOptions::remove_stale_socket`].
     pub fn remove_stale_socket(mut self, on: bool) -> Self {
         self.settings.listener = self.settings.listener.remove_stale_socket(on);
         self

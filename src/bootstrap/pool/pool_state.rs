@@ -107,7 +107,7 @@ impl<M: 'static, C> PoolState<M, C> {
     // ---- handing out
     // -----------------------------------------------------------------------------
 
-    /// Returns a channel for an acquire that has no waiters ahead of it.
+    /// Returns a channel for an acquire without waiters ahead of it.
     pub(super) fn take(&mut self) -> Option<Acquired<M>> {
         self.take_free().or_else(|| (self.count() < self.size).then(|| self.begin()))
     }
@@ -121,7 +121,7 @@ impl<M: 'static, C> PoolState<M, C> {
         Some(Acquired::Used(channel))
     }
 
-    /// Counts a new channel, whatever the size of the pool.
+    /// Counts a new channel, regardless of the size of the pool.
     pub(super) fn begin(&mut self) -> Acquired<M> {
         self.making += 1;
         Acquired::New

@@ -93,8 +93,8 @@ impl Backoff {
         self
     }
 
-    /// Gives up after this number of attempts without a stable connection. By default there is no
-    /// limit.
+    /// Gives up after this number of attempts without a stable connection. Unlimited by
+    /// default.
     pub fn max_attempts(mut self, attempts: u32) -> Self {
         self.max_attempts = Some(attempts);
         self
@@ -130,7 +130,7 @@ impl Backoff {
     }
 }
 
-/// The attempts and delays of a client so far.
+/// The counts of attempts and delays of a client.
 #[derive(Debug)]
 pub(crate) struct Retries {
     backoff: Backoff,

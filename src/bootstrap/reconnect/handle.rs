@@ -1,7 +1,7 @@
 //! The handle of a reconnecting client.
 //!
-//! Invariant: the handle only queries and stops the client. Dropping it has no effect. Any thread
-//! may call everything here.
+//! Invariant: the handle only queries and stops the client. Dropping it does not affect the client.
+//! Any thread may call everything here.
 
 use super::reconnect_state::{ReconnectPhase, ReconnectState};
 use crate::{

@@ -3,9 +3,9 @@
 //! `replace_pipeline` leaves the new pipeline with the loop (`LoopServices::replacement`) and sets
 //! a flag that ends the delivery of messages. When the callback has returned, the core checks the
 //! flag, once per call. It cancels everything that the old pipeline had armed, drops that pipeline,
-//! and calls the `active` of the new one. Delivery continues with the rest of the same bytes. Kept
-//! bytes cause no event, so they count as undecoded and the channel is carried over. An end of the
-//! stream that the old pipeline has received is read once more.
+//! and calls the `active` of the new one. Delivery continues with the remaining bytes of the same
+//! read. Kept bytes cause no event, so they count as undecoded and the channel is carried over. An
+//! end of the stream that the old pipeline has received is read once more.
 //!
 //! A callback that fails replaces nothing, and a channel that closes keeps its pipeline. So each
 //! handler whose `active` was called ends exactly once. Either it is dropped, or the channel
@@ -18,7 +18,7 @@
 //! when it arrives, and dropped if its type does not fit.
 //!
 //! Invariants: a pipeline takes over after the callback that requested it, never within it. The old
-//! pipeline gets no call afterwards, and is dropped once. Undecoded bytes, pending writes with
+//! pipeline is not called afterwards, and is dropped once. Undecoded bytes, pending writes with
 //! their confirmations, and auto-read stay as they are. Runs on the channel's loop. Owns nothing.
 
 use super::ChannelCore;

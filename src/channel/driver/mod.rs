@@ -1,7 +1,8 @@
 //! The driver of a channel: moves bytes between a transport and a channel core.
 //!
 //! The same driver runs over sockets and over the in-memory transport of the test kit. Its owner
-//! keeps what only a loop has: readiness, fairness between sources, registration, and closing.
+//! keeps the parts that only a loop has: readiness, fairness between sources, registration, and
+//! closing.
 //!
 //! # A ready channel
 //! If the transport had blocked a write and accepts more now, one write is tried first. `reading`
@@ -11,7 +12,7 @@
 //! # What the owner does
 //! - It calls [`ChannelDriver::activate`] once the transport is connected.
 //! - It passes readiness to [`ChannelDriver::handle_ready`], or to [`ChannelDriver::defer`] if the
-//!   turn has no time left, and calls [`ChannelDriver::read`] for each key in
+//!   turn lacks time, and calls [`ChannelDriver::read`] for each key in
 //!   [`LoopIo::carried_over`].
 //! - It makes every other call into the core through [`ChannelDriver::call`].
 //! - It calls [`ChannelDriver::attend`] at the end of the turn for each key in
@@ -101,7 +102,7 @@ impl<T: Transport> ChannelDriver<T> {
         self.read_burst(io, true, true)
     }
 
-    /// Records an event that this turn has no time for. The channel is flushed at the end of the
+    /// Records an event for which this turn lacks time. The channel is flushed at the end of the
     /// turn and read in the next turn.
     pub(crate) fn defer(&mut self, io: &mut LoopIo, ready: Ready) {
         if ready.is_writable() && self.core.state.status.take(Readiness::WRITE_BLOCKED) {

@@ -18,7 +18,7 @@ use std::{
 /// Lookup is a linear search, which is the fastest way for the few values of a channel. Give each
 /// value a type of its own, so that two parts of a program do not overwrite each other's values.
 ///
-/// A [`Channel`](crate::Channel) handle has no access to them, because it may be on another thread.
+/// A [`Channel`](crate::Channel) handle cannot access them, because it may be on another thread.
 /// Use [`Channel::execute`](crate::Channel::execute). A channel without attributes pays at most one
 /// pointer.
 ///
@@ -107,7 +107,7 @@ impl Attributes {
         self.0.len()
     }
 
-    /// Returns whether there are no values.
+    /// Returns whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

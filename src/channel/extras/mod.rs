@@ -1,7 +1,7 @@
 //! Parts of a channel that most channels do without, behind one pointer.
 //!
-//! Invariant: a channel that uses none of them has no allocation for them. Runs on the channel's
-//! loop.
+//! Invariant: a channel that uses none of them does not allocate memory for them. Runs on the
+//! channel's loop.
 
 mod attributes;
 mod wire_log;

@@ -213,7 +213,7 @@ impl<M: 'static> ChannelGroup<M> {
         self.inner.lock().len()
     }
 
-    /// Returns whether the group has no members.
+    /// Returns whether the group is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

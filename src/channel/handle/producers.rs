@@ -82,7 +82,7 @@ impl Producers {
         }
     }
 
-    /// Takes over the state of a channel that had no handles.
+    /// Takes over the state of a channel that did not have handles.
     pub(in crate::channel) fn begin(&self, weight: usize, writable: bool) {
         self.known.store(weight, Ordering::Relaxed);
         self.gauge.begin(weight, writable);
@@ -104,7 +104,7 @@ impl Producers {
     /// Decides whether a message of this size may be queued.
     ///
     /// # Errors
-    /// If it has no permit, the channel is not writable, and the message does not fit into the
+    /// If it lacks a permit, the channel is not writable, and the message does not fit into the
     /// channel's limit.
     pub(in crate::channel) fn admit(&self, size: Option<usize>, permit: bool) -> Result<WriteTicket> {
         let typical = self.typical.load(Ordering::Relaxed);

@@ -71,7 +71,7 @@ pub struct LoopServices {
     /// Counters of this turn.
     pub(crate) tally: Tally,
     /// The pipeline that the current callback has requested. It takes over when that has returned.
-    /// Without a type, because pipelines are made of links, and links are called with these
+    /// Its type is erased, because pipelines are made of links, and links are called with these
     /// services; see `core::replace`.
     pub(crate) replacement: Option<Box<dyn Any>>,
     /// The error that a stage has reported in the current callback. The handler is notified after

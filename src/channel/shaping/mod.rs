@@ -112,7 +112,7 @@ impl TrafficLimits {
         TrafficShaping { limits: self, shared: Some(group.clone()) }
     }
 
-    /// Returns whether there are no limits.
+    /// Returns whether all limits are off.
     pub fn is_off(&self) -> bool {
         (self.read.per_second, self.write.per_second) == (0, 0)
     }

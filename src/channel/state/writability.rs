@@ -10,7 +10,7 @@
 //!
 //! The marks act between two messages. The write that passes the high mark stops delivery after its
 //! message: the handler is notified and the buffer is flushed. If there is room again, delivery
-//! continues with the rest of the read.
+//! continues with the remaining bytes of the read.
 //!
 //! `true` from a handle's `is_writable`, or a completed `writable`, is a permit for one message. So
 //! sixteen threads that check at the same moment may all write. Such a message also finds room in a

@@ -233,7 +233,7 @@ impl Limits {
 
     /// Records that `n` pending bytes behind the first `keep` were dropped.
     pub(crate) fn note_dropped(&mut self, keep: usize, n: usize) {
-        // None of these bytes was counted if there was no write limit yet.
+        // These bytes were not counted if the write limit was still off.
         self.written = self.written.saturating_sub(n as u64);
         if let Some(mark) = &mut self.waiting {
             mark.end = mark.end.saturating_sub(n as u64).max(self.taken + keep as u64);

@@ -79,7 +79,7 @@ fn inactive_is_due_once_and_only_after_active() {
     assert!(status.is_closed() && !status.is_active(), "a closed channel stays closed");
 }
 
-/// The same state without packing, as a model of each operation.
+/// A model of the status without packing.
 #[derive(Debug, Clone, PartialEq)]
 struct Model {
     life: Life,
