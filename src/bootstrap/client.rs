@@ -193,7 +193,7 @@ where
         let Call { peer, config, attempt, done } = call;
         let stream = match Stream::connect(&peer, self.local_address, &self.options) {
             Ok(stream) => stream,
-            // Stop counting the connection before the failure is reported.
+            // Stop counting the connection before reporting the failure.
             Err(e) => {
                 drop(assignment);
                 return done.failed(e);

@@ -134,9 +134,10 @@ impl<F> ServerBootstrap<F> {
     ///   connections; on other systems one listener may get all of them.
     /// - Any process of the same user may bind to the same port and silently gets part of the
     ///   connections. This includes a second copy of the server that was started by mistake.
-    /// - Each listener has its own backlog. When a listener closes, the kernel resets the connections
-    ///   that wait in its backlog (but see `net.ipv4.tcp_migrate_req`). A replaced server therefore
-    ///   loses connections, unless its sockets are [adopted](ServerBootstrap::adopt).
+    /// - Each listener has its own backlog. When a listener closes, the kernel resets the
+    ///   connections that wait in its backlog (but see `net.ipv4.tcp_migrate_req`). A replaced
+    ///   server therefore loses connections, unless its sockets are
+    ///   [adopted](ServerBootstrap::adopt).
     ///
     /// The limits of [`admission`](ServerBootstrap::admission) apply to the whole server; the
     /// backlog and `accepts_per_turn` apply to each listener. With an

@@ -86,7 +86,7 @@ pub(crate) enum InputMemory {
 }
 
 impl InputMemory {
-    /// Returns `rest` in memory that it may stay in. A small rest must not hold a large buffer, so
+    /// Returns `rest` in memory in which it may stay. A small rest must not hold a large buffer, so
     /// less than half of the bytes is copied. That is never more than was decoded before it,
     /// however many messages are consumed one by one. A small rest that waits for its peer
     /// (`starved`), possibly for a long time, is copied too.

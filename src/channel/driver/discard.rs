@@ -56,17 +56,17 @@ impl LoopIo {
 }
 
 impl ChannelCore {
-    /// Returns whether an input that is discarded must be read until nothing is left, because no
-    /// further event may come.
+    /// Returns whether an input that is discarded must be read to its end, because no further event
+    /// may come.
     pub(crate) fn drains_to_the_end(&self) -> bool {
         self.state.status.has(Readiness::HANG_UP.with(Readiness::URGENT))
     }
 }
 
 impl<T: Transport> ChannelDriver<T> {
-    /// Reads where the handler gets nothing. A channel that is closing and still has bytes to send
-    /// discards its input. After the end of the stream, a read can only find that the connection is
-    /// broken.
+    /// Reads a channel whose handler receives no more input. A channel that is closing and still
+    /// has bytes to send discards its input. After the end of the stream, a read can only find that
+    /// the connection is broken.
     #[cold]
     pub(super) fn discard_input(&mut self, io: &mut LoopIo) {
         let to_the_end = self.core.drains_to_the_end();

@@ -191,7 +191,7 @@ impl<M: 'static> ChannelGroup<M> {
             return false;
         }
         // Checked after the registration. If the pipeline is replaced at this moment, either this
-        // check fails, or the channel finds the group among those that it has to leave.
+        // check fails, or the channel leaves the group, which is registered by now.
         if !channel.fits_message() {
             channel.shared().close_listeners.forget(self.inner.address());
             return false;

@@ -190,7 +190,8 @@ impl<M: 'static> Channel<M> {
     /// Returns the message
     ///
     /// - if the channel is closed,
-    /// - with [`PipelineReplaced`](Error::PipelineReplaced) if the pipeline now writes messages of another type,
+    /// - with [`PipelineReplaced`](Error::PipelineReplaced) if the pipeline now writes messages of
+    ///   another type,
     /// - with [`Full`](crate::Error::Full) if the message does not fit into `max_outbound` in
     ///   addition to pending bytes, or the loop's queue is full. This does not happen if the
     ///   channel is [writable](Channel::is_writable), or was when this handle last checked.

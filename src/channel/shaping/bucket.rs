@@ -10,8 +10,8 @@
 
 const SECOND: u128 = 1_000_000_000;
 
-/// The shortest burst, and the shortest wait that is worth a timer, as a fraction of a second: 10
-/// ms.
+/// The shortest burst, and the shortest wait that is worth a timer: 10 ms, as a fraction of a
+/// second.
 const SHORTEST: u64 = 100;
 
 /// The longest wait for one share if no other channel waits, as a fraction of a second: 100 ms.

@@ -113,7 +113,7 @@ impl ChannelState {
         self.log_read(bytes);
     }
 
-    /// Removes `n` bytes that the kernel has taken.
+    /// Removes `n` bytes that the kernel has accepted.
     pub(crate) fn consume_outbound(&mut self, n: usize, now: u64) {
         self.log_written(n);
         // Includes messages of stages: a message that is partly sent must not be dropped.

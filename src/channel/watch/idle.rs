@@ -133,8 +133,8 @@ pub(crate) struct Idle {
     /// set. So the next event is not the first one unless bytes move after `since`. A flag takes
     /// less memory than the time of the report, and every channel with timeouts has it.
     told: [bool; 3],
-    /// For each kind: the start of the idle time if that is later than the last traffic. This is
-    /// the creation, a reset, or the last event.
+    /// For each kind: the time of the creation, a reset, or the last event. The idle time starts
+    /// there if that is later than the last traffic.
     since: [u64; 3],
 }
 

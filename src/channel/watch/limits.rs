@@ -87,8 +87,8 @@ impl TimeLimits {
     /// channel fails with [`Error::TimedOut`] and closes without sending pending bytes.
     ///
     /// Every write has this limit, even if bytes move in the meantime. Writes that are made while
-    /// an earlier write is pending share a limit. It starts when the earlier write has been
-    /// accepted, but not before the last of these writes.
+    /// an earlier write is pending share a limit. It counts from the last of these writes, and is
+    /// enforced after the earlier write has been accepted.
     pub fn write(mut self, limit: Duration) -> Self {
         self.write = at_least_a_millisecond(limit);
         self
