@@ -104,8 +104,7 @@ impl<M: 'static, C> PoolState<M, C> {
         self.places.len() + self.making
     }
 
-    // ---- handing out
-    // -----------------------------------------------------------------------------
+    // ---- handing out ----------------------------------------------------------------------------
 
     /// Returns a channel for an acquire without waiters ahead of it.
     pub(super) fn take(&mut self) -> Option<Acquired<M>> {
@@ -162,8 +161,7 @@ impl<M: 'static, C> PoolState<M, C> {
         }
     }
 
-    // ---- returning
-    // -------------------------------------------------------------------------------
+    // ---- returning ------------------------------------------------------------------------------
 
     pub(super) fn come_back(&mut self, channel: &Channel<M>) -> Back {
         let id = channel.id();
@@ -213,8 +211,7 @@ impl<M: 'static, C> PoolState<M, C> {
         (std::mem::take(&mut self.waiters), std::mem::take(&mut self.free))
     }
 
-    // ---- waiting
-    // ---------------------------------------------------------------------------------
+    // ---- waiting --------------------------------------------------------------------------------
 
     /// Returns the number of the next acquire. It must be used before the lock is released, so that
     /// the waiters stay sorted.

@@ -82,8 +82,7 @@ impl<M: 'static> PoolService<M> {
         self.pool_state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    // ---- acquiring
-    // -------------------------------------------------------------------------------
+    // ---- acquiring ------------------------------------------------------------------------------
 
     pub(super) fn acquire(self: &Arc<Self>) -> Completion<PooledChannel<M>> {
         let mut pool_state = self.pool_state();
@@ -244,8 +243,7 @@ impl<M: 'static> PoolService<M> {
         self.serve_waiters();
     }
 
-    // ---- opening
-    // ---------------------------------------------------------------------------------
+    // ---- opening --------------------------------------------------------------------------------
 
     fn make(self: &Arc<Self>, completer: Completer<PooledChannel<M>>) {
         (self.call)(Attempt::default(), Box::new(Making(Some((self.clone(), completer)))));

@@ -10,10 +10,10 @@ use std::time::Duration;
 
 /// Exponential backoff with full jitter: the delays between the connection attempts of a client.
 ///
-/// The first delay is chosen between zero and `initial`, the next between zero and `initial ×
-/// factor`, and so on up to `cap`. This is the "full jitter" of the article [Exponential Backoff
-/// And Jitter]. Of the methods compared there, it causes the least work for a server whose clients
-/// all reconnect at the same time.
+/// The first delay is chosen between zero and `initial`, the next between zero and
+/// `initial × factor`, and so on up to `cap`. This is the "full jitter" of the article
+/// [Exponential Backoff And Jitter]. Of the methods compared there, it causes the least work for a
+/// server whose clients all reconnect at the same time.
 ///
 /// [Exponential Backoff And Jitter]:
 /// https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
@@ -93,8 +93,8 @@ impl Backoff {
         self
     }
 
-    /// Gives up after this number of attempts without a stable connection. Unlimited by
-    /// default.
+    /// Gives up after this number of attempts without a stable connection. Unlimited
+    /// by default.
     pub fn max_attempts(mut self, attempts: u32) -> Self {
         self.max_attempts = Some(attempts);
         self

@@ -65,8 +65,7 @@ impl ChannelCore {
         (self.links.handler_type())()
     }
 
-    // ---- input
-    // -----------------------------------------------------------------------------------
+    // ---- input ----------------------------------------------------------------------------------
 
     /// Starts a channel that is connected.
     pub(crate) fn handle_active(&mut self, services: &mut LoopServices) {
@@ -140,8 +139,7 @@ impl ChannelCore {
         self.state.end(services);
     }
 
-    // ---- output
-    // ----------------------------------------------------------------------------------
+    // ---- output ---------------------------------------------------------------------------------
 
     /// Returns the next action of the driver.
     #[inline]

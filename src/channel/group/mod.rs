@@ -165,8 +165,7 @@ impl<M: 'static> ChannelGroup<M> {
         ChannelGroup { inner: Arc::new(inner) }
     }
 
-    // ---- members
-    // ---------------------------------------------------------------------------------
+    // ---- members --------------------------------------------------------------------------------
 
     /// Adds a channel to the group until it leaves or closes. Returns whether the channel was
     /// added.

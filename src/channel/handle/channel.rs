@@ -179,8 +179,8 @@ impl<M: 'static> Channel<M> {
     /// - The encoding fails. The handler's [`error`](crate::Handler::error) is called, which closes
     ///   the channel by default.
     /// - The message was written while the channel was not [writable](Channel::is_writable), and
-    ///   the buffer is full when it is encoded: its size was underestimated, or the loop's memory is
-    ///   used up. The handler's `error` is called with [`Full`](crate::Error::Full), and the
+    ///   the buffer is full when it is encoded: its size was underestimated, or the loop's memory
+    ///   is used up. The handler's `error` is called with [`Full`](crate::Error::Full), and the
     ///   channel always closes.
     /// - The pipeline was [replaced](crate::Context::replace_pipeline) by one with another message
     ///   type. The message is dropped.

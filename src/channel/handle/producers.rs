@@ -93,8 +93,7 @@ impl Producers {
         self.gauge.is_writable()
     }
 
-    // ---- queued messages
-    // -------------------------------------------------------------------------
+    // ---- queued messages ------------------------------------------------------------------------
 
     /// Returns the function that estimates the size of messages of the channel's first pipeline.
     pub(in crate::channel) fn size_hint(&self) -> SizeHint {
@@ -139,8 +138,7 @@ impl Producers {
         }
     }
 
-    // ---- on the loop
-    // -----------------------------------------------------------------------------
+    // ---- on the loop ----------------------------------------------------------------------------
 
     /// Returns the difference between a buffer of this weight and the published weight.
     #[inline]
@@ -171,8 +169,7 @@ impl Producers {
         self.gauge.settle(delta, mark, was)
     }
 
-    // ---- waiting for writability
-    // -----------------------------------------------------------------
+    // ---- waiting for writability ----------------------------------------------------------------
 
     fn waiting(&self) -> std::sync::MutexGuard<'_, WaitingProducers> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
@@ -222,8 +219,7 @@ impl Producers {
         std::mem::take(&mut self.waiting().waiters)
     }
 
-    // ---- unconfirmed writes
-    // ----------------------------------------------------------------------
+    // ---- unconfirmed writes ---------------------------------------------------------------------
 
     /// Counts an unconfirmed write.
     ///
