@@ -8,12 +8,12 @@ use std::{fmt, pin::Pin, sync::Arc};
 
 /// An executor that runs futures for the handlers of a group.
 ///
-/// Set it with [`EventLoopGroupBuilder::executor`](crate::EventLoopGroupBuilder::executor). With the
+/// Set it with [`EventLoopGroupBuilder::executor`](crate::group::EventLoopGroupBuilder::executor). With the
 /// feature `tokio`, `tokio::runtime::Handle` implements this trait. For other executors it takes a few
 /// lines:
 ///
 /// ```
-/// use netwheel::{Result, Spawn};
+/// use netwheel::{Result, executor::Spawn};
 /// use std::pin::Pin;
 /// # mod smol { pub fn spawn<F>(_: F) -> Task { Task } pub struct Task; impl Task { pub fn detach(self) {} } }
 ///

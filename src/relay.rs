@@ -4,7 +4,7 @@
 //! source is not read; each way in which one side ends reaches the other side. Each relay runs on its own channel's loop and
 //! knows the other side by its handle only, so the two may be on different loops.
 
-use crate::{Channel, Completion, Context, Error, Handler, InputGuard, Result};
+use crate::{Channel, Completion, Context, Error, Handler, Result, channel::InputGuard};
 
 /// Forwards every message of its channel to another channel: the building block of proxies and gateways.
 ///
@@ -15,7 +15,7 @@ use crate::{Channel, Completion, Context, Error, Handler, InputGuard, Result};
 /// |---|---|
 /// | a message is read | it is written |
 /// | | while it is not [writable](Channel::is_writable), this channel is not read |
-/// | the peer ends its stream, with [`half_close`](crate::ChannelOptions::half_close) on | [`shutdown_write`](Channel::shutdown_write) |
+/// | the peer ends its stream, with [`half_close`](crate::channel::ChannelOptions::half_close) on | [`shutdown_write`](Channel::shutdown_write) |
 /// | it closes | [`close`](Channel::close): what was forwarded is sent first |
 /// | it fails: a reset, a time limit, a codec error, a failed connect | [`reset`](Channel::reset) |
 ///
@@ -23,7 +23,13 @@ use crate::{Channel, Completion, Context, Error, Handler, InputGuard, Result};
 /// a request that ends with the end of its stream closes the connection before its answer.
 ///
 /// ```no_run
-/// use netwheel::{ChannelOptions, ClientBootstrap, Relay, codec::RawBytes, prelude::*};
+/// use netwheel::{
+///     ClientBootstrap,
+///     channel::ChannelOptions,
+///     relay::Relay,
+///     codec::RawBytes,
+///     prelude::*,
+/// };
 ///
 /// fn main() -> Result {
 ///     let group = EventLoopGroup::builder().threads(2).build()?;

@@ -11,7 +11,7 @@ use crate::{
     protocol::{Code, Reason, Reply, Request},
     room::{Room, deliveries},
 };
-use netwheel::{PeerError, prelude::*};
+use netwheel::{error::PeerError, prelude::*};
 use std::{
     sync::{Arc, atomic::Ordering},
     time::{Duration, SystemTime, UNIX_EPOCH},

@@ -17,7 +17,9 @@ use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
     rt::TokioExecutor,
 };
-use netwheel::{BoxError, ChannelOptions, codec::Line, prelude::*};
+use netwheel::{
+    channel::ChannelOptions, codec::Line, error::BoxError, prelude::*, shutdown::ShutdownOptions,
+};
 use std::{net::SocketAddr, sync::mpsc, time::Duration};
 use tokio::runtime::Runtime;
 
@@ -180,7 +182,8 @@ fn main() -> Result {
     let service = start(options.listen, options.api)?;
     println!("listening on {}", service.server.local_address());
     stopped.recv().map_err(Error::other)?;
-    service.group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(5)).wait()
+    service.group.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO)).wait()?;
+    Ok(())
 }
 
 #[cfg(test)]
@@ -212,7 +215,7 @@ mod tests {
             let all = ["1 Ada", "13 API error", "2 Grace", "3 Edsger", "4 unknown", "not a number"];
             assert_eq!(answers, all);
         }
-        service.group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(5)).wait().unwrap();
+        service.group.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO)).wait().unwrap();
     }
 
     #[test]

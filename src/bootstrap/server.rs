@@ -2,8 +2,8 @@
 
 use super::Server;
 use crate::{
-    Admission, Error, EventLoop, EventLoopGroup, Result,
-    admission::Gate,
+    Error, EventLoop, EventLoopGroup, Result,
+    admission::{Admission, Gate},
     channel::{AnyPipeline, ChannelConfig, ChannelOptions},
     event_loop::{
         AcceptProgress, ChildLoops, ChildSetup, ListenerGuard, ListenerShared, ListenerSource, LoopMail,
@@ -123,7 +123,7 @@ impl<F> ServerBootstrap<F> {
     ///
     /// The kernel then spreads connections over the loops, by a hash of the addresses, and no connection goes from one
     /// thread to another: worth it where very many short connections are accepted. If not, one listener and the group's
-    /// [`Chooser`](crate::Chooser) are better:
+    /// [`Chooser`](crate::group::Chooser) are better:
     ///
     /// - the hash knows nothing of load: few connections are spread unevenly, and a loop that is held up gets its share
     ///   as any other. Only Linux (since 3.9) spreads at all; elsewhere one of the listeners may get everything.
@@ -197,7 +197,7 @@ where
     /// Listens on `address`, and accepts from now on. Port 0 takes a free one, see [`Server::local_address`].
     /// A host name is resolved here, which may block; the first of its addresses that can be bound is taken.
     ///
-    /// A [`UnixAddress`](crate::UnixAddress) listens on a Unix socket: its file is made here, and removed when the server
+    /// A [`UnixAddress`](crate::net::UnixAddress) listens on a Unix socket: its file is made here, and removed when the server
     /// ends, unless another one has taken its place. A server that is killed leaves it; see
     /// [`remove_stale_socket`](ServerBootstrap::remove_stale_socket).
     ///

@@ -17,7 +17,7 @@ use std::{
 /// A listening server; dropping the handle lets it run.
 ///
 /// `A` says how it names where it listens: a [`SocketAddr`] for TCP, a `UnixAddress` for a Unix socket, an
-/// [`Address`](crate::Address) for one that was bound to either.
+/// [`Address`](crate::net::Address) for one that was bound to either.
 #[derive(Clone)]
 pub struct Server<A = SocketAddr> {
     address: A,

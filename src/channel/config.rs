@@ -42,7 +42,7 @@ settings! {
         /// [`max_outbound`](ChannelOptions::max_outbound).
         ///
         /// Two ends that both do so, and both have much to send, may each wait for the other to read. So a channel whose
-        /// [`TimeLimits::write`](crate::TimeLimits::write) is off has one of a minute then: it ends such a wait.
+        /// [`TimeLimits::write`](crate::channel::TimeLimits::write) is off has one of a minute then: it ends such a wait.
         read_while_writable(on: bool) = false, "off",
             reached "on: reading pauses while the channel is not writable";
         /// Whether a peer that ends its stream can still be written to: its handler is told
@@ -61,7 +61,7 @@ settings! {
         writes_per_turn(writes: usize) = 16, "16", range 1.. => "1 or more",
             reached "the rest is written in the next turn";
         /// Sets how long a closing channel waits for its peer to take all pending bytes. The rest of
-        /// this time its socket may [linger](crate::EventLoopGroupBuilder::max_lingering), until the
+        /// this time its socket may [linger](crate::group::EventLoopGroupBuilder::max_lingering), until the
         /// peer has read them. The time counts from the close request. With zero there is neither a
         /// wait nor lingering.
         close_timeout(timeout: Duration) = Duration::from_secs(10), "10 s",

@@ -11,7 +11,12 @@ use super::{
     services::LoopServices,
     timers::{ChannelTimer, Due, TaskKey, TimerPlace, TimerToken},
 };
-use crate::{Error, Resource, Result, error::drop_guarded, id::Key, timer::QueueKey};
+use crate::{
+    Error, Result,
+    error::{Resource, drop_guarded},
+    id::Key,
+    timer::QueueKey,
+};
 use slab::Slab;
 use std::any::Any;
 

@@ -6,7 +6,8 @@ mod support;
 
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions, Completer, Error, EventLoopGroup, HandlerRef, buffer::WaterMark, codec::Line, prelude::*,
+    Completer, Error, EventLoopGroup, HandlerRef, buffer::WaterMark, channel::ChannelOptions, codec::Line,
+    prelude::*,
 };
 use std::{
     future::{Future, poll_fn},

@@ -12,7 +12,7 @@ use std::{fmt, sync::Arc};
 /// A client that stays connected; dropping the handle lets it, as long as its loop lives.
 ///
 /// ```no_run
-/// # use netwheel::{Channel, ReconnectingChannel, Result};
+/// # use netwheel::{Channel, Result, reconnect::ReconnectingChannel};
 /// # fn f(client: &ReconnectingChannel<bytes::Bytes>) -> Result {
 /// let channel = client.connected().wait()?; // now, or when it is connected the next time
 /// channel.write("hello".into())?;
@@ -64,7 +64,7 @@ impl<M: 'static> ReconnectingChannel<M> {
 
     /// Completes when it is over and nothing of it is left: no timer, no attempt, no channel.
     ///
-    /// Well, if it was stopped. With the last attempt's error if it has given up ([`max_attempts`](crate::Backoff::max_attempts));
+    /// Well, if it was stopped. With the last attempt's error if it has given up ([`max_attempts`](crate::reconnect::Backoff::max_attempts));
     /// [`Error::Closed`] if that attempt had succeeded and its connection was lost too soon. With [`Error::ShutDown`] if
     /// its loop was shut down.
     pub fn ended(&self) -> Completion {

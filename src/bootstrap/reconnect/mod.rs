@@ -19,7 +19,8 @@ pub use handle::ReconnectingChannel;
 
 use super::client::{Call, ClientBootstrap};
 use crate::{
-    Channel, Error, Resource, Result,
+    Channel, Error, Result,
+    error::Resource,
     event_loop::{LoopShared, Peer},
     pipeline::IntoPipeline,
     transport::{Address, ToAddress},
@@ -101,7 +102,7 @@ where
     /// A client that connects again whenever its connection is lost or cannot be made, after a delay that `backoff` says.
     ///
     /// ```
-    /// # use netwheel::{Backoff, ReconnectEvent, codec::RawBytes, prelude::*};
+    /// # use netwheel::{reconnect::{Backoff, ReconnectEvent}, codec::RawBytes, prelude::*};
     /// # use std::ops::ControlFlow;
     /// # struct Quiet;
     /// # impl Handler for Quiet {

@@ -20,7 +20,7 @@ use std::{
 /// [`Channel::execute`](crate::Channel::execute). A channel without any pays a pointer at most.
 ///
 /// ```
-/// use netwheel::Attributes;
+/// use netwheel::channel::Attributes;
 ///
 /// #[derive(Debug, PartialEq)]
 /// struct User(String);

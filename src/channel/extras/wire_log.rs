@@ -26,7 +26,7 @@ use std::{borrow::Cow, fmt};
 /// a busy server. Passwords are bytes like any other.
 ///
 /// ```
-/// # use netwheel::{WireLog, codec::LengthField, prelude::*};
+/// # use netwheel::{channel::WireLog, codec::LengthField, prelude::*};
 /// # struct Echo;
 /// # impl Handler for Echo {
 /// #   type Read = bytes::Bytes; type Write = bytes::Bytes;

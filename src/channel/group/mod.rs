@@ -97,8 +97,8 @@ use waiting::WaitingDeliveries;
 ///
 /// # Members that do not keep up
 ///
-/// Each member's own limit ([`max_outbound`](crate::ChannelOptions::max_outbound)) and policy
-/// ([`Overflow`](crate::Overflow)) decide what becomes of the message there; nobody else waits for it. A member that refuses it
+/// Each member's own limit ([`max_outbound`](crate::channel::ChannelOptions::max_outbound)) and policy
+/// ([`Overflow`](crate::channel::Overflow)) decide what becomes of the message there; nobody else waits for it. A member that refuses it
 /// has its handler's [`error`](crate::Handler::error) told [`Error::Full`](crate::Error::Full), since it has missed a message: by
 /// default that closes it. [`Broadcast::report`] says how many took it and how many did not.
 ///

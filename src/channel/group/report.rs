@@ -28,11 +28,11 @@ pub struct BroadcastReport {
     pub members: usize,
     /// The message is in their buffers, or with the kernel.
     pub written: usize,
-    /// Their policy ([`Overflow::DropNewest`](crate::Overflow::DropNewest)) has dropped it.
+    /// Their policy ([`Overflow::DropNewest`](crate::channel::Overflow::DropNewest)) has dropped it.
     pub dropped: usize,
-    /// They had no room for it ([`Overflow::Refuse`](crate::Overflow::Refuse)); their handlers were told.
+    /// They had no room for it ([`Overflow::Refuse`](crate::channel::Overflow::Refuse)); their handlers were told.
     pub refused: usize,
-    /// They had no room for it, and were closed for that ([`Overflow::Close`](crate::Overflow::Close)).
+    /// They had no room for it, and were closed for that ([`Overflow::Close`](crate::channel::Overflow::Close)).
     pub closed: usize,
     /// It could not be encoded.
     pub failed: usize,

@@ -148,7 +148,7 @@ impl<M> Channel<M> {
     /// Completes when the channel is closed; at once if it is.
     ///
     /// Its socket is closed then, or, after a graceful close,
-    /// [lingers](crate::EventLoopGroupBuilder::max_lingering) without the channel. The channel has
+    /// [lingers](crate::group::EventLoopGroupBuilder::max_lingering) without the channel. The channel has
     /// left its groups; unsent writes fail and `inactive` is called after this. All ends and their
     /// order are in `docs/endings.md`.
     pub fn closed(&self) -> Completion {
@@ -170,7 +170,7 @@ impl<M: 'static> Channel<M> {
     /// was not [writable](Channel::is_writable) and finds no room when it is encoded (its size was underestimated, or the
     /// loop's memory is used up), which goes to `error` as [`Full`](crate::Error::Full) and always closes the channel. If the
     /// pipeline is [replaced](crate::Context::replace_pipeline) by one of another message type before it, the message is dropped.
-    /// Other policies than [`Overflow::Refuse`](crate::Overflow) drop messages as they say.
+    /// Other policies than [`Overflow::Refuse`](crate::channel::Overflow) drop messages as they say.
     ///
     /// # Errors
     /// The message comes back if the channel is closed; with [`PipelineReplaced`](Error::PipelineReplaced) if the pipeline writes messages of

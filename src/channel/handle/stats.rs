@@ -18,7 +18,7 @@ pub struct ChannelStats {
     pub messages_read: u64,
     /// Messages that were written and encoded; those that stages write by themselves (heartbeats) are not counted.
     pub messages_written: u64,
-    /// Messages that were dropped because too much waits ([`Overflow`](crate::Overflow)).
+    /// Messages that were dropped because too much waits ([`Overflow`](crate::channel::Overflow)).
     pub messages_dropped: u64,
     /// Bytes that are encoded and not yet taken by the kernel.
     pub pending_bytes: usize,

@@ -31,17 +31,17 @@ pub use shared::SharedTraffic;
 ///
 /// No byte is read from the socket, and none offered to it, beyond the limit: a peer that sends faster is slowed down by
 /// TCP, and what is written meanwhile waits in the channel's buffer, in order, and counts against its
-/// [water marks](crate::buffer::WaterMark) and [`max_outbound`](crate::ChannelOptions::max_outbound) as ever. When the bucket
+/// [water marks](crate::buffer::WaterMark) and [`max_outbound`](crate::channel::ChannelOptions::max_outbound) as ever. When the bucket
 /// is empty the channel pauses in that direction for 10 to 100 ms (half a burst, if that is in between), or for the time of one
 /// byte, if that is longer. What has been read is delivered, and [`auto_read`](crate::Context::auto_read) stays as the program
 /// has set it. A graceful close sends what waits at the same rate, for at most
-/// [`close_timeout`](crate::ChannelOptions::close_timeout).
+/// [`close_timeout`](crate::channel::ChannelOptions::close_timeout).
 ///
-/// A peer is not late while the channel pauses: its [time limits](crate::TimeLimits) begin anew then. Quiet ([`IdleTimeouts`](crate::IdleTimeouts)) is quiet of the socket, also if it is the limit that
+/// A peer is not late while the channel pauses: its [time limits](crate::channel::TimeLimits) begin anew then. Quiet ([`IdleTimeouts`](crate::IdleTimeouts)) is quiet of the socket, also if it is the limit that
 /// keeps it so; let both be longer than the pauses.
 ///
 /// ```
-/// # use netwheel::{SharedTraffic, TrafficLimits, codec::RawBytes, prelude::*};
+/// # use netwheel::{traffic::{SharedTraffic, TrafficLimits}, codec::RawBytes, prelude::*};
 /// # struct Echo;
 /// # impl Handler for Echo {
 /// #   type Read = bytes::Bytes; type Write = bytes::Bytes;

@@ -28,7 +28,7 @@ use std::{
 /// What a channel has booked and does not need goes back, also when it closes.
 ///
 /// ```
-/// use netwheel::{SharedTraffic, TrafficLimits};
+/// use netwheel::traffic::{SharedTraffic, TrafficLimits};
 ///
 /// let group = SharedTraffic::new(TrafficLimits::new().read(10_000_000).write(10_000_000));
 /// // Later, from any thread:

@@ -10,7 +10,7 @@
 //! on the channel's loop.
 
 use super::idle::Traffic;
-use crate::{Error, PeerError, clock::nanos};
+use crate::{Error, clock::nanos, error::PeerError};
 use std::time::Duration;
 
 /// What closes a channel that is too slow; each limit is off until it is set.
@@ -26,7 +26,7 @@ use std::time::Duration;
 /// To be told of quiet without an end to the channel, see [`IdleTimeouts`](crate::IdleTimeouts).
 ///
 /// ```
-/// use netwheel::TimeLimits;
+/// use netwheel::channel::TimeLimits;
 /// use std::time::Duration;
 ///
 /// let limits = TimeLimits::new()

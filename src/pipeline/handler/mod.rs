@@ -122,7 +122,7 @@ pub trait Handler: Sized + 'static {
     }
 
     /// The peer has ended its stream, and everything that it sent has been read. Called once, and only if the channel's
-    /// [`half_close`](crate::ChannelOptions::half_close) is on; otherwise the channel closes at this point.
+    /// [`half_close`](crate::channel::ChannelOptions::half_close) is on; otherwise the channel closes at this point.
     ///
     /// Closes the channel by default. A handler that still has something to say does not: the channel goes on until
     /// [`close`](crate::Context::close) or [`shutdown_write`](crate::Context::shutdown_write).
@@ -137,7 +137,7 @@ pub trait Handler: Sized + 'static {
     /// The event loop is shutting down: the time to say goodbye. The default closes the channel after what is
     /// pending is sent. A channel left open here is closed when the shutdown's timeout ends.
     ///
-    /// Called once at most, when the channel's time in the shutdown's [`drain_window`](crate::ShutdownOptions::drain_window) has
+    /// Called once at most, when the channel's time in the shutdown's [`drain_window`](crate::shutdown::ShutdownOptions::drain_window) has
     /// come; its scheduled tasks have been cancelled by then. Not called if the channel is closing already.
     ///
     /// # Errors

@@ -4,7 +4,7 @@ use super::Probe;
 use crate::support::{channels::embedded_pipeline, journal::Log, recorder::named};
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions, Error, buffer::WaterMark, codec::Line, pipeline::StageContext as Ctx, prelude::*,
+    Error, StageContext as Ctx, buffer::WaterMark, channel::ChannelOptions, codec::Line, prelude::*,
     testing::EmbeddedChannel,
 };
 use std::{io, time::Duration};
@@ -142,7 +142,7 @@ fn messages_that_a_stage_queues_in_an_event_are_delivered() {
         ready: bool,
     }
 
-    impl netwheel::pipeline::Stage for Collect {
+    impl netwheel::Stage for Collect {
         type ReadIn = Bytes;
         type ReadOut = Bytes;
         type WriteIn = Bytes;

@@ -8,10 +8,11 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions, TimeLimits,
+    Codec, Stage, StageContext,
     buffer::OutboundBuffer,
+    channel::{ChannelOptions, TimeLimits},
     codec::Line,
-    pipeline::{Codec, Links, PipelineBuilder, Stage, StageContext},
+    pipeline::{Links, PipelineBuilder},
     prelude::*,
     testing::EmbeddedChannel,
 };

@@ -8,11 +8,7 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelOptions,
-    codec::Line,
-    pipeline::{Stage, StageContext},
-    prelude::*,
-    testing::EmbeddedChannel,
+    Stage, StageContext, channel::ChannelOptions, codec::Line, prelude::*, testing::EmbeddedChannel,
 };
 use std::{rc::Rc, time::Duration};
 

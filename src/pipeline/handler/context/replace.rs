@@ -14,7 +14,7 @@ impl<H: Handler> Context<'_, H> {
     /// The replacement happens in this order:
     ///
     /// 1. The tasks and timeouts of the old pipeline are cancelled. Its
-    ///    [`IdleTimeouts`](crate::IdleTimeouts), [`TimeLimits`](crate::TimeLimits) and
+    ///    [`IdleTimeouts`](crate::IdleTimeouts), [`TimeLimits`](crate::channel::TimeLimits) and
     ///    [traffic limits](crate::pipeline::PipelineBuilder::traffic) are replaced by those of the new
     ///    one, which may be none. They count from now. The first byte counts as received if it was.
     /// 2. The old handler, its stages and its codec are dropped, including undelivered messages of

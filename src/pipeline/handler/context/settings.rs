@@ -55,8 +55,8 @@ impl<H: Handler> Context<'_, H> {
         self.state.traffic_shaping()
     }
 
-    /// Sets the traffic limits of the channel: [`TrafficLimits`](crate::TrafficLimits), a
-    /// [`SharedTraffic`](crate::SharedTraffic), or both.
+    /// Sets the traffic limits of the channel: [`TrafficLimits`](crate::traffic::TrafficLimits), a
+    /// [`SharedTraffic`](crate::traffic::SharedTraffic), or both.
     ///
     /// Bytes that wait for the old limits continue under the new ones when this callback has
     /// returned, and at once without limits. The used part of the channel's own limits stays used.
