@@ -43,6 +43,7 @@
 //! # Features
 //!
 //! - `json`: the [`stage::Json`](crate::stage) stage.
+//! - `tokio`: `tokio::runtime::Handle` is an executor ([`Spawn`]) for [`Context::spawn`].
 //! - `prometheus`: what loops count, in the text format of Prometheus.
 //!
 //! Features only add.
@@ -80,9 +81,9 @@ mod worker_pool;
 #[allow(clippy::disallowed_methods, reason = "the one place that reads the time of the system")]
 mod clock;
 mod error;
+mod executor;
 mod id;
 mod log_throttle;
-mod resource;
 mod settings;
 
 pub use admission::{Admission, IpFilter, IpRule, RejectReason, Rejection};
@@ -99,21 +100,22 @@ pub use channel::{
 pub use clock::BootClock;
 pub use clock::{Clock, SystemClock};
 pub use datagram::{DatagramChannel, DatagramContext, DatagramHandler, DatagramScope};
-pub use error::{BoxError, EncodeError, Error, PeerError, Refused, Result, SettingError};
+pub use error::{BoxError, EncodeError, Error, PeerError, Resource, Result, SendError, SettingError};
 pub use event_loop::{
     EventLoop, MissedRuns, Peer, Periodic, PollRebuild, RebuildCause, ScheduledTask, ShutdownOptions,
     ShutdownReport, Stall, Watchdog,
 };
 #[cfg(unix)]
 pub use event_loop::{Interest, Readiness, SourceAction, SourceContext, SourceHandle};
+pub use executor::Spawn;
 pub use group::{
     Chooser, EventLoopGroup, EventLoopGroupBuilder, LeastConnections, LeastLag, ManualEventLoop, RoundRobin,
 };
 pub use id::ChannelId;
 pub use metrics::{Histogram, LoopMetrics};
-pub use pipeline::{AnyHandler, ChannelContext, Context, Handler, Pipeline, Remote};
+pub use pipeline::{AnyHandler, ChannelContext, Context, Handler, HandlerRef, Pipeline};
 pub use relay::Relay;
-pub use sync::{Completion, Phase};
+pub use sync::{Completer, Completion, Phase};
 #[cfg(unix)]
 pub use transport::UnixAddress;
 pub use transport::{

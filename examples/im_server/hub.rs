@@ -13,7 +13,7 @@ use crate::{
     room::Room,
     session::{Session, unix_ms},
 };
-use netwheel::{Channel, ChannelId, Error, Remote};
+use netwheel::{Channel, ChannelId, Error, HandlerRef};
 use std::{
     collections::{BTreeSet, HashMap, hash_map::Entry},
     sync::{
@@ -52,7 +52,7 @@ impl Default for Hub {
 
 /// A user that is logged in.
 struct User {
-    session: Remote<Session>,
+    session: HandlerRef<Session>,
     /// Time of login, in milliseconds since 1970 (UTC).
     since: u64,
     rooms: BTreeSet<Arc<str>>,
@@ -99,7 +99,7 @@ impl Hub {
     ///
     /// # Errors
     /// Returns the name in conflict: the same name, or one that looks like it.
-    pub(crate) fn take_name(&self, name: &str, session: Remote<Session>) -> Result<Arc<str>, Arc<str>> {
+    pub(crate) fn take_name(&self, name: &str, session: HandlerRef<Session>) -> Result<Arc<str>, Arc<str>> {
         let looks = name::looks(name);
         let name: Arc<str> = name.into();
         let mut users = lock(&self.users);
@@ -112,7 +112,7 @@ impl Hub {
     }
 
     /// Returns the session of a user. The session may be about to end.
-    pub(crate) fn find(&self, name: &str) -> Option<Remote<Session>> {
+    pub(crate) fn find(&self, name: &str) -> Option<HandlerRef<Session>> {
         lock(&self.users).by_name.get(name).map(|user| user.session.clone())
     }
 
@@ -188,8 +188,8 @@ impl Hub {
 /// the sender must not wait. A session that is already closed is about to leave the hub by itself.
 pub(crate) fn send(user: &str, channel: &Channel<Reply>, message: Reply) {
     let Err(refused) = channel.write(message) else { return };
-    if let Error::Full { .. } = refused.reason {
-        log::info!("{user}: too slow ({}), closing", refused.reason);
+    if let Error::Full { .. } = refused.error() {
+        log::info!("{user}: too slow ({}), closing", refused.error());
         let goodbye = channel.execute(|scope| scope.close_with(Reply::Bye { reason: Reason::SlowConsumer }));
         if goodbye.is_err() {
             channel.close_now();

@@ -5,9 +5,10 @@
 
 use super::{Chooser, EventLoopGroup, ManualEventLoop};
 use crate::{
-    Clock, Error, Result,
+    Clock, Error, Result, Spawn,
     channel::SharedBudget,
     event_loop::{Core, EventLoop, LoopConfig, LoopSettings, UNLIMITED, Watchdog, WatchdogThread},
+    executor::Executor,
     settings::check_range,
     sync::{Random, loop_id::LoopIds},
     worker_pool::WorkerPool,
@@ -38,6 +39,7 @@ use std::{fmt, sync::Arc, time::Duration};
 /// | `pin_to` | not pinned | cores that the building thread may use |
 /// | `busy_poll` | 0, which means never | 0 or more |
 /// | `clock` | [`SystemClock`](crate::SystemClock) | |
+/// | `executor` | none | |
 /// | `seed` | a random number from the operating system | |
 /// | `watchdog` | none | a limit of 10 ms or more |
 /// | `workers` | a [`WorkerPool`] of its own with the default settings | |
@@ -294,6 +296,27 @@ impl EventLoopGroupBuilder {
     /// default, each group has its own.
     pub fn workers(mut self, pool: &WorkerPool) -> Self {
         self.workers = Some(pool.clone());
+        self
+    }
+
+    /// Sets the executor that runs the futures of [`Context::spawn`](crate::Context::spawn). The
+    /// default is none.
+    ///
+    /// With the feature `tokio` it can be the handle of a tokio runtime:
+    ///
+    /// ```
+    /// # #[cfg(feature = "tokio")]
+    /// # fn main() -> netwheel::Result {
+    /// # use netwheel::EventLoopGroup;
+    /// let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(netwheel::Error::other)?;
+    /// let group = EventLoopGroup::builder().executor(runtime.handle().clone()).build()?;
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "tokio"))]
+    /// # fn main() {}
+    /// ```
+    pub fn executor(mut self, executor: impl Spawn) -> Self {
+        self.settings.executor = Executor::new(executor);
         self
     }
 

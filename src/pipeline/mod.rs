@@ -109,23 +109,25 @@
 //! upgraded. Bytes that were not decoded go to the new codec. A factory that chooses between
 //! protocols with different messages returns [`AnyPipeline`].
 
+mod answer_waker;
 mod builder;
 mod channel_tasks;
 mod codec;
 mod handler;
+mod handler_ref;
 mod links;
 mod offload;
 mod read_fn;
-mod remote;
+mod spawned;
 mod stage;
 
 pub use crate::channel::{AnyPipeline, IntoPipeline, Pipeline};
 pub use builder::PipelineBuilder;
 pub use codec::Codec;
 pub use handler::{AnyHandler, ChannelContext, Context, Handler};
+pub use handler_ref::HandlerRef;
 pub(crate) use links::combine;
 pub use links::{Framed, Links, Staged};
-pub use remote::Remote;
 pub use stage::{Stage, StageContext};
 
 use crate::channel::PipelineSettings;

@@ -20,10 +20,8 @@ mod write_gauge;
 
 pub use activity::Phase;
 pub(crate) use activity::{Activity, ActivitySnapshot, Occupation, TypeName};
-pub use completion::Completion;
-pub(crate) use completion::{
-    Completer, Unwanted, cancellable, cancellable_of_all, completion, completion_of_all,
-};
+pub use completion::{Completer, Completion};
+pub(crate) use completion::{Unwanted, cancellable, cancellable_of_all, completion, completion_of_all};
 pub(crate) use held_input::HeldInput;
 pub(crate) use mailbox::{Inbox, Mailbox, mailbox};
 pub(crate) use permits::Permits;

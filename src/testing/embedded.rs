@@ -5,7 +5,7 @@
 //! [`EmbeddedChannel::advance`].
 
 use super::{EmbeddedLoop, ManualClock, MemoryTransport, slot::EmbeddedSlot};
-use crate::{Channel, ChannelOptions, Error, Result, id::ChannelId, pipeline::Pipeline};
+use crate::{Channel, ChannelOptions, Error, Result, Spawn, id::ChannelId, pipeline::Pipeline};
 use bytes::Bytes;
 use std::{fmt, marker::PhantomData, time::Duration};
 
@@ -114,6 +114,13 @@ impl<M: 'static> EmbeddedChannel<M> {
     /// buffer is nearly full. `None` removes the limit.
     pub fn set_outbound_room(&mut self, bytes: Option<usize>) {
         self.event_loop.change(self.id, |transport| transport.set_room(bytes));
+    }
+
+    /// Sets the executor of [`Context::spawn`](crate::Context::spawn). There is none otherwise.
+    ///
+    /// A test can implement [`Spawn`](crate::Spawn) to keep the futures and poll them itself.
+    pub fn set_executor(&mut self, executor: impl Spawn) {
+        self.event_loop.set_executor(executor);
     }
 
     /// Advances the channel's time and runs everything that becomes due, in order of time.

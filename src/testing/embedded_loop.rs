@@ -12,13 +12,14 @@ use super::{
     slot::EmbeddedSlot,
 };
 use crate::{
-    ChannelOptions, Error, Result,
+    ChannelOptions, Error, Result, Spawn,
     channel::{
         ChannelConfig, ChannelCore, ChannelShared, Due, LoopServices, Mail, OutboundBudget, Outcome,
         TimerToken,
         driver::{ChannelDriver, LoopIo, Next, Ready},
     },
     clock::{END_OF_TIME, TimeSource, nanos},
+    executor::Executor,
     id::{ChannelId, Key},
     log_throttle::LogThrottle,
     pipeline::Pipeline,
@@ -125,6 +126,11 @@ impl EmbeddedLoop {
         );
         let io = LoopIo::new(services, Arc::default());
         Ok(EmbeddedLoop { slots: Slab::new(), opened: 0, config, io, clock, mail, inbox })
+    }
+
+    /// Sets the executor of [`Context::spawn`](crate::Context::spawn). There is none otherwise.
+    pub fn set_executor(&mut self, executor: impl Spawn) {
+        self.io.services.executor = Executor::new(executor);
     }
 
     /// Opens a connected channel with this pipeline. The handler's `active` has been called when

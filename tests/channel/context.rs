@@ -1,13 +1,13 @@
 //! The context of a callback, and the context of code that does not know the handler.
 
 use bytes::Bytes;
-use netwheel::{ChannelContext, Error, codec::Line, prelude::*, testing::EmbeddedChannel};
+use netwheel::{ChannelContext, Error, Pipeline, codec::Line, prelude::*, testing::EmbeddedChannel};
 use std::time::Duration;
 
 /// Calls its hook for every message.
-struct Session(Box<Hook>);
+pub(crate) struct Session(Box<Hook>);
 
-type Hook = dyn FnMut(&mut Context<'_, Session>, Bytes) -> Result;
+pub(crate) type Hook = dyn FnMut(&mut Context<'_, Session>, Bytes) -> Result;
 
 impl Handler for Session {
     type Read = Bytes;
@@ -18,8 +18,16 @@ impl Handler for Session {
     }
 }
 
-fn open(hook: impl FnMut(&mut Context<'_, Session>, Bytes) -> Result + 'static) -> EmbeddedChannel<Bytes> {
-    EmbeddedChannel::new(Pipeline::codec(Line::new()).handler(Session(Box::new(hook))))
+pub(crate) fn session(
+    hook: impl FnMut(&mut Context<'_, Session>, Bytes) -> Result + 'static,
+) -> Pipeline<Bytes> {
+    Pipeline::codec(Line::new()).handler(Session(Box::new(hook)))
+}
+
+pub(crate) fn open(
+    hook: impl FnMut(&mut Context<'_, Session>, Bytes) -> Result + 'static,
+) -> EmbeddedChannel<Bytes> {
+    EmbeddedChannel::new(session(hook))
 }
 
 /// Works in the callbacks of every handler, and in the tasks of handles.
@@ -29,7 +37,7 @@ fn bye<H: Handler<Write = Bytes>>(ctx: &mut Context<'_, H>) -> Result {
     Ok(())
 }
 
-fn text(channel: &mut EmbeddedChannel<Bytes>) -> String {
+pub(crate) fn text(channel: &mut EmbeddedChannel<Bytes>) -> String {
     String::from_utf8(channel.read_outbound().to_vec()).unwrap()
 }
 
@@ -38,7 +46,7 @@ fn arguments_of_a_write_may_use_the_context() {
     let mut channel = open(|ctx, _| {
         ctx.write(ctx.id().to_string().into())?;
         ctx.write(format!("{}", ctx.channel().id() == ctx.id()).into())?;
-        ctx.write(ctx.remote().channel().is_open().to_string().into())
+        ctx.write(ctx.handler_ref().channel().is_open().to_string().into())
     });
     channel.write_inbound(b"x\n").unwrap();
     let id = channel.channel().id();

@@ -8,9 +8,10 @@ use super::{
     mail::{Mail, WriteTicket},
     pipeline_types::SizeHint,
     shared::ChannelShared,
+    write_permit::WritePermit,
 };
 use crate::{
-    Error, Result, channel::confirmation::Confirmation, error::Refused, id::ChannelId, sync::Completion,
+    Error, Result, channel::confirmation::Confirmation, error::SendError, id::ChannelId, sync::Completion,
 };
 use std::{
     any::{Any, TypeId},
@@ -18,10 +19,7 @@ use std::{
     hash::{Hash, Hasher},
     marker::PhantomData,
     net::SocketAddr,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
 };
 
 /// A handle to a channel whose pipeline writes messages of type `M`.
@@ -31,14 +29,13 @@ use std::{
 /// asked; if the channel is gone by then, it is dropped.
 pub struct Channel<M> {
     shared: Arc<ChannelShared>,
-    /// Whether this handle has seen a writable channel and has not written since.
-    permit: AtomicBool,
+    permit: WritePermit,
     message: PhantomData<fn(M)>,
 }
 
 impl<M> Channel<M> {
     pub(crate) fn new(shared: Arc<ChannelShared>) -> Self {
-        Channel { shared, permit: AtomicBool::new(false), message: PhantomData }
+        Channel { shared, permit: WritePermit::default(), message: PhantomData }
     }
 
     /// The identity of the channel.
@@ -68,32 +65,34 @@ impl<M> Channel<M> {
     /// encoding on, a message counts with its real size.
     pub fn is_writable(&self) -> bool {
         let writable = self.takes_writes() && self.shared.producers.is_writable();
-        if writable && !self.permit.load(Ordering::Relaxed) {
-            self.permit.store(true, Ordering::Relaxed);
+        if writable {
+            self.permit.give();
         }
         writable
     }
 
-    /// Completes when the channel is writable, at once if it is; fails with [`Closed`](crate::Error::Closed) if the channel
-    /// closes or its output ends first.
+    /// Completes when the channel is writable, at once if it is. Fails with
+    /// [`Closed`](crate::Error::Closed) if the channel closes or its output ends first.
     ///
-    /// For threads and async code; a handler implements
-    /// [`writability_changed`](crate::Handler::writability_changed). All who wait are notified together. Like `true` from
-    /// [`is_writable`](Channel::is_writable), it entitles this handle to one write.
+    /// For threads and async code; [`send`](Channel::send) also writes. A handler implements
+    /// [`writability_changed`](crate::Handler::writability_changed). All waiters are notified together.
+    ///
+    /// A completion that is still awaited when it completes is a permit for one
+    /// [`write`](Channel::write) by this handle, like `true` from
+    /// [`is_writable`](Channel::is_writable). Dropping the pending completion leaves no permit behind.
     ///
     /// ```
     /// # use netwheel::prelude::*;
-    /// async fn produce(channel: Channel<bytes::Bytes>, messages: Vec<bytes::Bytes>) -> Result {
+    /// fn produce(channel: &Channel<bytes::Bytes>, messages: Vec<bytes::Bytes>) -> Result {
     ///     for message in messages {
-    ///         channel.writable().await?;
+    ///         channel.writable().wait()?;
     ///         channel.write(message)?;
     ///     }
     ///     Ok(())
     /// }
     /// ```
     pub fn writable(&self) -> Completion {
-        self.permit.store(true, Ordering::Relaxed);
-        self.shared.producers.writable(self.shared.id.event_loop, || self.takes_writes())
+        self.shared.producers.writable(self.shared.id.event_loop, &self.permit, || self.takes_writes())
     }
 
     fn takes_writes(&self) -> bool {
@@ -174,14 +173,45 @@ impl<M: 'static> Channel<M> {
     /// Other policies than [`Overflow::Refuse`](crate::Overflow) drop messages as they say.
     ///
     /// # Errors
-    /// The message comes back if the channel is closed; with [`Replaced`](Error::Replaced) if the pipeline writes messages of
+    /// The message comes back if the channel is closed; with [`PipelineReplaced`](Error::PipelineReplaced) if the pipeline writes messages of
     /// another type by now; and, unless the channel was [writable](Channel::is_writable) when this handle asked or is now, if
     /// it would not fit into `max_outbound` with what waits, or the loop's queue is full.
-    pub fn write(&self, message: M) -> Result<(), Refused<M>>
+    pub fn write(&self, message: M) -> Result<(), SendError<M>>
     where
         M: Send,
     {
-        self.send(message, Mail::Message)
+        self.submit(message, Mail::Message)
+    }
+
+    /// Waits until the channel is writable, then writes the message: a write with backpressure, for
+    /// async code.
+    ///
+    /// At most one message for each pending `send` is queued beyond the high water mark. Dropping the
+    /// future before it is ready drops the message, which is then not written. Several tasks may share
+    /// the handle. The order of their messages is the order in which they continue.
+    ///
+    /// ```
+    /// # use netwheel::prelude::*;
+    /// async fn produce(channel: Channel<bytes::Bytes>, messages: Vec<bytes::Bytes>) -> Result {
+    ///     for message in messages {
+    ///         channel.send(message).await?;
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`write`](Channel::write), except [`Full`](crate::Error::Full). The message is returned.
+    pub async fn send(&self, message: M) -> Result<(), SendError<M>>
+    where
+        M: Send,
+    {
+        // A separate handle, so that the permit belongs to this message only.
+        let own = self.clone();
+        if let Err(reason) = own.writable().await {
+            return Err(SendError::new(message, reason));
+        }
+        own.write(message)
     }
 
     /// As [`write`](Channel::write), and tells when the kernel has taken the last byte of the message.
@@ -193,40 +223,40 @@ impl<M: 'static> Channel<M> {
     /// # Errors
     /// As [`write`](Channel::write); the message also comes back, with [`Full`](crate::Error::Full), if 65,536 writes of the
     /// channel are not answered yet.
-    pub fn write_tracked(&self, message: M) -> Result<Completion, Refused<M>>
+    pub fn write_tracked(&self, message: M) -> Result<Completion, SendError<M>>
     where
         M: Send,
     {
         let producers = &self.shared.producers;
         if let Err(reason) = producers.begin_unconfirmed() {
-            return Err(Refused { value: message, reason });
+            return Err(SendError::new(message, reason));
         }
         let (confirmation, completion) = Confirmation::new(self.shared.id.event_loop);
-        let sent = self.send(message, |message, ticket| Mail::Notify(message, confirmation, ticket));
+        let sent = self.submit(message, |message, ticket| Mail::Notify(message, confirmation, ticket));
         if sent.is_err() {
             producers.end_unconfirmed(1);
         }
         sent.map(|()| completion)
     }
 
-    fn send(
+    fn submit(
         &self,
         message: M,
         mail: impl FnOnce(Box<dyn Any + Send>, WriteTicket) -> Mail,
-    ) -> Result<(), Refused<M>>
+    ) -> Result<(), SendError<M>>
     where
         M: Send,
     {
         if !self.takes_writes() {
-            return Err(Refused { value: message, reason: Error::Closed });
+            return Err(SendError::new(message, Error::Closed));
         }
         if !self.fits_message() {
-            return Err(Refused { value: message, reason: Error::Replaced });
+            return Err(SendError::new(message, Error::PipelineReplaced));
         }
         let producers = &self.shared.producers;
         let ticket = match self.admit(self.size_hint()(&message), self.take_permit()) {
             Ok(ticket) => ticket,
-            Err(reason) => return Err(Refused { value: message, reason }),
+            Err(reason) => return Err(SendError::new(message, reason)),
         };
         let mail = mail(Box::new(message), ticket);
         match self.shared.outlet.deliver(self.shared.id.key, mail) {
@@ -240,14 +270,14 @@ impl<M: 'static> Channel<M> {
                     unreachable!("the same mail comes back")
                 };
                 let value = *message.downcast::<M>().expect("the same message comes back");
-                Err(Refused { value, reason })
+                Err(SendError::new(value, reason))
             }
         }
     }
 
     /// Takes the permit for one message, if this handle has seen a writable channel.
     pub(in crate::channel) fn take_permit(&self) -> bool {
-        self.permit.load(Ordering::Relaxed) && self.permit.swap(false, Ordering::Relaxed)
+        self.permit.take()
     }
 
     /// Returns the function that estimates the encoded size of a message.
@@ -280,7 +310,7 @@ impl<M: 'static> Channel<M> {
             return Err(Error::Closed);
         }
         if !self.fits_message() {
-            return Err(Error::Replaced);
+            return Err(Error::PipelineReplaced);
         }
         self.shared.outlet.deliver(self.shared.id.key, mail).map_err(|(_, reason)| reason)
     }

@@ -8,6 +8,7 @@ use crate::{
         closing::DEFAULT_MAX_LINGERING,
         poll::DEFAULT_REBUILD_THRESHOLD,
     },
+    executor::Executor,
     settings::check_range,
 };
 use std::{sync::Arc, time::Duration};
@@ -29,6 +30,7 @@ pub(crate) struct LoopSettings {
     pub(crate) rebuild_threshold: u32,
     pub(crate) busy_poll: Duration,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) executor: Executor,
 }
 
 impl Default for LoopSettings {
@@ -48,6 +50,7 @@ impl Default for LoopSettings {
             rebuild_threshold: DEFAULT_REBUILD_THRESHOLD,
             busy_poll: Duration::ZERO,
             clock: Arc::new(SystemClock),
+            executor: Executor::default(),
         }
     }
 }
@@ -88,9 +91,9 @@ mod tests {
             ("max_io_time", format!("{} ms", settings.max_io_time.as_millis())),
         ];
         for (setting, default) in in_a_turn {
-            check_limits_page("What a loop may hold, and do in a turn", setting, &default);
+            check_limits_page("Limits of a loop", setting, &default);
         }
-        let section = "Who may connect, and how many";
+        let section = "Accepting connections";
         check_limits_page(
             section,
             "EventLoopGroupBuilder::max_connections",

@@ -6,10 +6,13 @@
 use super::{Stage, StageContext};
 use crate::{
     Completion, Error, Result,
-    channel::{Mail, TaskKey},
+    channel::TaskKey,
     clock::nanos,
-    error::{Refused, drop_guarded},
-    pipeline::offload::{Answer, Offloaded},
+    error::SendError,
+    pipeline::{
+        answer_waker::AnswerWaker,
+        offload::{Answer, Offloaded},
+    },
 };
 use std::{any::Any, time::Duration};
 
@@ -23,6 +26,14 @@ pub(in crate::pipeline) struct StageTask<S: Stage> {
 }
 
 impl<S: Stage> StageTask<S> {
+    /// Returns the task as a channel keeps it.
+    fn boxed(
+        position: u32,
+        task: impl FnOnce(&mut S, &mut StageContext<'_, S>) -> Result + 'static,
+    ) -> Box<dyn Any> {
+        Box::new(StageTask::<S> { position, task: Box::new(task) })
+    }
+
     pub(in crate::pipeline) fn run(self, stage: &mut S, ctx: &mut StageContext<'_, S>) -> Result {
         (self.task)(stage, ctx)
     }
@@ -30,7 +41,7 @@ impl<S: Stage> StageTask<S> {
 
 impl<S: Stage> StageContext<'_, S> {
     fn task(&self, task: impl FnOnce(&mut S, &mut StageContext<'_, S>) -> Result + 'static) -> Box<dyn Any> {
-        Box::new(StageTask::<S> { position: self.position, task: Box::new(task) })
+        StageTask::<S>::boxed(self.position, task)
     }
 
     /// Runs `task` on this loop after `delay`, with this stage. The task is dropped with the
@@ -68,63 +79,58 @@ impl<S: Stage> StageContext<'_, S> {
         &mut self,
         work: W,
         then: impl FnOnce(&mut S, &mut StageContext<'_, S>, Result<T>) -> Result + 'static,
-    ) -> Result<TaskKey, Refused<W>>
+    ) -> Result<TaskKey, SendError<W>>
     where
         T: Send + 'static,
         W: FnOnce() -> T + Send + 'static,
     {
         if !self.state.status.is_open() {
-            return Err(Refused { value: work, reason: Error::Closed });
+            return Err(SendError::new(work, Error::Closed));
         }
         let answer = Answer::new();
         let cell = answer.downgrade();
         let key = match self.await_answer(answer, then) {
             Ok(key) => key,
-            Err(reason) => return Err(Refused { value: work, reason }),
+            Err(reason) => return Err(SendError::new(work, reason)),
         };
         let work = Offloaded::new(work, cell, self.services.outlet.clone(), self.state.key(), key);
         match self.services.workers.submit(work) {
             Ok(()) => Ok(key),
             Err(refused) => {
                 self.state.cancel(self.services, key);
-                Err(Refused { value: refused.value.work, reason: refused.reason })
+                Err(refused.map(|offloaded| offloaded.work))
             }
         }
     }
 
-    /// Runs `then` on this loop when `completion` completes, with this stage and the result.
+    /// Runs `then` with this stage and the result of `completion`, on this loop.
     ///
-    /// Cancelling the task, or closing the channel, drops `then` and detaches the operation: it
-    /// continues, and its result is dropped.
-    ///
-    /// # Errors
-    /// [`Error::Full`] if the channel has
-    /// [`max_scheduled_tasks`](crate::ChannelOptions::max_scheduled_tasks) tasks, and
-    /// [`Error::Closed`] if it is closing. `then` is dropped, and so is the completion, which
-    /// cancels an operation that can be cancelled.
-    pub fn on_complete<T: Send + 'static>(
+    /// Works like [`Context::on_complete`](crate::Context::on_complete): the completion belongs to
+    /// the task, so cancelling the task or closing the channel drops it, which cancels an operation
+    /// that can be cancelled. Beyond
+    /// [`max_scheduled_tasks`](crate::ChannelOptions::max_scheduled_tasks) both are dropped, and
+    /// [`Error::Full`] goes to [`error`](Stage::error) after the running callback.
+    pub fn on_complete<T: 'static>(
         &mut self,
         completion: Completion<T>,
         then: impl FnOnce(&mut S, &mut StageContext<'_, S>, Result<T>) -> Result + 'static,
-    ) -> Result<TaskKey> {
-        if !self.state.status.is_open() {
-            return Err(Error::Closed);
-        }
-        let answer = Answer::new();
-        let cell = answer.downgrade();
-        let key = self.await_answer(answer, then)?;
-        let (outlet, channel) = (self.services.outlet.clone(), self.state.key());
-        completion.on_complete(move |result| match cell.upgrade() {
-            Some(cell) => {
-                *cell.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(result);
-                // If the channel closes now, the result is dropped here.
-                drop_guarded(cell);
-                // A loop that has ended has no channel that waits.
-                let _ = outlet.deliver(channel, Mail::Answer(key));
-            }
-            None => drop_guarded(result),
+    ) -> TaskKey {
+        let (position, outlet, channel) = (self.position, self.services.outlet.clone(), self.state.key());
+        let task = self.state.await_answer(self.services, |key| {
+            completion.wake_when_done(AnswerWaker::waker(outlet, channel, key));
+            StageTask::<S>::boxed(position, move |me, ctx| match completion.take() {
+                Some(result) => then(me, ctx, result),
+                None => Ok(()),
+            })
         });
-        Ok(key)
+        match task {
+            Ok(key) => key,
+            Err(Error::Closed) => TaskKey::NONE,
+            Err(_) => {
+                self.state.note_refused_task();
+                TaskKey::NONE
+            }
+        }
     }
 
     /// Adds a task that runs when its answer has arrived.
@@ -137,7 +143,7 @@ impl<S: Stage> StageContext<'_, S> {
             Some(result) => then(me, ctx, result),
             None => Ok(()),
         });
-        self.state.await_worker(self.services, task)
+        self.state.await_answer(self.services, |_| task)
     }
 
     /// Cancels a task and drops it. Returns `false` if it has run, is running or was cancelled.

@@ -16,7 +16,10 @@
 //! - Waiting on a loop that has to complete the operation is an error. So is waiting on a thread
 //!   that drives such a loop by hand.
 
+mod completer;
 mod trampoline;
+
+pub use completer::Completer;
 
 use super::{
     loop_id,
@@ -42,27 +45,23 @@ use trampoline::log_panic;
 /// |---|---|
 /// | [`ClientBootstrap::connect`](crate::ClientBootstrap::connect) | closes the connection, established or not |
 /// | [`ChannelPool::acquire`](crate::ChannelPool::acquire) | leaves the queue; returns an acquired channel to the pool |
-/// | writes, `closed`, `shutdown_gracefully`, `stats`, `terminated`, scheduled tasks | none: the operation continues |
+/// | [`HandlerRef::call`](crate::HandlerRef::call), [`HandlerRef::request`](crate::HandlerRef::request) | skips a closure that has not run; cancels the [`Completer`] |
+/// | writes, `closed`, `shutdown`, `stats`, `terminated`, scheduled tasks | none: the operation continues |
 ///
 /// So a timeout around a pending operation, such as `tokio::time::timeout(d,
 /// client.connect(address))`, leaks nothing. [`detach`](Completion::detach) lets the operation
 /// continue and ignores the result.
 ///
 /// ```no_run
-/// # use {netwheel::prelude::*, std::time::Duration};
+/// # use {netwheel::{ShutdownOptions, prelude::*}, std::time::Duration};
 /// # fn f(group: &EventLoopGroup) -> Result {
-/// let completion = group.shutdown_gracefully(Default::default(), Duration::from_secs(5));
+/// let completion = group.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO));
 /// completion.wait()?; // or .on_complete(|result| ..), or .await
 /// # Ok(())
 /// # }
 /// ```
 #[must_use = "dropping a pending completion cancels the operation; call `.detach()` to let it run"]
 pub struct Completion<T = ()> {
-    inner: Arc<CompletionShared<T>>,
-}
-
-/// The producer's side of an operation that completes later.
-pub(crate) struct Completer<T = ()> {
     inner: Arc<CompletionShared<T>>,
 }
 
@@ -80,6 +79,7 @@ enum CompletionState<T> {
     Pending {
         waker: Option<Waker>,
         callback: Option<Callback<T>>,
+        on_cancel: Option<OnCancel>,
     },
     /// Still running, but the result will be dropped.
     Detached,
@@ -90,6 +90,25 @@ enum CompletionState<T> {
 impl<T> CompletionState<T> {
     fn is_pending(&self) -> bool {
         matches!(self, CompletionState::Pending { .. } | CompletionState::Detached)
+    }
+}
+
+/// What a [`Completer`] wants when its operation is cancelled.
+enum OnCancel {
+    Call(Box<dyn FnOnce() + Send>),
+    Wake(Waker),
+}
+
+impl OnCancel {
+    /// Runs on the cancelling thread, so a panic in the program's code is logged.
+    fn run(self) {
+        let run = || match self {
+            OnCancel::Call(call) => call(),
+            OnCancel::Wake(waker) => waker.wake(),
+        };
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
+            log_panic("the callback of a cancelled completer", panic);
+        }
     }
 }
 
@@ -137,7 +156,7 @@ pub(crate) fn cancellable_of_all<T>(
 }
 
 fn pair<T>(event_loops: Loops, cancel: Option<Cancel<T>>) -> (Completer<T>, Completion<T>) {
-    let state = Mutex::new(CompletionState::Pending { waker: None, callback: None });
+    let state = Mutex::new(CompletionState::Pending { waker: None, callback: None, on_cancel: None });
     let inner = Arc::new(CompletionShared { event_loops, cancel, state, done: Condvar::new() });
     (Completer { inner: inner.clone() }, Completion { inner })
 }
@@ -161,16 +180,27 @@ impl<T> CompletionShared<T> {
     /// Delivers the result unless there is one. Returns whether this was the first result; later
     /// ones are dropped.
     fn complete(&self, result: Result<T>) -> bool {
+        let Some(on_cancel) = self.finish(result) else { return false };
+        if on_cancel.is_some() {
+            drop_guarded(on_cancel);
+        }
+        true
+    }
+
+    /// Delivers the first result, and returns what the producer wants of a cancel. `None` if there
+    /// was a result before.
+    fn finish(&self, result: Result<T>) -> Option<Option<OnCancel>> {
         let mut state = self.lock();
         match std::mem::replace(&mut *state, CompletionState::Taken) {
-            CompletionState::Pending { callback: Some(callback), .. } => {
+            CompletionState::Pending { callback: Some(callback), on_cancel, .. } => {
                 drop(state);
                 // The completing thread may be a loop, which must survive a panic in a callback.
                 if let Err(panic) = catch_unwind(AssertUnwindSafe(|| callback(result))) {
                     log_panic("a completion's callback", panic);
                 }
+                Some(on_cancel)
             }
-            CompletionState::Pending { waker, callback: None } => {
+            CompletionState::Pending { waker, callback: None, on_cancel } => {
                 *state = CompletionState::Done(result);
                 drop(state);
                 self.done.notify_all();
@@ -179,17 +209,18 @@ impl<T> CompletionShared<T> {
                 {
                     log_panic("the waker of a completion's task", panic);
                 }
+                Some(on_cancel)
             }
             CompletionState::Detached => {
                 drop(state);
                 drop_guarded(result);
+                Some(None)
             }
             first => {
                 *state = first;
-                return false;
+                None
             }
         }
-        true
     }
 
     /// Cancels the operation, or releases its result, unless a callback or `detach` has claimed the
@@ -202,11 +233,14 @@ impl<T> CompletionShared<T> {
                 *state = wanted;
                 return;
             }
-            CompletionState::Pending { waker, callback: None } => {
+            CompletionState::Pending { waker, callback: None, on_cancel } => {
                 // Dropping a waker may drop a task and run its destructors, so the lock is released
                 // first.
                 drop(state);
                 drop(waker);
+                if let Some(on_cancel) = on_cancel {
+                    on_cancel.run();
+                }
                 Unwanted::Operation
             }
             CompletionState::Done(Ok(value)) => {
@@ -225,6 +259,31 @@ impl<T> Completion<T> {
         let (completer, completion) = completion(None);
         completer.complete(result);
         completion
+    }
+
+    /// Wakes `waker` when there is a result, at once if there is one. The result stays.
+    pub(crate) fn wake_when_done(&self, waker: Waker) {
+        let mut state = self.inner.lock();
+        if let CompletionState::Pending { waker: waiting, .. } = &mut *state {
+            let earlier = waiting.replace(waker);
+            drop(state);
+            drop(earlier);
+        } else {
+            drop(state);
+            waker.wake();
+        }
+    }
+
+    /// Takes the result if there is one.
+    pub(crate) fn take(self) -> Option<Result<T>> {
+        let mut state = self.inner.lock();
+        match std::mem::replace(&mut *state, CompletionState::Taken) {
+            CompletionState::Done(result) => Some(result),
+            other => {
+                *state = other;
+                None
+            }
+        }
     }
 
     /// Returns whether the result is available.
@@ -299,8 +358,9 @@ impl<T> Completion<T> {
         let callback = move |result| trampoline::run(move || callback(result));
         let mut state = self.inner.lock();
         match std::mem::replace(&mut *state, CompletionState::Taken) {
-            CompletionState::Pending { .. } => {
-                *state = CompletionState::Pending { waker: None, callback: Some(Box::new(callback)) };
+            CompletionState::Pending { on_cancel, .. } => {
+                let callback: Option<Callback<T>> = Some(Box::new(callback));
+                *state = CompletionState::Pending { waker: None, callback, on_cancel };
             }
             CompletionState::Done(result) => {
                 drop(state);
@@ -337,11 +397,12 @@ impl<T> Completion<T> {
     /// ```
     pub fn cancel(&self) -> bool {
         let Some(cancel) = &self.inner.cancel else { return false };
-        let first = self.inner.complete(Err(Error::Cancelled));
-        if first {
-            cancel(Unwanted::Operation);
+        let Some(on_cancel) = self.inner.finish(Err(Error::Cancelled)) else { return false };
+        if let Some(on_cancel) = on_cancel {
+            on_cancel.run();
         }
-        first
+        cancel(Unwanted::Operation);
+        true
     }
 
     /// Lets the operation continue and drops its result.
@@ -353,10 +414,10 @@ impl<T> Completion<T> {
         if self.inner.cancel.is_some() {
             let mut state = self.inner.lock();
             match std::mem::replace(&mut *state, CompletionState::Taken) {
-                CompletionState::Pending { waker, .. } => {
+                CompletionState::Pending { waker, on_cancel, .. } => {
                     *state = CompletionState::Detached;
                     drop(state);
-                    drop(waker);
+                    drop((waker, on_cancel));
                 }
                 done => {
                     drop(state);
@@ -384,8 +445,9 @@ impl<T> Future for Completion<T> {
         match std::mem::replace(&mut *state, CompletionState::Taken) {
             CompletionState::Done(result) => Poll::Ready(result),
             CompletionState::Taken | CompletionState::Detached => Poll::Ready(Err(Error::Cancelled)),
-            CompletionState::Pending { callback, .. } => {
-                *state = CompletionState::Pending { waker: Some(cx.waker().clone()), callback };
+            CompletionState::Pending { callback, on_cancel, .. } => {
+                let waker = Some(cx.waker().clone());
+                *state = CompletionState::Pending { waker, callback, on_cancel };
                 Poll::Pending
             }
         }
@@ -395,43 +457,6 @@ impl<T> Future for Completion<T> {
 impl<T> fmt::Debug for Completion<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Completion").field("done", &self.is_done()).finish()
-    }
-}
-
-impl<T> Completer<T> {
-    /// Delivers the result. Only the first result counts.
-    pub(crate) fn complete(self, result: Result<T>) {
-        self.inner.complete(result);
-    }
-
-    /// Like [`complete`](Completer::complete). Returns `false` if the operation was cancelled and
-    /// the result was dropped.
-    pub(crate) fn deliver(self, result: Result<T>) -> bool {
-        self.inner.complete(result)
-    }
-
-    /// Returns whether there is no result yet, for example from a cancel.
-    pub(crate) fn is_pending(&self) -> bool {
-        self.inner.lock().is_pending()
-    }
-
-    /// Returns whether a result would still be received: the completion was neither cancelled nor
-    /// dropped.
-    pub(crate) fn is_awaited(&self) -> bool {
-        match *self.inner.lock() {
-            CompletionState::Pending { callback: Some(_), .. } => true,
-            CompletionState::Pending { callback: None, .. } => Arc::strong_count(&self.inner) > 1,
-            _ => false,
-        }
-    }
-}
-
-impl<T> Drop for Completer<T> {
-    fn drop(&mut self) {
-        // After `complete` there is a result, which stays as it is.
-        if self.is_pending() {
-            self.inner.complete(Err(Error::Cancelled));
-        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Backpressure: one definition of writability for handlers, handles, groups and async code. A
 //! producer that obeys it is never refused, closed or left waiting, and memory stays bounded.
 
+mod async_send;
 mod between_messages;
 mod holes;
 mod model;

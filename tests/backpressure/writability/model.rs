@@ -11,7 +11,7 @@ use crate::support::{
 };
 use bytes::Bytes;
 use netwheel::{
-    ChannelGroup, ChannelOptions, Completion, Overflow, Remote,
+    ChannelGroup, ChannelOptions, Completion, HandlerRef, Overflow,
     buffer::WaterMark,
     codec::LengthField,
     prelude::*,
@@ -118,7 +118,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 #[derive(Default)]
 struct Seen {
-    remote: Option<Remote<Obedient>>,
+    remote: Option<HandlerRef<Obedient>>,
     /// Number of written messages, by producer.
     written: HashMap<u8, u32>,
     /// The largest message, by producer.
@@ -162,7 +162,7 @@ impl Handler for Obedient {
     type Write = Bytes;
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
-        self.0.lock().unwrap().remote = Some(ctx.remote());
+        self.0.lock().unwrap().remote = Some(ctx.handler_ref());
         Ok(())
     }
 
@@ -179,7 +179,7 @@ impl Handler for Obedient {
     }
 
     fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> Result {
-        self.0.lock().unwrap().errors.push(error.to_string());
+        self.0.lock().unwrap().errors.push(format!("{error:#}"));
         ctx.close();
         Ok(())
     }
@@ -360,7 +360,7 @@ impl Handler for Writer {
     }
 
     fn error(&mut self, ctx: &mut Context<'_, Self>, error: Error) -> Result {
-        self.run.errors.lock().unwrap().push(error.to_string());
+        self.run.errors.lock().unwrap().push(format!("{error:#}"));
         ctx.close_now();
         Ok(())
     }

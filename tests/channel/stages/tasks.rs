@@ -130,8 +130,7 @@ fn a_completion_gives_the_stage_back() {
             ctx.on_complete(closed, |me, ctx, result| {
                 me.note(&format!("completed {result:?}"));
                 ctx.write("the other is closed".into())
-            })
-            .unwrap();
+            });
         }
         None
     });
@@ -156,7 +155,7 @@ fn tasks_of_stages_count_towards_the_limit_of_the_channel() {
                     Ok(())
                 });
             }
-            let full = ctx.offload(|| (), |_, _, _| Ok(())).err().map(|refused| refused.reason.to_string());
+            let full = ctx.offload(|| (), |_, _, _| Ok(())).err().map(|refused| refused.error().to_string());
             assert_eq!(full.as_deref(), Some("full: at most 2 scheduled tasks of a channel"));
             ctx.schedule(SECOND, |me, _| {
                 me.note("one too many");

@@ -5,7 +5,8 @@
 //! methods are inherent: a `Deref` to a part would defeat two-phase borrows, so that
 //! `ctx.write(ctx.id().to_string())` would not compile.
 //!
-//! The methods are grouped by subject: `output`, `input`, `state`, `settings`, `tasks` and `replace`.
+//! The methods are grouped by subject: `output`, `input`, `state`, `settings`, `tasks`,
+//! `results` and `replace`.
 //! They delegate to `ChannelState`, which belongs to the channel layer and knows no handler.
 //!
 //! Invariants: a context borrows the channel for one callback, on the channel's loop. No method calls
@@ -16,6 +17,7 @@ mod handler_task;
 mod input;
 mod output;
 mod replace;
+mod results;
 mod settings;
 mod state;
 mod tasks;

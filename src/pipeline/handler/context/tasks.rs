@@ -1,16 +1,7 @@
-//! Tasks that get the handler back: scheduled ones, and results of blocking work.
+//! Scheduled tasks, and the cancellation of all tasks.
 
 use super::{Context, HandlerTask};
-use crate::{
-    Error, Result,
-    channel::TaskKey,
-    clock::nanos,
-    error::Refused,
-    pipeline::{
-        handler::Handler,
-        offload::{Answer, Offloaded},
-    },
-};
+use crate::{Result, channel::TaskKey, clock::nanos, pipeline::handler::Handler};
 use std::time::Duration;
 
 impl<H: Handler> Context<'_, H> {
@@ -92,86 +83,11 @@ impl<H: Handler> Context<'_, H> {
         self.state.time_out(self.services, deadline, HandlerTask::boxed(task))
     }
 
-    /// Runs `work`, which may block, on a thread of the group's [`WorkerPool`](crate::WorkerPool).
-    /// Then runs `then` with this handler and the result of the work, on this loop.
+    /// Cancels a task of this channel and drops it at once: a scheduled one, or one that waits for a
+    /// result.
     ///
-    /// Only `work` and its result are sent to another thread. `then` stays on the loop, so it may
-    /// hold values that are not `Send`. Like a task of [`schedule`](Context::schedule) it never runs
-    /// within a callback, and counts towards
-    /// [`max_scheduled_tasks`](crate::ChannelOptions::max_scheduled_tasks) until it has run. The works
-    /// of one channel run in parallel if the pool has threads. Their results are delivered in the
-    /// order in which they are ready, also when the loop's queue is full.
-    ///
-    /// If the work panics, `then` gets [`Error::Panicked`].
-    ///
-    /// When the channel starts to close or the task is [cancelled](Context::cancel), the result is
-    /// dropped. `then` is dropped as well: at once after a cancel, otherwise when the channel is
-    /// closed. Work that has not started by then is dropped without running, by a worker or when the
-    /// pool needs its place in the queue. Running work is not interrupted. A shutdown of the loop
-    /// cancels scheduled tasks but not offloaded work: a handler that stays open in
-    /// [`shutdown`](Handler::shutdown) gets the result.
-    ///
-    /// ```
-    /// # use netwheel::prelude::*;
-    /// # struct Session { user: Option<String> }
-    /// # fn look_up(_: &[u8]) -> std::io::Result<String> { Ok(String::new()) }
-    /// # impl Handler for Session {
-    /// #   type Read = bytes::Bytes;
-    /// #   type Write = bytes::Bytes;
-    /// fn read(&mut self, ctx: &mut Context<'_, Self>, token: bytes::Bytes) -> Result {
-    ///     ctx.offload(
-    ///         move || look_up(&token), // on a worker: may block
-    ///         |me, ctx, user| {
-    ///             me.user = Some(user??); // on the loop: the work may have panicked, or failed
-    ///             ctx.write("welcome".into())
-    ///         },
-    ///     )?;
-    ///     Ok(())
-    /// }
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// Returns the work and drops `then`: with [`Error::Full`] if the pool's queue is full or the
-    /// channel has reached its limit of tasks; with [`Error::Closed`] if the channel is closing; with
-    /// [`Error::Io`] if no thread can be started.
-    pub fn offload<T, W>(
-        &mut self,
-        work: W,
-        then: impl FnOnce(&mut H, &mut Context<'_, H>, Result<T>) -> Result + 'static,
-    ) -> Result<TaskKey, Refused<W>>
-    where
-        T: Send + 'static,
-        W: FnOnce() -> T + Send + 'static,
-    {
-        let (state, services) = (&mut *self.state, &mut *self.services);
-        if !state.status.is_open() {
-            return Err(Refused { value: work, reason: Error::Closed });
-        }
-        let answer = Answer::new();
-        let cell = answer.downgrade();
-        let task = HandlerTask::boxed(move |me: &mut H, ctx: &mut Context<'_, H>| match answer.take() {
-            Some(result) => then(me, ctx, result),
-            None => Ok(()),
-        });
-        let key = match state.await_worker(services, task) {
-            Ok(key) => key,
-            Err(reason) => return Err(Refused { value: work, reason }),
-        };
-        let work = Offloaded::new(work, cell, services.outlet.clone(), state.key(), key);
-        match services.workers.submit(work) {
-            Ok(()) => Ok(key),
-            Err(refused) => {
-                state.cancel(services, key);
-                Err(Refused { value: refused.value.work, reason: refused.reason })
-            }
-        }
-    }
-
-    /// Cancels a scheduled task, a timeout or offloaded work, and drops it at once.
-    ///
-    /// Returns `false` if the task has run, was cancelled, or is running. If a worker has started the
-    /// work, its result is dropped.
+    /// Returns `false` if the task has run, was cancelled, or is running. A result that arrives later
+    /// is dropped.
     pub fn cancel(&mut self, task: TaskKey) -> bool {
         self.state.cancel(self.services, task)
     }

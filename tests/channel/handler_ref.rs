@@ -1,10 +1,10 @@
-//! [`Remote`], a handle with access to the handler: thread, order, errors, and tasks of closed
+//! [`HandlerRef`], a handle with access to the handler: thread, order, errors, and tasks of closed
 //! channels.
 
 use crate::support::wait::PATIENCE;
 use netwheel::{
-    ClientBootstrap, Error, EventLoopGroup, Remote, ServerBootstrap, codec::Line, prelude::*,
-    testing::EmbeddedChannel,
+    ClientBootstrap, Error, EventLoopGroup, HandlerRef, ServerBootstrap, ShutdownOptions, codec::Line,
+    prelude::*, testing::EmbeddedChannel,
 };
 use std::{
     cell::RefCell,
@@ -17,7 +17,7 @@ use std::{
 /// Stores messages. Not `Send`, like most handlers.
 struct Shelf {
     kept: Rc<RefCell<Vec<String>>>,
-    made: Option<Sender<Remote<Shelf>>>,
+    made: Option<Sender<HandlerRef<Shelf>>>,
 }
 
 impl Handler for Shelf {
@@ -26,7 +26,7 @@ impl Handler for Shelf {
 
     fn active(&mut self, ctx: &mut Context<'_, Self>) -> Result {
         match self.made.take() {
-            Some(made) => made.send(ctx.remote()).map_err(Error::other),
+            Some(made) => made.send(ctx.handler_ref()).map_err(Error::other),
             None => Ok(()),
         }
     }
@@ -37,23 +37,23 @@ impl Handler for Shelf {
     }
 
     fn error(&mut self, _: &mut Context<'_, Self>, error: Error) -> Result {
-        self.kept.borrow_mut().push(format!("error: {error}"));
+        self.kept.borrow_mut().push(format!("error: {error:#}"));
         Ok(())
     }
 }
 
 type Kept = Rc<RefCell<Vec<String>>>;
 
-fn shelf() -> (EmbeddedChannel<bytes::Bytes>, Remote<Shelf>, Kept) {
-    let (made, remote) = channel();
+fn shelf() -> (EmbeddedChannel<bytes::Bytes>, HandlerRef<Shelf>, Kept) {
+    let (made, reference) = channel();
     let kept = Rc::default();
     let handler = Shelf { kept: Rc::clone(&kept), made: Some(made) };
     let channel = EmbeddedChannel::new(Pipeline::codec(Line::new()).handler(handler));
-    (channel, remote.recv().unwrap(), kept)
+    (channel, reference.recv().unwrap(), kept)
 }
 
-fn keep(remote: &Remote<Shelf>, text: &'static str) -> Result {
-    remote.execute(move |me, ctx| {
+fn keep(reference: &HandlerRef<Shelf>, text: &'static str) -> Result {
+    reference.execute(move |me, ctx| {
         me.kept.borrow_mut().push(text.to_owned());
         ctx.write(text.into())
     })
@@ -70,9 +70,9 @@ impl Drop for Token {
 
 #[test]
 fn tasks_run_with_the_handler_and_in_order_with_writes() {
-    let (mut channel, remote, kept) = shelf();
-    assert_eq!(remote.channel(), &channel.channel());
-    let other = remote.clone();
+    let (mut channel, reference, kept) = shelf();
+    assert_eq!(reference.channel(), &channel.channel());
+    let other = reference.clone();
     thread::spawn(move || {
         keep(&other, "one").unwrap();
         other.channel().write("two".into()).unwrap();
@@ -88,9 +88,9 @@ fn tasks_run_with_the_handler_and_in_order_with_writes() {
 
 #[test]
 fn a_task_never_runs_within_a_callback() {
-    let (mut channel, remote, kept) = shelf();
-    let other = remote.clone();
-    remote
+    let (mut channel, reference, kept) = shelf();
+    let other = reference.clone();
+    reference
         .execute(move |me, _| {
             keep(&other, "inner")?;
             me.kept.borrow_mut().push("outer".to_owned());
@@ -103,8 +103,8 @@ fn a_task_never_runs_within_a_callback() {
 
 #[test]
 fn a_task_can_schedule_and_cancel() {
-    let (mut channel, remote, kept) = shelf();
-    remote
+    let (mut channel, reference, kept) = shelf();
+    reference
         .execute(|_, ctx| {
             let note = |text: &'static str| {
                 move |me: &mut Shelf, _: &mut Context<'_, Shelf>| {
@@ -125,8 +125,8 @@ fn a_task_can_schedule_and_cancel() {
 
 #[test]
 fn an_error_of_a_task_goes_to_the_handler() {
-    let (mut channel, remote, kept) = shelf();
-    remote.execute(|_, _| Err("no room".into())).unwrap();
+    let (mut channel, reference, kept) = shelf();
+    reference.execute(|_, _| Err("no room".into())).unwrap();
     channel.run_pending();
     assert_eq!(*kept.borrow(), ["error: no room"]);
     assert!(channel.is_open());
@@ -134,10 +134,10 @@ fn an_error_of_a_task_goes_to_the_handler() {
 
 #[test]
 fn a_task_for_a_closed_channel_is_dropped() {
-    let (mut channel, remote, kept) = shelf();
+    let (mut channel, reference, kept) = shelf();
     let (dropped, drops) = std::sync::mpsc::channel();
     let token = Token(dropped.clone());
-    remote
+    reference
         .execute(move |me, _| {
             me.kept.borrow_mut().push("too late".to_owned());
             drop(token);
@@ -148,19 +148,19 @@ fn a_task_for_a_closed_channel_is_dropped() {
     channel.run_pending();
     assert_eq!(drops.try_iter().count(), 1);
     let token = Token(dropped);
-    let refused = remote.execute(move |_, _| {
+    let refused = reference.execute(move |_, _| {
         drop(token);
         Ok(())
     });
     assert!(matches!(refused, Err(Error::Closed)));
     assert_eq!(drops.try_iter().count(), 1);
-    assert_eq!(*kept.borrow(), ["error: reading: connection reset"]);
+    assert_eq!(*kept.borrow(), ["error: reading failed: connection reset"]);
 }
 
 #[test]
 fn a_task_reaches_a_handler_on_another_loop() {
     let group = EventLoopGroup::builder().threads(2).build().unwrap();
-    let (made, remotes) = channel();
+    let (made, references) = channel();
     let server = ServerBootstrap::new(&group)
         .pipeline(move |_| {
             let handler = Shelf { kept: Rc::default(), made: Some(made.clone()) };
@@ -171,8 +171,8 @@ fn a_task_reaches_a_handler_on_another_loop() {
     let client = ClientBootstrap::new(&group)
         .pipeline(|_| Pipeline::codec(Line::new()).handler(Shelf { kept: Rc::default(), made: None }));
     let clients: Vec<_> = (0..2).map(|_| client.connect(server.local_address()).wait().unwrap()).collect();
-    let first = remotes.recv_timeout(PATIENCE).unwrap();
-    let second = remotes.recv_timeout(PATIENCE).unwrap();
+    let first = references.recv_timeout(PATIENCE).unwrap();
+    let second = references.recv_timeout(PATIENCE).unwrap();
     let (tell, told) = channel();
     // From the test to the first handler, from there to the second, and back to the test.
     first
@@ -187,5 +187,5 @@ fn a_task_reaches_a_handler_on_another_loop() {
         .unwrap();
     assert_eq!(told.recv_timeout(PATIENCE).unwrap(), ["there"]);
     drop(clients);
-    group.shutdown_gracefully(Duration::ZERO, PATIENCE).wait().unwrap();
+    group.shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(PATIENCE)).wait().unwrap();
 }
