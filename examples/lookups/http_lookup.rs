@@ -5,10 +5,10 @@
 //! nc 127.0.0.1 7011            # type 1, 2 or 3: a user's number
 //! ```
 //!
-//! The handlers run on netwheel's event loops, the HTTP client on a tokio runtime. `ctx.spawn` runs a
-//! future there, and the answer comes back to the handler. When a client of this server disconnects,
-//! its pending HTTP request is dropped. Without `--api` the program starts a small HTTP API itself, so
-//! it works offline. Ctrl-C stops the server.
+//! The handlers run on netwheel's event loops, the HTTP client on a tokio runtime. `ctx.spawn` runs
+//! a future there, and the answer comes back to the handler. When a client of this server
+//! disconnects, its pending HTTP request is dropped. Without `--api` the program starts a small
+//! HTTP API itself, so it works offline. Ctrl-C stops the server.
 
 use bytes::Bytes;
 use clap::Parser;
@@ -64,8 +64,8 @@ impl Api {
     }
 }
 
-/// Answers each line, a user's number, with the number and the user's name, in the order in which the
-/// API answers.
+/// Answers each line, a user's number, with the number and the user's name, in the order in which
+/// the API answers.
 struct Lookup {
     api: Api,
 }

@@ -5,8 +5,8 @@
 //! nc 127.0.0.1 7010            # type 1, 2 or 3: a user's number
 //! ```
 //!
-//! A query blocks its thread, so it must not run on an event loop. `ctx.offload` runs it on a thread
-//! of the worker pool, and the answer comes back to the handler. Ctrl-C stops the server.
+//! A query blocks its thread, so it must not run on an event loop. `ctx.offload` runs it on a
+//! thread of the worker pool, and the answer comes back to the handler. Ctrl-C stops the server.
 
 use bytes::Bytes;
 use clap::Parser;
@@ -79,8 +79,8 @@ impl Handler for Lookup {
             return ctx.write("not a number".into());
         };
         let users = self.users.clone();
-        // One query of a connection at a time: answers keep the order of the questions, and a client
-        // cannot fill the queue of the pool.
+        // One query of a connection at a time: answers keep the order of the questions, and a
+        // client cannot fill the queue of the pool.
         let paused = ctx.pause_reading();
         ctx.offload(
             move || users.name_of(id),
