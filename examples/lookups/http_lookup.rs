@@ -180,7 +180,7 @@ fn main() -> Result {
     let service = start(options.listen, options.api)?;
     println!("listening on {}", service.server.local_address());
     stopped.recv().map_err(Error::other)?;
-    service.group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(5)).wait()
+    service.group.shutdown(ShutdownOptions::new().timeout(Duration::from_secs(5))).wait()
 }
 
 #[cfg(test)]
@@ -212,7 +212,7 @@ mod tests {
             let all = ["1 Ada", "13 API error", "2 Grace", "3 Edsger", "4 unknown", "not a number"];
             assert_eq!(answers, all);
         }
-        service.group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(5)).wait().unwrap();
+        service.group.shutdown(ShutdownOptions::new().timeout(Duration::from_secs(5))).wait().unwrap();
     }
 
     #[test]

@@ -121,7 +121,7 @@ fn main() -> Result {
     let (group, server) = start(options.listen, options.database)?;
     println!("listening on {}", server.local_address());
     stopped.recv().map_err(Error::other)?;
-    group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(5)).wait()
+    group.shutdown(ShutdownOptions::new().timeout(Duration::from_secs(5))).wait()
 }
 
 #[cfg(test)]
@@ -151,7 +151,7 @@ mod tests {
         for client in clients {
             assert_eq!(client.join().unwrap(), ["Ada", "Grace", "not a number", "Edsger", "unknown"]);
         }
-        group.shutdown_gracefully(Duration::ZERO, Duration::from_secs(5)).wait().unwrap();
+        group.shutdown(ShutdownOptions::new().timeout(Duration::from_secs(5))).wait().unwrap();
         std::fs::remove_file(path).unwrap();
     }
 }

@@ -146,7 +146,7 @@ pub trait Handler: Sized + 'static {
     /// open is closed when the timeout of the shutdown ends.
     ///
     /// Called at most once, at the channel's time in the shutdown's
-    /// [`window`](crate::ShutdownOptions::window). Its scheduled tasks have been cancelled by then.
+    /// [`drain_window`](crate::ShutdownOptions::drain_window). Its scheduled tasks have been cancelled by then.
     /// Not called if the channel is closing already.
     ///
     /// # Errors
