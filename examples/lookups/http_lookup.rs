@@ -17,7 +17,7 @@ use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
     rt::TokioExecutor,
 };
-use netwheel::{BoxError, ChannelOptions, codec::Line, prelude::*};
+use netwheel::{BoxError, ChannelOptions, ShutdownOptions, codec::Line, prelude::*};
 use std::{net::SocketAddr, sync::mpsc, time::Duration};
 use tokio::runtime::Runtime;
 
@@ -180,7 +180,11 @@ fn main() -> Result {
     let service = start(options.listen, options.api)?;
     println!("listening on {}", service.server.local_address());
     stopped.recv().map_err(Error::other)?;
-    service.group.shutdown(ShutdownOptions::new().timeout(Duration::from_secs(5))).wait()
+    service
+        .group
+        .shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(Duration::from_secs(5)))
+        .wait()
+        .map(drop)
 }
 
 #[cfg(test)]
@@ -212,7 +216,11 @@ mod tests {
             let all = ["1 Ada", "13 API error", "2 Grace", "3 Edsger", "4 unknown", "not a number"];
             assert_eq!(answers, all);
         }
-        service.group.shutdown(ShutdownOptions::new().timeout(Duration::from_secs(5))).wait().unwrap();
+        service
+            .group
+            .shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(Duration::from_secs(5)))
+            .wait()
+            .unwrap();
     }
 
     #[test]

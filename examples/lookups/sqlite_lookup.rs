@@ -10,7 +10,7 @@
 
 use bytes::Bytes;
 use clap::Parser;
-use netwheel::{WorkerPool, codec::Line, prelude::*};
+use netwheel::{ShutdownOptions, WorkerPool, codec::Line, prelude::*};
 use rusqlite::{Connection, OptionalExtension};
 use std::{
     net::SocketAddr,
@@ -121,7 +121,10 @@ fn main() -> Result {
     let (group, server) = start(options.listen, options.database)?;
     println!("listening on {}", server.local_address());
     stopped.recv().map_err(Error::other)?;
-    group.shutdown(ShutdownOptions::new().timeout(Duration::from_secs(5))).wait()
+    group
+        .shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(Duration::from_secs(5)))
+        .wait()
+        .map(drop)
 }
 
 #[cfg(test)]
@@ -151,7 +154,10 @@ mod tests {
         for client in clients {
             assert_eq!(client.join().unwrap(), ["Ada", "Grace", "not a number", "Edsger", "unknown"]);
         }
-        group.shutdown(ShutdownOptions::new().timeout(Duration::from_secs(5))).wait().unwrap();
+        group
+            .shutdown(ShutdownOptions::new().quiet_period(Duration::ZERO).timeout(Duration::from_secs(5)))
+            .wait()
+            .unwrap();
         std::fs::remove_file(path).unwrap();
     }
 }
