@@ -21,8 +21,8 @@ use std::{fmt, sync::Arc};
 ///
 /// Returned by [`Context::hold_input`](crate::Context::hold_input) and
 /// [`Context::pause_reading`](crate::Context::pause_reading). The channel pauses its reading while
-/// too many bytes are held. Dropping the guard releases its bytes, on any thread. Send it along with
-/// the work: to a queue, a database, another channel.
+/// too many bytes are held. Dropping the guard releases its bytes, on any thread. Send it along
+/// with the work: to a queue, a database, another channel.
 #[must_use = "dropping the guard releases the bytes at once"]
 pub struct InputGuard {
     bytes: usize,

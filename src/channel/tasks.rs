@@ -251,6 +251,17 @@ mod tests {
     }
 
     #[test]
+    fn each_stage_pauses_for_itself_up_to_the_last_position() {
+        let mut tasks = Tasks::default();
+        for stage in [1, 2, MAX_STAGES] {
+            assert!(!tasks.is_paused(stage));
+            assert!(tasks.set_paused(stage, true) && tasks.set_paused(stage, true));
+        }
+        assert!(tasks.set_paused(2, false) && !tasks.is_paused(2) && tasks.is_paused(MAX_STAGES));
+        assert!(tasks.set_paused(MAX_STAGES, false) && !tasks.set_paused(1, false));
+    }
+
+    #[test]
     fn a_close_timeout_that_was_taken_outlives_the_channel() {
         let (mut tasks, mut services) = (Tasks::default(), services());
         tasks.arm_close(CHANNEL, &mut services, 100);

@@ -145,7 +145,9 @@ fn dropping_an_awaited_completion_cancels_the_request() {
 }
 
 /// Spawns futures with the hook for each line.
-struct Spawning(Box<dyn FnMut(&mut Context<'_, Spawning>, Bytes) -> Result + Send>);
+struct Spawning(Box<Hook>);
+
+type Hook = dyn FnMut(&mut Context<'_, Spawning>, Bytes) -> Result + Send;
 
 impl Handler for Spawning {
     type Read = Bytes;

@@ -24,9 +24,9 @@ use std::{
 
 /// A handle to a channel whose pipeline writes messages of type `M`.
 ///
-/// It can be cloned, sent and shared between threads; two handles are equal if they name the same channel. Every
-/// operation is put into the queue of the channel's event loop and runs there, in the order in which one thread
-/// asked; if the channel is gone by then, it is dropped.
+/// It can be cloned, sent and shared between threads; two handles are equal if they name the same
+/// channel. Every operation is put into the queue of the channel's event loop and runs there, in
+/// the order in which one thread asked; if the channel is gone by then, it is dropped.
 pub struct Channel<M> {
     shared: Arc<ChannelShared>,
     permit: WritePermit,
@@ -48,21 +48,24 @@ impl<M> Channel<M> {
         self.shared.is_open()
     }
 
-    /// Whether a producer should go on: the channel is open, and what waits in its buffer and in its loop's queue is
-    /// within the [water marks](crate::buffer::WaterMark).
+    /// Whether a producer should go on: the channel is open, and what waits in its buffer and in
+    /// its loop's queue is within the [water marks](crate::buffer::WaterMark).
     ///
-    /// This is the same state that [`Context::is_writable`](crate::Context::is_writable) shows to the handler. After it was `false`,
-    /// [`writability_changed`](crate::Handler::writability_changed) is called with `true` once the channel is writable
-    /// again, and [`writable`](Channel::writable) completes.
+    /// This is the same state that [`Context::is_writable`](crate::Context::is_writable) shows to
+    /// the handler. After it was `false`,
+    /// [`writability_changed`](crate::Handler::writability_changed) is called with `true` once the
+    /// channel is writable again, and [`writable`](Channel::writable) completes.
     ///
-    /// `true` is a permit for one [`write`](Channel::write) by this handle. That message is accepted
-    /// regardless of its size and of other producers. So a producer that asks before each message is
-    /// never refused, and memory is bounded by the high mark plus one message for each handle.
+    /// `true` is a permit for one [`write`](Channel::write) by this handle. That message is
+    /// accepted regardless of its size and of other producers. So a producer that asks before each
+    /// message is never refused, and memory is bounded by the high mark plus one message for each
+    /// handle.
     ///
     /// A message counts from the moment it is submitted: 96 bytes plus its encoded size as
-    /// [`Codec::encoded_len_hint`](crate::pipeline::Codec::encoded_len_hint) estimates it. Without a hint it counts as the
-    /// longest of the channel's recent messages; the first one pauses its producers until it has been encoded. From its
-    /// encoding on, a message counts with its real size.
+    /// [`Codec::encoded_len_hint`](crate::pipeline::Codec::encoded_len_hint) estimates it. Without
+    /// a hint it counts as the longest of the channel's recent messages; the first one pauses its
+    /// producers until it has been encoded. From its encoding on, a message counts with its real
+    /// size.
     pub fn is_writable(&self) -> bool {
         let writable = self.takes_writes() && self.shared.producers.is_writable();
         if writable {
@@ -75,11 +78,13 @@ impl<M> Channel<M> {
     /// [`Closed`](crate::Error::Closed) if the channel closes or its output ends first.
     ///
     /// For threads and async code; [`send`](Channel::send) also writes. A handler implements
-    /// [`writability_changed`](crate::Handler::writability_changed). All waiters are notified together.
+    /// [`writability_changed`](crate::Handler::writability_changed). All waiters are notified
+    /// together.
     ///
     /// A completion that is still awaited when it completes is a permit for one
     /// [`write`](Channel::write) by this handle, like `true` from
-    /// [`is_writable`](Channel::is_writable). Dropping the pending completion leaves no permit behind.
+    /// [`is_writable`](Channel::is_writable). Dropping the pending completion leaves no permit
+    /// behind.
     ///
     /// ```
     /// # use netwheel::prelude::*;
@@ -114,14 +119,17 @@ impl<M> Channel<M> {
         self.shared.outlet.in_event_loop()
     }
 
-    /// Ends the output: the peer sees the end of the stream after what was written before; what it sends is still read.
+    /// Ends the output: the peer sees the end of the stream after what was written before; what it
+    /// sends is still read.
     ///
-    /// See [`Context::shutdown_write`](crate::Context::shutdown_write); on a channel that is gone it does nothing.
+    /// See [`Context::shutdown_write`](crate::Context::shutdown_write); on a channel that is gone
+    /// it does nothing.
     pub fn shutdown_write(&self) {
         self.send_close(Mail::EndOutput);
     }
 
-    /// Closes the channel after what was written before is sent (at most the channel's `close_timeout` later).
+    /// Closes the channel after what was written before is sent (at most the channel's
+    /// `close_timeout` later).
     ///
     /// Closing twice, or a channel that is gone, does nothing.
     pub fn close(&self) {
@@ -133,7 +141,8 @@ impl<M> Channel<M> {
         self.send_close(Mail::CloseNow);
     }
 
-    /// Closes the channel at once with a reset (TCP), so that the peer sees an error and not the end of the stream.
+    /// Closes the channel at once with a reset (TCP), so that the peer sees an error and not the
+    /// end of the stream.
     ///
     /// See [`Context::reset`](crate::Context::reset).
     pub fn reset(&self) {
@@ -164,18 +173,23 @@ impl<M> Channel<M> {
 impl<M: 'static> Channel<M> {
     /// Writes a message: it is encoded on the channel's loop and sent at the end of that turn.
     ///
-    /// A message that is accepted is sent, in the order in which one thread wrote, or the channel ends. There are three ways
-    /// to end it: the channel closes for another reason; the encoding fails, which goes to the handler's
-    /// [`error`](crate::Handler::error), and that closes the channel by default; or the message was written while the channel
-    /// was not [writable](Channel::is_writable) and finds no room when it is encoded (its size was underestimated, or the
-    /// loop's memory is used up), which goes to `error` as [`Full`](crate::Error::Full) and always closes the channel. If the
-    /// pipeline is [replaced](crate::Context::replace_pipeline) by one of another message type before it, the message is dropped.
-    /// Other policies than [`Overflow::Refuse`](crate::channel::Overflow) drop messages as they say.
+    /// A message that is accepted is sent, in the order in which one thread wrote, or the channel
+    /// ends. There are three ways to end it: the channel closes for another reason; the encoding
+    /// fails, which goes to the handler's [`error`](crate::Handler::error), and that closes the
+    /// channel by default; or the message was written while the channel was not
+    /// [writable](Channel::is_writable) and finds no room when it is encoded (its size was
+    /// underestimated, or the loop's memory is used up), which goes to `error` as
+    /// [`Full`](crate::Error::Full) and always closes the channel. If the pipeline is
+    /// [replaced](crate::Context::replace_pipeline) by one of another message type before it, the
+    /// message is dropped. Other policies than [`Overflow::Refuse`](crate::channel::Overflow) drop messages
+    /// as they say.
     ///
     /// # Errors
-    /// The message comes back if the channel is closed; with [`PipelineReplaced`](Error::PipelineReplaced) if the pipeline writes messages of
-    /// another type by now; and, unless the channel was [writable](Channel::is_writable) when this handle asked or is now, if
-    /// it would not fit into `max_outbound` with what waits, or the loop's queue is full.
+    /// The message comes back if the channel is closed; with
+    /// [`PipelineReplaced`](Error::PipelineReplaced) if the pipeline writes messages of another
+    /// type by now; and, unless the channel was [writable](Channel::is_writable) when this handle
+    /// asked or is now, if it would not fit into `max_outbound` with what waits, or the loop's
+    /// queue is full.
     pub fn write(&self, message: M) -> Result<(), SendError<M>>
     where
         M: Send,
@@ -186,9 +200,9 @@ impl<M: 'static> Channel<M> {
     /// Waits until the channel is writable, then writes the message: a write with backpressure, for
     /// async code.
     ///
-    /// At most one message for each pending `send` is queued beyond the high water mark. Dropping the
-    /// future before it is ready drops the message, which is then not written. Several tasks may share
-    /// the handle. The order of their messages is the order in which they continue.
+    /// At most one message for each pending `send` is queued beyond the high water mark. Dropping
+    /// the future before it is ready drops the message, which is then not written. Several tasks
+    /// may share the handle. The order of their messages is the order in which they continue.
     ///
     /// ```
     /// # use netwheel::prelude::*;
@@ -201,7 +215,8 @@ impl<M: 'static> Channel<M> {
     /// ```
     ///
     /// # Errors
-    /// Those of [`write`](Channel::write), except [`Full`](crate::Error::Full). The message is returned.
+    /// Those of [`write`](Channel::write), except [`Full`](crate::Error::Full). The message is
+    /// returned.
     pub async fn send(&self, message: M) -> Result<(), SendError<M>>
     where
         M: Send,
@@ -214,15 +229,17 @@ impl<M: 'static> Channel<M> {
         own.write(message)
     }
 
-    /// As [`write`](Channel::write), and tells when the kernel has taken the last byte of the message.
+    /// As [`write`](Channel::write), and tells when the kernel has taken the last byte of the
+    /// message.
     ///
-    /// What [`Context::write_tracked`](crate::Context::write_tracked) says of answers holds here too. If the encoding fails, the completion fails and the
-    /// handler's [`error`](crate::Handler::error) is called, as for [`write`](Channel::write). If the channel closes first,
-    /// the completion alone fails.
+    /// What [`Context::write_tracked`](crate::Context::write_tracked) says of answers holds here
+    /// too. If the encoding fails, the completion fails and the handler's
+    /// [`error`](crate::Handler::error) is called, as for [`write`](Channel::write). If the channel
+    /// closes first, the completion alone fails.
     ///
     /// # Errors
-    /// As [`write`](Channel::write); the message also comes back, with [`Full`](crate::Error::Full), if 65,536 writes of the
-    /// channel are not answered yet.
+    /// As [`write`](Channel::write); the message also comes back, with
+    /// [`Full`](crate::Error::Full), if 65,536 writes of the channel are not answered yet.
     pub fn write_tracked(&self, message: M) -> Result<Completion, SendError<M>>
     where
         M: Send,
@@ -261,7 +278,8 @@ impl<M: 'static> Channel<M> {
         let mail = mail(Box::new(message), ticket);
         match self.shared.outlet.deliver(self.shared.id.key, mail) {
             Ok(()) => {
-                // Behind the submission: what is refused never made the channel unwritable. See `WriteGauge`.
+                // Behind the submission: what is refused never made the channel unwritable. See
+                // `WriteGauge`.
                 producers.add(ticket);
                 Ok(())
             }
@@ -295,7 +313,8 @@ impl<M: 'static> Channel<M> {
         self.shared.fits(|types| types.message == TypeId::of::<M>())
     }
 
-    /// Whether the channel's handler is an `H`, and always has been if its pipeline was never replaced.
+    /// Whether the channel's handler is an `H`, and always has been if its pipeline was never
+    /// replaced.
     pub(crate) fn fits_handler<H: 'static>(&self) -> bool {
         self.shared.fits(|types| types.handler == TypeId::of::<H>())
     }

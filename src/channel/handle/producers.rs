@@ -94,7 +94,8 @@ impl Producers {
         self.gauge.is_writable()
     }
 
-    // ---- messages on their way -----------------------------------------------------------------------------
+    // ---- messages on their way
+    // -----------------------------------------------------------------------------
 
     /// What estimates messages of the channel's first pipeline.
     pub(in crate::channel) fn size_hint(&self) -> SizeHint {
@@ -104,7 +105,8 @@ impl Producers {
     /// Decides whether a message of this size may be queued.
     ///
     /// # Errors
-    /// If it has no permit, the channel is not writable, and the message would not fit into the channel's limit.
+    /// If it has no permit, the channel is not writable, and the message would not fit into the
+    /// channel's limit.
     pub(in crate::channel) fn admit(&self, size: Option<usize>, permit: bool) -> Result<WriteTicket> {
         let typical = self.typical.load(Ordering::Relaxed);
         let weight = size.unwrap_or(typical).saturating_add(ENTRY_OVERHEAD);
@@ -122,12 +124,14 @@ impl Producers {
         self.gauge.add(ticket.weight as usize, if ticket.pauses { 0 } else { self.high });
     }
 
-    /// The loop has taken the message. It counts until the next [`Producers::settle`]. On the loop only.
+    /// The loop has taken the message. It counts until the next [`Producers::settle`]. On the loop
+    /// only.
     pub(in crate::channel) fn take(&self, ticket: WriteTicket) {
         self.known.store(self.known.load(Ordering::Relaxed) + ticket.weight as usize, Ordering::Relaxed);
     }
 
-    /// A message was encoded to so many bytes: the measure of those whose size is not known. On the loop only.
+    /// A message was encoded to so many bytes: the measure of those whose size is not known. On the
+    /// loop only.
     pub(in crate::channel) fn note_encoded(&self, len: usize) {
         let before = self.typical.load(Ordering::Relaxed);
         let typical = len.max(before - before / 8).max(1);
@@ -136,7 +140,8 @@ impl Producers {
         }
     }
 
-    // ---- on the loop ---------------------------------------------------------------------------------------
+    // ---- on the loop
+    // ---------------------------------------------------------------------------------------
 
     /// Returns the difference between a buffer of this weight and the published weight.
     #[inline]
@@ -144,8 +149,8 @@ impl Producers {
         weight.wrapping_sub(self.known.load(Ordering::Relaxed)) as isize
     }
 
-    /// Returns whether nothing has to be published or notified for a buffer of this weight, which must
-    /// be within three quarters of the high mark. A hint: `false` requires a closer look.
+    /// Returns whether nothing has to be published or notified for a buffer of this weight, which
+    /// must be within three quarters of the high mark. A hint: `false` requires a closer look.
     #[inline]
     pub(in crate::channel) fn is_settled(&self, weight: usize) -> bool {
         self.delta(weight).unsigned_abs() <= self.slack && self.gauge.is_calm(self.calm)
@@ -156,7 +161,8 @@ impl Producers {
         self.gauge.would_be_writable(self.delta(weight), mark)
     }
 
-    /// Publishes the weight of the buffer and takes off what the loop has handled; see [`WriteGauge::settle`].
+    /// Publishes the weight of the buffer and takes off what the loop has handled; see
+    /// [`WriteGauge::settle`].
     #[inline]
     pub(in crate::channel) fn settle(&self, weight: usize, mark: WaterMark, was: bool) -> bool {
         let delta = self.delta(weight);
@@ -166,13 +172,15 @@ impl Producers {
         self.gauge.settle(delta, mark, was)
     }
 
-    // ---- who waits -----------------------------------------------------------------------------------------
+    // ---- who waits
+    // -----------------------------------------------------------------------------------------
 
     fn waiting(&self) -> std::sync::MutexGuard<'_, WaitingProducers> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Completes when the channel is writable, with a permit. Fails once `takes_writes` returns `false`.
+    /// Completes when the channel is writable, with a permit. Fails once `takes_writes` returns
+    /// `false`.
     pub(super) fn writable(
         &self,
         event_loop: u32,
@@ -214,7 +222,8 @@ impl Producers {
         std::mem::take(&mut self.waiting().waiters)
     }
 
-    // ---- writes that are to be answered --------------------------------------------------------------------
+    // ---- writes that are to be answered
+    // --------------------------------------------------------------------
 
     /// # Errors
     /// If as many writes wait for their answer as may.

@@ -5,7 +5,7 @@
 
 use super::{Stage, StageContext};
 use crate::{
-    Completion, Error, Result,
+    Completer, Completion, Error, Result,
     channel::TaskKey,
     clock::nanos,
     error::SendError,
@@ -144,6 +144,16 @@ impl<S: Stage> StageContext<'_, S> {
             None => Ok(()),
         });
         self.state.await_answer(self.services, |_| task)
+    }
+
+    /// Creates a completion and the completer that delivers its result, for
+    /// [`on_complete`](StageContext::on_complete): another thread that holds the completer can give
+    /// this stage a value.
+    ///
+    /// Waiting for the completion on this loop fails with [`Error::WouldDeadlock`], because this
+    /// channel is assumed to complete it.
+    pub fn completer<T>(&self) -> (Completer<T>, Completion<T>) {
+        Completer::new(self.state.id().event_loop)
     }
 
     /// Cancels a task and drops it. Returns `false` if it has run, is running or was cancelled.

@@ -105,7 +105,7 @@ fn a_broken_connection_closes_the_channel_also_if_a_stage_handles_the_error() {
     let mut channel = channel(&log, a, Probe::new("b", &log));
     log.take();
     channel.fail_inbound(io::Error::from(io::ErrorKind::ConnectionReset));
-    let closed = ["a error reading: connection reset", "a inactive", "b inactive", "h inactive"];
+    let closed = ["a error reading failed", "a inactive", "b inactive", "h inactive"];
     assert_eq!(log.take(), closed);
 }
 

@@ -214,7 +214,9 @@ fn the_peer_is_not_late_while_a_stage_pauses() {
     assert_eq!(reads(&log), ["a resumes"]);
     channel.advance(2 * TICK);
     assert_eq!(
-        log.count("h error the peer broke the protocol: 0 bytes of a message in 2s, at least 1 are demanded"),
+        log.count(
+            "h error the peer violated the protocol: 0 bytes of a message in 2s; at least 1 are required"
+        ),
         1
     );
 }

@@ -9,10 +9,11 @@ impl<H: Handler> Context<'_, H> {
         self.state.status.auto_read()
     }
 
-    /// Sets whether bytes are read as they arrive, or only when [`read`](Context::read) requests it.
+    /// Sets whether bytes are read as they arrive, or only when [`read`](Context::read) requests
+    /// it.
     ///
-    /// `false` takes effect before the next message, also within one read. Bytes that are not decoded
-    /// yet are kept.
+    /// `false` takes effect before the next message, also within one read. Bytes that are not
+    /// decoded yet are kept.
     pub fn set_auto_read(&mut self, on: bool) {
         self.state.status.set_auto_read(on);
     }
@@ -20,10 +21,10 @@ impl<H: Handler> Context<'_, H> {
     /// Requests one read while auto-read is off.
     ///
     /// Delivers the messages of the next bytes, which may have arrived already. With
-    /// [`one_message_per_read`](crate::channel::ChannelOptions::one_message_per_read) it delivers one message.
-    /// The request stays pending until at least one message has been delivered. Within a callback it
-    /// counts for the input behind that callback. Two requests before a delivery are one. The end of
-    /// the stream is read like bytes, so it waits for a request, too.
+    /// [`one_message_per_read`](crate::channel::ChannelOptions::one_message_per_read) it delivers one
+    /// message. The request stays pending until at least one message has been delivered. Within a
+    /// callback it counts for the input behind that callback. Two requests before a delivery are
+    /// one. The end of the stream is read like bytes, so it waits for a request, too.
     pub fn read(&mut self) {
         self.state.status.want_read();
     }
@@ -32,9 +33,10 @@ impl<H: Handler> Context<'_, H> {
     ///
     /// While more bytes are held than the high mark of
     /// [`ChannelOptions::inbound_mark`](crate::channel::ChannelOptions::inbound_mark), the channel does not
-    /// read, not even the next message of the current read. It resumes when less than the low mark is
-    /// held. So a handler that passes messages to slower threads takes no more from a peer than these
-    /// threads can process. A [`read`](Context::read) that the program requests is not held up.
+    /// read, not even the next message of the current read. It resumes when less than the low mark
+    /// is held. So a handler that passes messages to slower threads takes no more from a peer than
+    /// these threads can process. A [`read`](Context::read) that the program requests is not held
+    /// up.
     ///
     /// ```
     /// # use netwheel::prelude::*;

@@ -37,8 +37,8 @@ impl<H: Handler> Context<'_, H> {
     /// Returns whether the channel is within its [water marks](crate::buffer::WaterMark), so that a
     /// producer may continue.
     ///
-    /// [`Channel::is_writable`] shows the same state to other threads. While it is `true`, a write is
-    /// not refused for its size. After `false`,
+    /// [`Channel::is_writable`] shows the same state to other threads. While it is `true`, a write
+    /// is not refused for its size. After `false`,
     /// [`writability_changed`](Handler::writability_changed) is called when the channel is writable
     /// again.
     pub fn is_writable(&self) -> bool {
