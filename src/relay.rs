@@ -5,7 +5,7 @@
 //! relay runs on its own channel's loop and has only a handle to the other channel, so the two may
 //! be on different loops.
 
-use crate::{Channel, Completion, Context, Error, Handler, InputGuard, Result};
+use crate::{Channel, Completion, Context, Error, Handler, Result, channel::InputGuard};
 
 /// A handler that forwards each message of its channel to another channel. It is the building block
 /// of proxies and gateways.
@@ -18,7 +18,7 @@ use crate::{Channel, Completion, Context, Error, Handler, InputGuard, Result};
 /// |---|---|
 /// | a message is read | the message is written |
 /// | reading pauses | while it is not [writable](Channel::is_writable) |
-/// | the peer ends its stream, with [`half_close`](crate::ChannelOptions::half_close) on | [`shutdown_write`](Channel::shutdown_write) |
+/// | the peer ends its stream, with [`half_close`](crate::channel::ChannelOptions::half_close) on | [`shutdown_write`](Channel::shutdown_write) |
 /// | the channel closes | [`close`](Channel::close): forwarded messages are flushed first |
 /// | the channel fails: a reset, a time limit, a codec error, a failed connect | [`reset`](Channel::reset) |
 ///
@@ -27,7 +27,13 @@ use crate::{Channel, Completion, Context, Error, Handler, InputGuard, Result};
 /// the connection before the response arrives.
 ///
 /// ```no_run
-/// use netwheel::{ChannelOptions, ClientBootstrap, Relay, codec::RawBytes, prelude::*};
+/// use netwheel::{
+///     ClientBootstrap,
+///     channel::ChannelOptions,
+///     relay::Relay,
+///     codec::RawBytes,
+///     prelude::*,
+/// };
 ///
 /// fn main() -> Result {
 ///     let group = EventLoopGroup::builder().threads(2).build()?;

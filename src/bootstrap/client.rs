@@ -10,10 +10,10 @@
 //! cancelled attempt leaves no channel for the program to close. Any thread may connect and cancel.
 
 use crate::{
-    Channel, Completion, Error, EventLoop, EventLoopGroup, Resource, Result,
+    Channel, Completion, Error, EventLoop, EventLoopGroup, Result,
     channel::{AnyPipeline, ChannelConfig, ChannelOptions, ChannelShared},
     clock::nanos,
-    error::SendError,
+    error::{Resource, SendError},
     event_loop::{
         Assignment, Attempt, CancelConnect, ChildSetup, ConnectCallback, Connecting, Connection, LoopMail,
         LoopShared, Peer,

@@ -4,9 +4,10 @@
 //! opened. Any thread may open channels.
 
 use crate::{
-    DatagramChannel, DatagramHandler, Error, EventLoopGroup, Result,
+    Error, EventLoopGroup, Result,
     datagram::{
-        DatagramConfig, DatagramGuard, DatagramLinks, DatagramShared, NewDatagramChannel, TypedHandler,
+        DatagramChannel, DatagramConfig, DatagramGuard, DatagramHandler, DatagramLinks, DatagramShared,
+        NewDatagramChannel, TypedHandler,
     },
     event_loop::LoopMail,
     transport::{Resolve, UdpOptions, UdpSocket},
@@ -28,7 +29,13 @@ use std::{
 ///
 /// ```no_run
 /// # use bytes::Bytes;
-/// # use netwheel::{DatagramBootstrap, DatagramContext, DatagramHandler, EventLoopGroup, Result, UdpOptions};
+/// # use netwheel::{
+/// #     DatagramBootstrap,
+/// #     EventLoopGroup,
+/// #     Result,
+/// #     datagram::{DatagramContext, DatagramHandler},
+/// #     net::UdpOptions,
+/// # };
 /// # use std::net::SocketAddr;
 /// # struct Echo;
 /// # impl DatagramHandler for Echo {
@@ -77,7 +84,7 @@ impl<F> DatagramBootstrap<F> {
     }
 
     /// Connects the channel to a peer from the start. See
-    /// [`DatagramScope::connect`](crate::DatagramScope::connect).
+    /// [`DatagramScope::connect`](crate::datagram::DatagramScope::connect).
     pub fn connect(mut self, peer: SocketAddr) -> Self {
         self.peer = Some(peer);
         self
@@ -136,7 +143,7 @@ where
         self.options.check()?;
         self.config.check()?;
         let mut bound = Err(Error::Closed);
-        for address in address.addresses()?.iter().filter_map(crate::Address::as_tcp) {
+        for address in address.addresses()?.iter().filter_map(crate::transport::Address::as_tcp) {
             bound = UdpSocket::bind(address, &self.options);
             if bound.is_ok() {
                 break;

@@ -11,7 +11,12 @@ use super::{
     services::LoopServices,
     timers::{ChannelTimer, Due, TaskKey, TimerPlace, TimerToken},
 };
-use crate::{Error, Resource, Result, error::drop_guarded, id::Key, timer::QueueKey};
+use crate::{
+    Error, Result,
+    error::{Resource, drop_guarded},
+    id::Key,
+    timer::QueueKey,
+};
 use slab::Slab;
 use std::any::Any;
 
@@ -243,6 +248,17 @@ mod tests {
         assert!(tasks.take_answered(offloaded).is_some() && tasks.take_answered(offloaded).is_none());
         assert_eq!(tasks.cancel_all(&mut services), 0, "no tasks are left");
         assert_eq!(services.queue.len(), 0);
+    }
+
+    #[test]
+    fn each_stage_pauses_for_itself_up_to_the_last_position() {
+        let mut tasks = Tasks::default();
+        for stage in [1, 2, MAX_STAGES] {
+            assert!(!tasks.is_paused(stage));
+            assert!(tasks.set_paused(stage, true) && tasks.set_paused(stage, true));
+        }
+        assert!(tasks.set_paused(2, false) && !tasks.is_paused(2) && tasks.is_paused(MAX_STAGES));
+        assert!(tasks.set_paused(MAX_STAGES, false) && !tasks.set_paused(1, false));
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! after releasing it.
 
 use super::PoolOrder;
-use crate::{Channel, Error, Result, ScheduledTask, id::ChannelId};
+use crate::{Channel, Error, Result, event_loop::ScheduledTask, id::ChannelId};
 use std::collections::{HashMap, VecDeque};
 
 pub(super) struct PoolState<M, C> {

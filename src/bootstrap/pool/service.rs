@@ -12,9 +12,9 @@ use super::{
     pooled::PoolOwner,
 };
 use crate::{
-    Channel, Completion, Error, EventLoop, EventLoopGroup, Resource, Result,
+    Channel, Completion, Error, EventLoop, EventLoopGroup, Result,
     channel::ChannelShared,
-    error::caught,
+    error::{Resource, caught},
     event_loop::{Attempt, ConnectCallback},
     log_throttle::{PANICS, log_throttled, off_loop},
     sync::{Completer, Unwanted, cancellable_of_all},

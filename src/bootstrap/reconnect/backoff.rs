@@ -28,7 +28,7 @@ use std::time::Duration;
 /// | `reset_after` | 30 s | 0 or more |
 ///
 /// ```
-/// use netwheel::Backoff;
+/// use netwheel::reconnect::Backoff;
 /// use std::time::Duration;
 ///
 /// let patient = Backoff::new().initial(Duration::from_secs(1)).cap(Duration::from_secs(300));

@@ -20,7 +20,8 @@ pub use handle::ReconnectingChannel;
 
 use super::client::{Call, ClientBootstrap};
 use crate::{
-    Channel, Error, Resource, Result,
+    Channel, Error, Result,
+    error::Resource,
     event_loop::{LoopShared, Peer},
     pipeline::IntoPipeline,
     transport::{Address, ToAddress},
@@ -103,7 +104,7 @@ where
     /// fails, after a delay that `backoff` determines.
     ///
     /// ```
-    /// # use netwheel::{Backoff, ReconnectEvent, codec::RawBytes, prelude::*};
+    /// # use netwheel::{reconnect::{Backoff, ReconnectEvent}, codec::RawBytes, prelude::*};
     /// # use std::ops::ControlFlow;
     /// # struct Quiet;
     /// # impl Handler for Quiet {

@@ -11,10 +11,10 @@ use super::{
     backoff::{Backoff, Retries},
 };
 use crate::{
-    Channel, Error, EventLoop, ScheduledTask,
+    Channel, Error, EventLoop,
     channel::ChannelShared,
     error::caught,
-    event_loop::{Attempt, CancelConnect, ConnectCallback, LoopMail},
+    event_loop::{Attempt, CancelConnect, ConnectCallback, LoopMail, ScheduledTask},
     log_throttle::{PANICS, log_throttled, off_loop},
     sync::Completer,
     transport::Address,

@@ -5,14 +5,14 @@
 
 use super::{ChannelCore, replace::AT_ONCE};
 use crate::{
-    Error, Resource, Result,
+    Error, Result,
     channel::{
         event::Event,
         links::ErasedPipeline,
         services::LoopServices,
         state::{ChannelState, Pending},
     },
-    error::panic_message,
+    error::{Resource, panic_message},
     log_throttle::{CHANNEL_ERRORS, PANICS, STUCK, log_throttled},
 };
 use log::Level;

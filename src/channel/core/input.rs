@@ -15,7 +15,6 @@
 
 use super::ChannelCore;
 use crate::{
-    PeerError,
     channel::{
         event::Event,
         links::{Batch, DecodePass},
@@ -23,7 +22,7 @@ use crate::{
         state::{InputHalf, Memory, Pending, ReadDemand, Readiness},
         undecoded::InputMemory,
     },
-    error::caught,
+    error::{PeerError, caught},
     log_throttle::{STUCK, log_throttled},
 };
 use bytes::Bytes;

@@ -23,7 +23,7 @@
 
 use super::ChannelCore;
 use crate::{
-    Error, Resource, Result,
+    Error, Result,
     channel::{
         event::Event,
         handle::ChannelShared,
@@ -32,7 +32,7 @@ use crate::{
         services::LoopServices,
         state::{ChannelState, InputHalf, Memory, Pending, ReadDemand, Readiness},
     },
-    error::caught,
+    error::{Resource, caught},
     log_throttle::{PANICS, log_throttled},
 };
 use log::Level;

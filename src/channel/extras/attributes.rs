@@ -23,7 +23,7 @@ use std::{
 /// pointer.
 ///
 /// ```
-/// use netwheel::Attributes;
+/// use netwheel::channel::Attributes;
 ///
 /// #[derive(Debug, PartialEq)]
 /// struct User(String);

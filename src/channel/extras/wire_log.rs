@@ -27,7 +27,7 @@ use std::{borrow::Cow, fmt};
 /// every connection of a busy server. Passwords are logged like any other bytes.
 ///
 /// ```
-/// # use netwheel::{WireLog, codec::LengthField, prelude::*};
+/// # use netwheel::{channel::WireLog, codec::LengthField, prelude::*};
 /// # struct Echo;
 /// # impl Handler for Echo {
 /// #   type Read = bytes::Bytes; type Write = bytes::Bytes;

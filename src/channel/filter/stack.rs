@@ -6,7 +6,7 @@ use super::{
     Filter,
     sealed::{SEALED_AHEAD, SealedOutput},
 };
-use crate::{Error, Resource, Result, buffer::OutboundBuffer};
+use crate::{Error, Result, buffer::OutboundBuffer, error::Resource};
 use bytes::BytesMut;
 
 /// The largest number of plaintext bytes that are sealed in one piece.

@@ -11,9 +11,10 @@ use super::{
     write_permit::{Grant, WritePermit},
 };
 use crate::{
-    Error, Resource, Result,
+    Error, Result,
     buffer::{ENTRY_OVERHEAD, WaterMark},
     channel::config::{ChannelConfig, Overflow},
+    error::Resource,
     sync::{CalmWeight, Completer, Completion, WriteGauge, completion},
 };
 use std::sync::{
@@ -260,7 +261,7 @@ impl WaitingProducers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ChannelOptions;
+    use crate::channel::ChannelOptions;
 
     fn producers() -> Producers {
         let config = ChannelOptions::new().build().expect("the defaults are valid");

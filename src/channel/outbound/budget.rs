@@ -11,9 +11,10 @@
 //! loop, used on its thread. Owns no bytes.
 
 use crate::{
-    Error, Resource,
+    Error,
     buffer::{OutboundBuffer, WaterMark},
     channel::config::ChannelConfig,
+    error::Resource,
 };
 use std::sync::{
     Arc,
@@ -220,7 +221,7 @@ impl Drop for OutboundBudget {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ChannelOptions, buffer::WaterMark};
+    use crate::{buffer::WaterMark, channel::ChannelOptions};
 
     fn config(max_outbound: usize, low: usize) -> ChannelConfig {
         let mark = WaterMark::new(low, low).expect("the mark is valid");

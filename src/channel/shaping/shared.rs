@@ -31,7 +31,7 @@ use std::{
 /// A channel returns reserved bytes that it does not need, also when it closes.
 ///
 /// ```
-/// use netwheel::{SharedTraffic, TrafficLimits};
+/// use netwheel::traffic::{SharedTraffic, TrafficLimits};
 ///
 /// let group = SharedTraffic::new(TrafficLimits::new().read(10_000_000).write(10_000_000));
 /// // Later, from any thread:

@@ -6,9 +6,10 @@
 
 use super::ChannelState;
 use crate::{
-    Error, Resource, Result,
+    Error, Result,
     buffer::{OutboundBuffer, OutboundMark},
     channel::{config::Overflow, outbound::OutboundLease, services::LoopServices, shaping::Direction},
+    error::Resource,
 };
 use bytes::Bytes;
 

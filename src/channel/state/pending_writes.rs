@@ -2,7 +2,7 @@
 
 use super::{ChannelState, Memory};
 use crate::{
-    Error, Resource, Result,
+    Error, Result,
     channel::{
         config::{ChannelConfig, Overflow},
         confirmation::Confirmation,
@@ -10,6 +10,7 @@ use crate::{
         outbound::{OutboundLease, PendingWrites},
         services::LoopServices,
     },
+    error::Resource,
     log_throttle::{SLOW_PEERS, log_throttled},
 };
 use log::Level;

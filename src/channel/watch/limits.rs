@@ -10,7 +10,7 @@
 //! on the channel's loop.
 
 use super::idle::Traffic;
-use crate::{Error, PeerError, clock::nanos};
+use crate::{Error, clock::nanos, error::PeerError};
 use std::time::Duration;
 
 /// Time limits that close a slow channel. Each limit is off until it is set.
@@ -30,7 +30,7 @@ use std::time::Duration;
 /// [`IdleTimeouts`](crate::IdleTimeouts).
 ///
 /// ```
-/// use netwheel::TimeLimits;
+/// use netwheel::channel::TimeLimits;
 /// use std::time::Duration;
 ///
 /// let limits = TimeLimits::new()

@@ -89,6 +89,7 @@ struct Model {
     wanted: bool,
     held: bool,
     full: bool,
+    paused: bool,
     grant: ReadGrant,
     stops: bool,
 }
@@ -103,6 +104,7 @@ impl Model {
             wanted: status.has(ReadDemand::WANTED),
             held: status.has(ReadDemand::INPUT_HELD),
             full: status.has(ReadDemand::OUTPUT_FULL),
+            paused: status.has(ReadDemand::STAGE_PAUSED),
             grant: status.part(),
             stops: status.has(Pending::FLUSH.with(Pending::REPLACED).with(Pending::UNDECODED)),
         }
@@ -117,7 +119,7 @@ impl Model {
     }
 
     fn automatic(&self) -> bool {
-        self.auto && !self.held && !self.full
+        self.auto && !self.held && !self.full && !self.paused
     }
 
     fn end_reads(&mut self) {
@@ -164,6 +166,8 @@ impl Model {
             21 => self.full = false,
             22 => self.stops = true,
             23 => self.stops = false,
+            24 => self.paused = true,
+            25 => self.paused = false,
             _ => {}
         }
     }
@@ -195,7 +199,9 @@ fn apply(status: &mut Status, operation: u8) {
         21 => status.unset(ReadDemand::OUTPUT_FULL),
         22 => status.set(Pending::UNDECODED),
         23 => status.unset(Pending::UNDECODED),
-        24 => status.set(Readiness::HANG_UP.with(Readiness::WRITE_BLOCKED)),
+        24 => status.set(ReadDemand::STAGE_PAUSED),
+        25 => status.unset(ReadDemand::STAGE_PAUSED),
+        26 => status.set(Readiness::HANG_UP.with(Readiness::WRITE_BLOCKED)),
         _ => status.set(Memory::STUCK.with(Memory::LIMITED)),
     }
 }
@@ -206,7 +212,7 @@ proptest! {
     /// The packed word equals the separate parts after any sequence of calls, and no closed channel
     /// reads.
     #[test]
-    fn the_packed_word_behaves_like_its_parts(operations in prop::collection::vec(0u8..26, 1..60)) {
+    fn the_packed_word_behaves_like_its_parts(operations in prop::collection::vec(0u8..28, 1..60)) {
         let mut status = Status::new(true);
         let mut model = Model::of(status);
         for operation in operations {
@@ -215,8 +221,8 @@ proptest! {
             prop_assert_eq!(&Model::of(status), &model, "after operation {}", operation);
             prop_assert_eq!(status.is_open(), model.is_open());
             prop_assert_eq!(status.takes_writes(), model.is_open() && model.output == OutputHalf::Open);
-            prop_assert_eq!(status.may_read(), model.wanted || model.automatic());
-            let delivers = model.is_open() && !model.stops
+            prop_assert_eq!(status.may_read(), !model.paused && (model.wanted || model.automatic()));
+            let delivers = model.is_open() && !model.stops && !model.paused
                 && (model.grant != ReadGrant::None || model.automatic());
             prop_assert_eq!(status.may_deliver(), delivers);
             prop_assert!(!(model.is_closed() && (model.wanted || model.grant != ReadGrant::None)));
