@@ -29,7 +29,7 @@
 //! | `thread/` | building a loop, the life of its thread, loops without a thread |
 //! | `turn/` | the phases of a turn, which call sources, run tasks and timers, and shut down |
 //! | `sources/` | the slots of everything that the poll watches; a channel in its slot |
-//! | `accept/`, `lingering`, `event_source/` | kinds of sources besides channels |
+//! | `accept/`, `lingering_source`, `event_source/` | kinds of sources besides channels |
 //! | `tasks/`, `broadcast/`, `shutdown/` | scheduled tasks, waiting broadcasts, shutdown |
 //! | `shared`, `mail` | state and messages that threads share |
 //! | `io`, `source` | the interface between a loop and its sources |
@@ -45,7 +45,7 @@ mod connection;
 #[cfg(unix)]
 mod event_source;
 mod io;
-mod lingering;
+mod lingering_source;
 mod load;
 mod mail;
 mod poll;

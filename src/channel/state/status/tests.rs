@@ -7,12 +7,12 @@ fn lives() -> Vec<Life> {
     open.chain([true, false].map(|inactive_due| Life::Closed { inactive_due })).collect()
 }
 
-/// Puts each value into an empty word and into a full one: it is read back, and no other bit
+/// Stores each value in an empty word and in a full one. The value is read back, and no other bit
 /// changes.
 fn assert_packs<P: Part + PartialEq + std::fmt::Debug>(values: &[P]) {
     let mut packed = std::collections::BTreeSet::new();
     for value in values {
-        assert!(packed.insert(value.pack()), "two values are packed alike: {value:?}");
+        assert!(packed.insert(value.pack()), "two values have the same bits: {value:?}");
         for before in [0, u32::MAX] {
             let mut status = Status(before);
             status.put(*value);
@@ -23,7 +23,7 @@ fn assert_packs<P: Part + PartialEq + std::fmt::Debug>(values: &[P]) {
 }
 
 #[test]
-fn each_part_is_read_back_and_leaves_the_others_alone() {
+fn each_part_is_read_back_and_does_not_change_the_others() {
     assert_packs(&lives());
     assert_packs(&[InputHalf::Open, InputHalf::Ended]);
     assert_packs(&[OutputHalf::Open, OutputHalf::Ending, OutputHalf::Ended]);
@@ -34,7 +34,7 @@ fn each_part_is_read_back_and_leaves_the_others_alone() {
     assert_packs(&[Memory::WRITABLE, Memory::SERVED.with(Memory::DROPPED)]);
 }
 
-/// Every pattern of bits is a legal value: no part of a word can be misread.
+/// Every bit pattern is a legal value, so no part can be misread.
 #[test]
 fn every_word_is_legal() {
     for bits in 0..1 << Life::BITS {
@@ -79,7 +79,7 @@ fn inactive_is_due_once_and_only_after_active() {
     assert!(status.is_closed() && !status.is_active(), "a closed channel stays closed");
 }
 
-/// The same states without packing: what each operation does to the parts.
+/// A model of the status without packing.
 #[derive(Debug, Clone, PartialEq)]
 struct Model {
     life: Life,
@@ -209,8 +209,8 @@ fn apply(status: &mut Status, operation: u8) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    /// However calls follow one another, the packed word says the same as the separate parts, and
-    /// no closed channel reads.
+    /// The packed word equals the separate parts after any sequence of calls, and no closed channel
+    /// reads.
     #[test]
     fn the_packed_word_behaves_like_its_parts(operations in prop::collection::vec(0u8..28, 1..60)) {
         let mut status = Status::new(true);
