@@ -18,7 +18,7 @@ use crate::{Channel, Completion, Context, Error, Handler, Result, channel::Input
 /// |---|---|
 /// | a message is read | the message is written |
 /// | reading pauses | while it is not [writable](Channel::is_writable) |
-/// | the peer ends its stream, with [`half_close`](crate::ChannelOptions::half_close) on | [`shutdown_write`](Channel::shutdown_write) |
+/// | the peer ends its stream, with [`half_close`](crate::channel::ChannelOptions::half_close) on | [`shutdown_write`](Channel::shutdown_write) |
 /// | the channel closes | [`close`](Channel::close): forwarded messages are flushed first |
 /// | the channel fails: a reset, a time limit, a codec error, a failed connect | [`reset`](Channel::reset) |
 ///

@@ -84,7 +84,7 @@ impl<F> DatagramBootstrap<F> {
     }
 
     /// Connects the channel to a peer from the start. See
-    /// [`DatagramScope::connect`](crate::DatagramScope::connect).
+    /// [`DatagramScope::connect`](crate::datagram::DatagramScope::connect).
     pub fn connect(mut self, peer: SocketAddr) -> Self {
         self.peer = Some(peer);
         self

@@ -126,7 +126,7 @@ impl<F> ServerBootstrap<F> {
     ///
     /// The kernel spreads the connections over the loops by a hash of the addresses, and
     /// connections do not move between threads. This pays off for servers that accept very many
-    /// short connections. In other cases one listener and the group's [`Chooser`](crate::Chooser)
+    /// short connections. In other cases one listener and the group's [`Chooser`](crate::group::Chooser)
     /// are better:
     ///
     /// - The hash does not consider load. A small number of connections is spread unevenly, and an
@@ -208,7 +208,7 @@ where
     ///
     /// Resolves a host name, which may block, and uses the first address that can be bound.
     ///
-    /// A [`UnixAddress`](crate::UnixAddress) listens on a Unix socket. This method creates the
+    /// A [`UnixAddress`](crate::net::UnixAddress) listens on a Unix socket. This method creates the
     /// socket file. It is removed when the server closes, unless another file has replaced it. A
     /// killed server leaves its file behind, see
     /// [`remove_stale_socket`](ServerBootstrap::remove_stale_socket).

@@ -17,7 +17,7 @@ use std::{
 /// A handle to a listening server. The server continues when the handle is dropped.
 ///
 /// `A` is the type of its address: [`SocketAddr`] for TCP, `UnixAddress` for a Unix socket, and
-/// [`Address`](crate::Address) for a server that was bound to an address of either kind.
+/// [`Address`](crate::net::Address) for a server that was bound to an address of either kind.
 #[derive(Clone)]
 pub struct Server<A = SocketAddr> {
     address: A,

@@ -49,7 +49,7 @@ settings! {
         ///
         /// If both ends of a connection do this and both have much to send, each may wait for the
         /// other to read. To end such a deadlock, the channel gets a
-        /// [`TimeLimits::write`](crate::TimeLimits::write) of one minute unless one is set.
+        /// [`TimeLimits::write`](crate::channel::TimeLimits::write) of one minute unless one is set.
         read_while_writable(on: bool) = false, "off",
             reached "on: reading pauses while the channel is not writable";
         /// Sets whether the channel stays writable after the peer has ended its stream. The
@@ -70,7 +70,7 @@ settings! {
         writes_per_turn(writes: usize) = 16, "16", range 1.. => "1 or more",
             reached "the rest is written in the next turn";
         /// Sets how long a closing channel waits for its peer to accept all pending bytes. During
-        /// the remaining time its socket may [linger](crate::EventLoopGroupBuilder::max_lingering),
+        /// the remaining time its socket may [linger](crate::group::EventLoopGroupBuilder::max_lingering),
         /// until the peer has read them. The time counts from the close request. With zero there is
         /// neither a wait nor lingering.
         close_timeout(timeout: Duration) = Duration::from_secs(10), "10 s",

@@ -29,14 +29,14 @@ pub struct BroadcastReport {
     pub members: usize,
     /// The message is in the member's buffer or was passed to the kernel.
     pub written: usize,
-    /// The member's policy ([`Overflow::DropNewest`](crate::Overflow::DropNewest)) dropped the
+    /// The member's policy ([`Overflow::DropNewest`](crate::channel::Overflow::DropNewest)) dropped the
     /// message.
     pub dropped: usize,
-    /// The member had no room for the message ([`Overflow::Refuse`](crate::Overflow::Refuse)), and
+    /// The member had no room for the message ([`Overflow::Refuse`](crate::channel::Overflow::Refuse)), and
     /// its handler received an error.
     pub refused: usize,
     /// The member had no room for the message and was closed
-    /// ([`Overflow::Close`](crate::Overflow::Close)).
+    /// ([`Overflow::Close`](crate::channel::Overflow::Close)).
     pub closed: usize,
     /// The message could not be encoded.
     pub failed: usize,

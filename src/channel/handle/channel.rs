@@ -156,7 +156,7 @@ impl<M> Channel<M> {
     /// Completes when the channel is closed, immediately if it is.
     ///
     /// The socket is closed by then, or, after a graceful close,
-    /// [lingers](crate::EventLoopGroupBuilder::max_lingering) without the channel. The channel has
+    /// [lingers](crate::group::EventLoopGroupBuilder::max_lingering) without the channel. The channel has
     /// left its groups. Afterwards unsent writes fail and `inactive` is called. `docs/endings.md`
     /// describes all ends and their order.
     pub fn closed(&self) -> Completion {
@@ -184,7 +184,7 @@ impl<M: 'static> Channel<M> {
     ///   channel always closes.
     /// - The pipeline was [replaced](crate::Context::replace_pipeline) by one with another message
     ///   type. The message is dropped.
-    /// - The policy is not [`Overflow::Refuse`](crate::Overflow) and drops the message.
+    /// - The policy is not [`Overflow::Refuse`](crate::channel::Overflow) and drops the message.
     ///
     /// # Errors
     /// Returns the message

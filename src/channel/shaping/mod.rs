@@ -33,15 +33,15 @@ pub use shared::SharedTraffic;
 /// No byte beyond the limit is read from the socket or passed to it. TCP slows down a peer that
 /// sends faster. Messages written in the meantime wait in the channel's buffer, in order. They
 /// count against its [water marks](crate::buffer::WaterMark) and
-/// [`max_outbound`](crate::ChannelOptions::max_outbound) as usual.
+/// [`max_outbound`](crate::channel::ChannelOptions::max_outbound) as usual.
 ///
 /// When the bucket is empty, the channel pauses in that direction for 10 to 100 ms (half a burst,
 /// if that is in between), or for the time of one byte, if that is longer. Bytes that were read are
 /// delivered, and [`auto_read`](crate::Context::auto_read) does not change. A graceful close sends
 /// pending bytes at the same rate, for at most
-/// [`close_timeout`](crate::ChannelOptions::close_timeout).
+/// [`close_timeout`](crate::channel::ChannelOptions::close_timeout).
 ///
-/// A peer is not late while the channel pauses: its [time limits](crate::TimeLimits) restart.
+/// A peer is not late while the channel pauses: its [time limits](crate::channel::TimeLimits) restart.
 /// [`IdleTimeouts`](crate::IdleTimeouts), however, measure the socket and also count pauses. Set
 /// both to longer times than the pauses.
 ///
